@@ -1,0 +1,95 @@
+"""A folder is a registry: every module of it adds one component, no list is kept anywhere.
+
+A component of kind ``precision`` is a class deriving from the base class in
+``gpubench_plugin/precision/base.py``, alone in its module (or package). Its name is the module's
+with ``-`` for ``_``. Modules called ``base`` or starting with ``_`` are not components.
+
+A user's own distribution adds components by entry points of the group ``gpubench.<kind>``, for
+example ``[project.entry-points."gpubench.precision"]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from gpubench_plugin.errors import UsageProblem, not_one_of
+
+_ROOMS = {
+    "data": "training/data",
+    "metrics": "metrics",
+    "optimizers": "training/optimizers",
+    "parallelism": "distributed/parallelism",
+    "precision": "precision",
+    "schedulers": "training/schedulers",
+    "workloads": "workloads",
+}
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of component there are."""
+    return tuple(_ROOMS)
+
+
+def choices(kind: str) -> tuple[str, ...]:
+    """The names of all components of `kind`, sorted, without importing any of them."""
+    return tuple(sorted({*_modules(kind), *_plugged_in(kind)}))
+
+
+def load(kind: str, name: str) -> type:
+    """The component class called `name`.
+
+    Raises:
+        UsageProblem: there is no such component; the message lists those that exist.
+    """
+    plugged_in = _plugged_in(kind)
+    if name in plugged_in:
+        return _checked(plugged_in[name].load(), kind, name)
+    module_name = _modules(kind).get(name)
+    if module_name is None:
+        raise not_one_of(kind, name, choices(kind))
+    module = importlib.import_module(module_name)
+    base = _base(kind)
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value.__module__.startswith(module_name)
+    ]
+    if len(found) != 1:
+        message = f"{module_name} must define exactly one subclass of {base.__name__}"
+        raise UsageProblem(message)
+    return found[0]
+
+
+def _modules(kind: str) -> dict[str, str]:
+    folder = Path(__file__).parent / _ROOMS[kind]
+    package = f"{__package__}.{_ROOMS[kind].replace('/', '.')}"
+    return {
+        info.name.replace("_", "-"): f"{package}.{info.name}"
+        for info in pkgutil.iter_modules([str(folder)])
+        if info.name != "base" and not info.name.startswith("_")
+    }
+
+
+def _plugged_in(kind: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"gpubench.{kind}")}
+
+
+def _base(kind: str) -> type:
+    """The one public class of the kind's ``base.py`` that is named after the kind's noun."""
+    package = f"{__package__}.{_ROOMS[kind].replace('/', '.')}"
+    module = importlib.import_module(f"{package}.base")
+    base: type = module.BASE
+    return base
+
+
+def _checked(component: object, kind: str, name: str) -> type:
+    base = _base(kind)
+    if isinstance(component, type) and issubclass(component, base):
+        return component
+    message = f"the entry point gpubench.{kind}:{name} must name a subclass of {base.__name__}"
+    raise UsageProblem(message)

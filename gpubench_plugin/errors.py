@@ -1,0 +1,66 @@
+"""Every error this project raises on purpose, in one tree.
+
+::
+
+    Exception
+    ├── GpubenchError
+    │   ├── UsageProblem            bad option, key, file or marker: exit code 4, no traceback
+    │   ├── MeasurementError        the numbers cannot be trusted, so none is reported
+    │   ├── CorrectnessError        the measured code computes something wrong
+    │   └── ResultsError            a result could not be written
+    └── pytest.skip.Exception
+        └── Unsupported             this combination cannot run here, and why
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class GpubenchError(Exception):
+    """The base of all errors a user can do something about."""
+
+
+class UsageProblem(GpubenchError):
+    """Bad input; the message names the key, the value, what is allowed and the nearest match.
+
+    The plugin turns it into :class:`pytest.UsageError` (exit code 4) at its boundary.
+    """
+
+
+class MeasurementError(GpubenchError):
+    """A measurement whose numbers cannot be true: zero length, not finite, above the peak."""
+
+
+class CorrectnessError(GpubenchError):
+    """The code under measurement is wrong: a loss that is not finite, a missing gradient."""
+
+
+class ResultsError(GpubenchError):
+    """A file of the run directory could not be written; earlier files are intact."""
+
+
+class Unsupported(pytest.skip.Exception):
+    """A combination this machine, precision or workload does not offer, with the reason.
+
+    pytest reports it as a skip; the record keeps it apart from one.
+    """
+
+
+def nearest(value: str, allowed: Iterable[str]) -> str:
+    """The ending `` (did you mean 'x'?)`` for the choice nearest to `value`, or nothing."""
+    matches = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def not_one_of(what: str, value: str, allowed: Iterable[str]) -> UsageProblem:
+    """The error for a `value` of `what` that is not among the `allowed` ones."""
+    choices = list(allowed)
+    listed = ", ".join(choices)
+    return UsageProblem(f"{what}: unknown {value!r}{nearest(value, choices)}; allowed: {listed}")

@@ -1,0 +1,173 @@
+"""The records that travel between the rooms: frozen, keyword-only, JSON all the way down.
+
+Units stand in the names. A record has ``to_json`` where it travels between processes, and then
+``from_json`` restores an equal one; no pickle is involved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
+from typing import Any, Literal, get_args
+
+Json = dict[str, Any]
+
+Outcome = Literal[
+    "measured",
+    "failed",
+    "skipped",
+    "unsupported",
+    "oom",
+    "hang",
+    "crashed",
+    "mismatched_ranks",
+    "not_measured",
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+Better = Literal["higher", "lower", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """What one rank's clock saw of one benchmark, or the same reduced over the ranks.
+
+    A *duration* is one call of the step, or the mean of `calls_per_duration` calls where the step
+    is too short to be timed alone. A *round* is the smallest group of consecutive durations that
+    lasts a millisecond: warm-up and confidence count rounds. A *block* is what runs between two
+    decisions of the loop. Nothing is dropped; samples of the warm-up stand apart.
+    """
+
+    timer: str
+    durations_s: tuple[float, ...]
+    calls_per_duration: int = 1
+    durations_per_round: int = 1
+    block_s: tuple[float, ...]
+    block_calls: tuple[int, ...]
+    first_step_s: float
+    warmup_s: tuple[float, ...]
+    warmup_calls: int
+    flags: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> int:
+        """Timed calls of the step."""
+        return sum(self.block_calls)
+
+    @property
+    def rounds_s(self) -> tuple[float, ...]:
+        """The median duration of each round, in seconds per call."""
+        width = self.durations_per_round
+        if width == 1:
+            return self.durations_s
+        whole = len(self.durations_s) - len(self.durations_s) % width
+        return tuple(median(self.durations_s[i : i + width]) for i in range(0, whole, width))
+
+    def flagged(self, *flags: str) -> Samples:
+        """The same samples with `flags` added, each once."""
+        return replace(self, flags=tuple(dict.fromkeys((*self.flags, *flags))))
+
+    def to_json(self) -> Json:
+        """A dictionary of JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Samples:
+        """The samples written by :meth:`to_json`."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The amount of work in one call of the step, on one rank or summed over the ranks."""
+
+    samples: float | None = None
+    tokens: float | None = None
+    bytes: float | None = None
+    flops: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """All that was seen of one benchmark; every metric is computed from this and nothing else.
+
+    `samples` are reduced over the ranks (maximum per duration), `ranks` the per-rank ones, `work`
+    is summed over the ranks. `facts` holds the numbers that are neither durations nor work:
+    ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed calls),
+    ``loss_first``, ``loss_last``, ``compiled`` (0 or 1) and whatever a subject adds.
+    """
+
+    samples: Samples
+    ranks: tuple[Samples, ...]
+    work: Work
+    device: str
+    device_name: str
+    precision: str
+    world_size: int
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number with its unit and the direction in which it gets better."""
+
+    name: str
+    value: float
+    unit: str
+    better: Better = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One benchmark's record. Only the outcome ``measured`` carries samples and metrics."""
+
+    id: str
+    name: str
+    params: Mapping[str, str]
+    world_size: int
+    launches: int = 1
+    outcome: Outcome
+    reason: str = ""
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    samples: Samples | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    correctness: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> Json:
+        """A dictionary of JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        """The measurement written by :meth:`to_json`."""
+        samples = data["samples"]
+        return cls(
+            **{
+                **data,
+                "samples": None if samples is None else Samples.from_json(samples),
+                "metrics": {name: Metric(**metric) for name, metric in data["metrics"].items()},
+                "flags": tuple(data["flags"]),
+            }
+        )
+
+
+RunStatus = Literal["complete", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One run: what was asked, where, and the record of every selected benchmark.
+
+    `started` and `finished` are UTC in ISO 8601; `command` holds the arguments of pytest.
+    """
+
+    run_id: str
+    experiment: str
+    status: RunStatus
+    started: str
+    finished: str
+    command: tuple[str, ...]
+    environment: Mapping[str, Any]
+    benchmarks: tuple[Measurement, ...]
