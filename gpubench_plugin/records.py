@@ -89,13 +89,25 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Check:
+    """What an untimed check found before the measurement.
+
+    `correctness` becomes part of the record; `facts` are added to the observation's.
+    """
+
+    correctness: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """All that was seen of one benchmark; every metric is computed from this and nothing else.
 
     `samples` are reduced over the ranks (maximum per duration), `ranks` the per-rank ones, `work`
-    is summed over the ranks. `facts` holds the numbers that are neither durations nor work:
-    ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed calls),
-    ``loss_first``, ``loss_last``, ``compiled`` (0 or 1) and whatever a subject adds.
+    is summed over the ranks. `precision` is what matrix products compute in: fp32, tf32, fp16, …
+    `facts` holds the numbers that are neither durations nor work: ``peak_memory_bytes``,
+    ``skipped_steps``, ``data_wait_s`` (inside the timed calls), ``loss_first``, ``loss_last``,
+    ``compiled`` (0 or 1), ``confidence`` (the level of intervals) and whatever a subject adds.
     """
 
     samples: Samples

@@ -1,0 +1,283 @@
+"""The stages of one measurement on the rank side, in order: check, measure, reduce, compute."""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pathlib import Path
+
+    import pytest
+    import torch
+    from pytest_benchmark.fixture import BenchmarkFixture
+    from pytest_benchmark.stats import Metadata
+
+    from gpubench_plugin.cases import Case
+    from gpubench_plugin.channel import Notes
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.measure.loop import Progress
+    from gpubench_plugin.measure.subject import Subject
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.records import Json
+
+    Step = Callable[[], object]
+
+
+class Bench:
+    """What the fixture ``gpubench`` gives: call it once with the step to measure.
+
+    Amounts are per rank and per call of the step. Training checks happen before the timing.
+    """
+
+    def __init__(
+        self,
+        *,
+        item: pytest.Item,
+        case: Case,
+        carrier: BenchmarkFixture,
+        device: torch.device,
+        precision: Precision,
+        group: ProcessGroup,
+        subjects: Sequence[Subject],
+        notes: Notes,
+        traces: Path | None,
+        carried: list[Metadata],
+        progress: Progress | None,
+    ):
+        self._item = item
+        self._case = case
+        self._carrier = carrier
+        self._device = device
+        self._precision = precision
+        self._group = group
+        self._subjects = subjects
+        self._notes = notes
+        self._traces = traces
+        self._carried = carried
+        self._progress = progress
+        self._called = False
+
+    def __call__(
+        self,
+        step: Step,
+        *,
+        samples: float | None = None,
+        tokens: float | None = None,
+        bytes: float | None = None,
+        flops: float | None = None,
+        setup: Step | None = None,
+        teardown: Step | None = None,
+    ) -> Measurement:
+        """Measure `step` and return this rank's measurement.
+
+        `setup` and `teardown` run around every call, outside the timed part.
+
+        Raises:
+            UsageProblem: called a second time, or an amount is not a positive number.
+            CorrectnessError: what is measured computes something wrong.
+            MeasurementError: the numbers cannot be true.
+        """
+        from gpubench_plugin.results import pytest_benchmark
+
+        given = Work(samples=samples, tokens=tokens, bytes=bytes, flops=flops)
+        self._claim(given)
+        if pytest_benchmark.measuring_disabled(self._carrier):
+            return self._run_once(step, setup, teardown)
+        check = self._prepare()
+        seen, facts = self._measure(step, setup, teardown)
+        self._profile(step, setup, teardown)
+        observation = self._reduce(seen, self._work(given), {**check.facts, **facts})
+        measurement = self._compute(observation, check)
+        pytest_benchmark.carry(self._carrier, measurement)
+        self._carried.append(self._carrier.stats)
+        self._notes.measurement = measurement
+        return measurement
+
+    def _claim(self, given: Work) -> None:
+        if self._called:
+            raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
+        self._called = True
+        for name, amount in asdict(given).items():
+            if amount is not None and not (math.isfinite(amount) and amount > 0):
+                raise UsageProblem(f"{self._case.id}: {name}={amount!r}; allowed: above 0")
+
+    def _run_once(
+        self, step: Step, setup: Step | None, teardown: Step | None
+    ) -> Measurement:
+        from gpubench_plugin.results import pytest_benchmark
+
+        pytest_benchmark.run_once(self._carrier, step, setup, teardown)
+        self._notes.not_measured = "measuring is off (--benchmark-disable)"
+        return self._case.record("not_measured", self._notes.not_measured)
+
+    def _prepare(self) -> Check:
+        """The subjects' untimed checks; one rank's failure is every rank's."""
+        checks: list[Check] = []
+        failure: Exception | None = None
+        try:
+            checks = [subject.prepare(self._notes.log) for subject in self._subjects]
+        except Exception as error:  # raised again below, once all ranks know
+            failure = error
+        failed = self._share_failure(failure)
+        if failure is not None:
+            raise failure
+        if failed:
+            raise CorrectnessError(f"the check failed on another rank: {failed}")
+        return Check(
+            correctness=_merged(check.correctness for check in checks),
+            facts=_merged(check.facts for check in checks),
+        )
+
+    def _share_failure(self, failure: Exception | None) -> str:
+        if self._group.world.size == 1:
+            return ""
+        said = "" if failure is None else f"rank {self._group.world.rank}: {failure}"
+        gathered = self._group.gather("check", {"failure": said})
+        failures = [told["failure"] for told in gathered or () if told["failure"]]
+        return str(self._group.publish("check", {"failure": "; ".join(failures)})["failure"])
+
+    def _measure(
+        self, step: Step, setup: Step | None, teardown: Step | None
+    ) -> tuple[Samples, dict[str, float]]:
+        from gpubench_plugin.measure.loop import measure
+        from gpubench_plugin.measure.probes.memory import PeakMemory
+        from gpubench_plugin.measure.probes.nvml import Throttling
+        from gpubench_plugin.measure.timer import clock_for
+
+        section = self._case.configuration.measure
+        with ExitStack() as probes:
+            memory = probes.enter_context(PeakMemory(self._device))
+            throttling = probes.enter_context(Throttling(self._device))
+            samples = measure(
+                step,
+                clock=clock_for(self._device, section),
+                section=section,
+                agreement=self._group.agreement,
+                setup=setup,
+                teardown=teardown,
+                on_timed=self._begin,
+                on_progress=self._progress,
+            )
+        facts = {**memory.facts, "compiled": float(self._compiled)}
+        for subject in self._subjects:
+            facts.update(subject.finish())
+        return samples.flagged(*memory.flags, *throttling.flags), facts
+
+    def _begin(self) -> None:
+        for subject in self._subjects:
+            subject.begin()
+
+    @property
+    def _compiled(self) -> bool:
+        return bool(self._case.configuration.model.compile != "none")
+
+    def _work(self, given: Work) -> Work:
+        """The work the caller gave, completed by what the subjects know of themselves."""
+        from gpubench_plugin.measure.probes.flops import count_flops
+
+        known = asdict(given)
+        for subject in self._subjects:
+            own = subject.work()
+            known.update({k: v for k, v in asdict(own).items() if known[k] is None})
+            if known["flops"] is None:
+                known["flops"] = count_flops(subject.flops_step).total
+        return Work(**known)
+
+    def _profile(self, step: Step, setup: Step | None, teardown: Step | None) -> None:
+        """Trace a few extra steps, on every rank alike; rank zero writes the trace."""
+        section = self._case.configuration.profiling
+        if not section.enabled:
+            return
+        from gpubench_plugin.profiling.torch_profiler import profile
+
+        def traced() -> None:
+            if setup is not None:
+                setup()
+            step()
+            if teardown is not None:
+                teardown()
+
+        profile(
+            traced,
+            section=section,
+            device=self._device,
+            path=None if self._traces is None else self._traces / f"{_file_name(self._case)}.json",
+        )
+
+    def _reduce(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
+        """What all ranks saw; on ranks other than zero, what this one saw."""
+        from gpubench_plugin.distributed.aggregate import over_ranks
+
+        mine: Json = {"samples": samples.to_json(), "work": asdict(work), "facts": dict(facts)}
+        told = self._group.gather("samples", mine) or [mine]
+        ranks = tuple(Samples.from_json(rank["samples"]) for rank in told)
+        return Observation(
+            samples=over_ranks(ranks),
+            ranks=ranks,
+            work=Work(**_reduced((rank["work"] for rank in told), _summed)),
+            device=self._device.type,
+            device_name=self._case.device.model,
+            precision=self._precision.compute_dtype,
+            world_size=len(ranks),
+            facts=_reduced((rank["facts"] for rank in told), _fact),
+        )
+
+    def _compute(self, observation: Observation, check: Check) -> Measurement:
+        from gpubench_plugin.metrics._all import compute_all
+
+        hook = self._item.ihook
+        metrics = compute_all(observation)
+        for more in hook.pytest_gpubench_metrics(item=self._item, observation=observation):
+            metrics.update({metric.name: metric for metric in more})
+        measurement = replace(
+            self._case.record("measured"),
+            samples=observation.samples,
+            metrics=metrics,
+            flags=observation.samples.flags,
+            correctness=check.correctness,
+        )
+        changed: Measurement | None = hook.pytest_gpubench_measurement(
+            item=self._item, measurement=measurement
+        )
+        return changed or measurement
+
+
+def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _reduced(
+    ranks: Iterable[Mapping[str, float | None]],
+    reduce: Callable[[str, list[float]], float],
+) -> dict[str, float]:
+    """Each key's values over the ranks, reduced to one; a key that a rank lacks is left out."""
+    told = list(ranks)
+    values = {key: [rank.get(key) for rank in told] for key in told[0]}
+    return {
+        key: reduce(key, [v for v in of_ranks if v is not None])
+        for key, of_ranks in values.items()
+        if None not in of_ranks
+    }
+
+
+def _summed(_: str, values: list[float]) -> float:
+    return math.fsum(values)
+
+
+def _fact(key: str, values: list[float]) -> float:
+    """The worst rank's fact; a loss is the mean of the ranks', as the global batch's is."""
+    return math.fsum(values) / len(values) if key.startswith("loss_") else max(values)
+
+
+def _file_name(case: Case) -> str:
+    """The case's name as a file's: what a file system might refuse is replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", case.name).strip("-")

@@ -1,0 +1,166 @@
+"""A case: everything that is known of a selected benchmark before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin import catalog, devices
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.marks import BenchmarkMark, assignments, check_precisions
+from gpubench_plugin.records import Measurement, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpubench_plugin.configuration.schema import Configuration, ModelSection
+    from gpubench_plugin.options import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One benchmark with its parameters, device and resolved configuration."""
+
+    id: str
+    params: dict[str, str]
+    mark: BenchmarkMark
+    world_size: int
+    device: devices.Device
+    configuration: Configuration[Any]
+
+    @property
+    def name(self) -> str:
+        """The test function's name with its parameters: the id's last part."""
+        return self.id.rpartition("::")[2]
+
+    @property
+    def precision(self) -> str:
+        """The name of the precision."""
+        return self.configuration.precision.name
+
+    def record(self, outcome: Outcome, reason: str = "") -> Measurement:
+        """A measurement without numbers: the benchmark's record unless it is measured."""
+        return Measurement(
+            id=self.id,
+            name=self.name,
+            params=self.params,
+            world_size=self.world_size,
+            outcome=outcome,
+            reason=reason,
+            configuration=self.configuration.model_dump(mode="json"),
+        )
+
+
+CASE = pytest.StashKey[Case]()
+
+
+def check_marks(items: Iterable[pytest.Item]) -> None:
+    """Refuse bad marks of benchmarks.
+
+    Raises:
+        UsageProblem: naming the test, the mark and the argument.
+    """
+    precisions = catalog.choices("precision")
+    for item in items:
+        BenchmarkMark.of(item)
+        assignments(item)
+        check_precisions(item, precisions)
+
+
+class Cases:
+    """Makes the cases of a session; what they share is looked up once."""
+
+    def __init__(self, settings: Settings, rootdir: Any, *, world_size: int, local_rank: int):
+        self._settings = settings
+        self._rootdir = rootdir
+        self._world_size = world_size
+        self._local_rank = local_rank
+        self._devices: dict[str, devices.Device] = {}
+
+    def of(self, item: pytest.Item) -> Case:
+        """The case of `item`.
+
+        Raises:
+            UsageProblem: its configuration is wrong or its device is not there.
+        """
+        params = _params(item)
+        mark = BenchmarkMark.of(item)
+        device = self._device(params.get("torch_device", self._settings.devices[0]))
+        precision = params.get("precision", self._settings.default_precisions[0])
+        return Case(
+            id=item.nodeid,
+            params=params,
+            mark=mark,
+            world_size=self._world_size,
+            device=device,
+            configuration=self._configuration(item, mark.config, device, precision),
+        )
+
+    def _device(self, name: str) -> devices.Device:
+        if name not in self._devices:
+            self._devices[name] = devices.find(name, local_rank=self._local_rank)
+        return self._devices[name]
+
+    def _configuration(
+        self, item: pytest.Item, name: str | None, device: devices.Device, precision: str
+    ) -> Configuration[Any]:
+        from gpubench_plugin.configuration.resolve import resolve
+
+        settings = self._settings
+        preset = self._preset(name, device)
+        profiling = ("profiling.enabled=true",) if settings.profile else ()
+        own = assignments(item)
+        _refuse_contradiction(item, own, settings.overrides)
+        try:
+            return resolve(
+                name=name,
+                preset=preset,
+                overlays=settings.configs,
+                overrides=(*settings.overrides, *profiling, *own),
+                chosen={
+                    "experiment.preset": preset,
+                    "experiment.device": device.type,
+                    "precision.name": precision,
+                    "distributed.world_size": self._world_size,
+                },
+                rootdir=self._rootdir,
+                model_section=_model_section,
+            )
+        except UsageProblem as error:
+            raise UsageProblem(f"{item.nodeid}: {error}") from error
+
+    def _preset(self, name: str | None, device: devices.Device) -> Any:
+        if self._settings.preset != "auto":
+            return self._settings.preset
+        if device.memory_gib is None or name is None:
+            return "tiny"
+        from gpubench_plugin.configuration.resolve import needs_memory_gib
+
+        needed = needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
+        return "full" if device.memory_gib >= needed else "tiny"
+
+
+def _params(item: pytest.Item) -> dict[str, str]:
+    callspec = getattr(item, "callspec", None)
+    return {k: str(v) for k, v in callspec.params.items()} if callspec else {}
+
+
+def _model_section(workload: str) -> type[ModelSection]:
+    section: type[ModelSection] = catalog.load("workloads", workload).Section  # type: ignore[attr-defined] # of Workload
+    return section
+
+
+def _refuse_contradiction(
+    item: pytest.Item, own: Iterable[str], overrides: Iterable[str]
+) -> None:
+    """A case whose id says ``channels_last`` must not be measured without it."""
+    fixed = dict(text.split("=", 1) for text in own)
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key in fixed and fixed[key] != value:
+            raise UsageProblem(
+                f"--{key}={value}: the case {item.nodeid} sets {key}={fixed[key]}; "
+                "choose cases with -k instead"
+            )

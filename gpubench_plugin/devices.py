@@ -1,0 +1,106 @@
+"""The devices of this machine: which there are, which one a name means, what it is."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import UsageProblem, not_one_of
+
+if TYPE_CHECKING:
+    import torch
+
+TYPES: Final = ("cuda", "mps", "xpu", "cpu")
+"""Types of device in the order in which ``auto`` prefers them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One device: its torch name, its model's name and its own memory in GiB (a CPU: None)."""
+
+    torch_name: str
+    model: str
+    memory_gib: float | None
+
+    @property
+    def type(self) -> str:
+        """``cpu``, ``cuda``, ``mps`` or ``xpu``."""
+        return self.torch_name.partition(":")[0]
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that can mean no device, without importing torch.
+
+    Raises:
+        UsageProblem: naming what is allowed.
+    """
+    kind, colon, index = name.partition(":")
+    if kind not in TYPES and name != "auto":
+        raise not_one_of("--device", name, ("auto", *TYPES))
+    if colon and not index.isdecimal():
+        raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
+
+
+def find(name: str, *, local_rank: int = 0) -> Device:
+    """The device that `name` means for this rank.
+
+    ``auto`` is the best type there is; a type without an index means the local rank's device.
+
+    Raises:
+        UsageProblem: the device was named explicitly and is not there.
+    """
+    import torch
+
+    check_name(name)
+    if name == "auto":
+        kind, index = next(t for t in TYPES if _count(t)), ""
+    else:
+        kind, _, index = name.partition(":")
+    count = _count(kind)
+    if not count:
+        there = ", ".join(t for t in TYPES if _count(t))
+        raise UsageProblem(f"--device={name}: torch {torch.__version__} finds none; there: {there}")
+    number = int(index) if index else local_rank if kind in {"cuda", "xpu"} else 0
+    if number >= count:
+        last = f"{kind}:{count - 1}"
+        raise UsageProblem(f"--device={name}: no {kind}:{number} for this rank; the last is {last}")
+    return _describe(kind, number)
+
+
+def _count(kind: str) -> int:
+    import torch
+
+    if kind == "cpu":
+        return 1
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    module: torch.types.ModuleType = getattr(torch, kind)
+    return module.device_count() if module.is_available() else 0
+
+
+def _describe(kind: str, number: int) -> Device:
+    import torch
+
+    if kind == "cpu":
+        return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)
+    if kind == "mps":
+        memory = torch.mps.recommended_max_memory() / 2**30
+        return Device(torch_name="mps", model=cpu_model(), memory_gib=memory)
+    properties = getattr(torch, kind).get_device_properties(number)
+    return Device(
+        torch_name=f"{kind}:{number}",
+        model=properties.name,
+        memory_gib=properties.total_memory / 2**30,
+    )
+
+
+def cpu_model() -> str:
+    """The processor's model name, or what the platform calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())

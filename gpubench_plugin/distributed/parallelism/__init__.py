@@ -1,0 +1,1 @@
+"""How the ranks share one model: one module per parallelism, chosen in the configuration."""

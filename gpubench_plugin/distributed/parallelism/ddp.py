@@ -1,0 +1,45 @@
+"""Data parallelism: every rank has the whole model and a part of the batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.nn.parallel import DistributedDataParallel
+
+from gpubench_plugin.distributed.parallelism.base import Parallelism
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from torch import nn
+
+
+class DDP(Parallelism):
+    """Gradients averaged over the ranks while the backward pass still runs.
+
+    Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training,
+    VLDB 2020, https://arxiv.org/abs/2006.15704
+    """
+
+    name = "ddp"
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The `module` with rank zero's parameters and buffers on every rank.
+
+        A module without parameters to train has nothing to exchange and is returned as it is.
+        """
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            return module
+        on_accelerator = self.group.device.type != "cpu"
+        return DistributedDataParallel(
+            module,
+            device_ids=[self.group.device.index] if on_accelerator else None,
+            gradient_as_bucket_view=True,  # saves a copy of all gradients
+        )
+
+    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Gradients accumulate on their rank, until a backward pass outside averages them."""
+        if not isinstance(module, DistributedDataParallel):
+            return super().no_sync(module)
+        context: AbstractContextManager[None] = module.no_sync()
+        return context

@@ -1,0 +1,199 @@
+"""The default process group of torch.distributed, joined once, and what the ranks say beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Final, Self
+
+import torch
+from torch import distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+from gpubench_plugin.distributed.agreement import RankAgreement
+from gpubench_plugin.distributed.control_plane import ControlPlane
+from gpubench_plugin.distributed.rendezvous import on_loopback, store_for
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.distributed.world import World
+    from gpubench_plugin.records import Json
+
+TIMEOUT: Final = timedelta(minutes=30)
+"""How long a rank waits for the slowest other: longer than a benchmark or a compilation takes."""
+
+_groups = count()
+
+
+class ProcessGroup:
+    """The ranks of `world`, joined by constructing this and left by :meth:`close`.
+
+    The default group that collectives use has the `backend`; control messages and the agreement
+    of the ranks have a store and a group of their own. A default group that exists already, made
+    by a conftest say, is used with its own backend and outlives this.
+
+    Raises:
+        UsageProblem: the backend does not fit the device, the ranks cannot meet, or the default
+            group that exists has other ranks than the environment says.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        device: torch.device,
+        backend: str = "auto",
+        timeout: timedelta = TIMEOUT,
+    ):
+        self.world = world
+        self.device = bound_device(device, world)
+        self.backend = backend_for(device, backend)
+        store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
+        with ExitStack() as leaving:
+            leaving.enter_context(_gloo_on_loopback(world))
+            self._join_default_group(PrefixStore("group", store), timeout, leaving)
+            self.agreement = _agreement(world, timeout, leaving)
+            self._leaving = leaving.pop_all()
+        control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
+        self._control = control
+
+    def gather(self, tag: str, record: Json) -> list[Json] | None:
+        """Every rank's record in the order of ranks, on rank zero; None on the others at once.
+
+        Every rank must call it, with the same `tag`.
+
+        Raises:
+            MeasurementError: another rank is elsewhere, or does not come in time.
+        """
+        return self._control.gather(tag, record)
+
+    def publish(self, tag: str, record: Json | None = None) -> Json:
+        """Rank zero's record, on every rank; the others need not give one.
+
+        Every rank must call it, with the same `tag`.
+
+        Raises:
+            MeasurementError: another rank is elsewhere, or does not come in time.
+        """
+        return self._control.publish(tag, record)
+
+    def wait_for_all(self, tag: str) -> None:
+        """Return once every rank is here; rank zero returns last.
+
+        Raises:
+            MeasurementError: another rank is elsewhere, or does not come in time.
+        """
+        self._control.wait_for_all(tag)
+
+    def close(self) -> None:
+        """Leave the groups that were made here. Closing twice does nothing."""
+        self._leaving.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _join_default_group(
+        self, store: PrefixStore, timeout: timedelta, leaving: ExitStack
+    ) -> None:
+        if dist.is_initialized():
+            _check_existing(self.world)
+            return
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        # Bound to its device, NCCL connects now instead of within the first measured step.
+        binds = self.backend == "nccl" and self.world.size > 1
+        dist.init_process_group(
+            self.backend,
+            store=store,
+            rank=self.world.rank,
+            world_size=self.world.size,
+            timeout=timeout,
+            device_id=self.device if binds else None,
+        )
+        leaving.callback(dist.destroy_process_group)
+
+
+def backend_for(device: torch.device, configured: str = "auto") -> str:
+    """The backend for tensors on `device`: NCCL on CUDA, XCCL on XPU, gloo elsewhere.
+
+    Raises:
+        UsageProblem: NCCL was asked for on another device, or torch was built without it.
+    """
+    if configured == "auto":
+        if device.type == "cuda" and dist.is_nccl_available():
+            return "nccl"
+        return "xccl" if device.type == "xpu" and dist.is_xccl_available() else "gloo"
+    if configured == "nccl" and device.type != "cuda":
+        raise UsageProblem(
+            f"distributed.backend='nccl' works on CUDA, not on {device.type}; allowed: auto, gloo"
+        )
+    if configured == "nccl" and not dist.is_nccl_available():
+        raise UsageProblem(
+            "distributed.backend='nccl': this torch was built without NCCL; allowed: auto, gloo"
+        )
+    return configured
+
+
+def bound_device(device: torch.device, world: World) -> torch.device:
+    """The device of this rank: of CUDA and XPU the one with its local rank, unless one is named.
+
+    Raises:
+        UsageProblem: one device is named for several ranks, or there is none for this rank.
+    """
+    if world.size > 1 and device.type == "mps":
+        raise UsageProblem(f"device mps: one rank only, not {world.size}; allowed: cpu, cuda, xpu")
+    if device.type not in {"cuda", "xpu"}:
+        return device
+    devices = getattr(torch, device.type).device_count()
+    if world.local_rank >= devices:
+        raise UsageProblem(
+            f"LOCAL_RANK={world.local_rank}: this host has {devices} {device.type} devices; start "
+            f"at most {devices} ranks on it"
+        )
+    if str(device) == device.type:  # without an index
+        return torch.device(device.type, world.local_rank)
+    if world.local_size > 1 and device.index != world.local_rank:
+        raise UsageProblem(
+            f"device {device}: names one device for {world.local_size} ranks; "
+            f"allowed: {device.type}, of which each rank takes its own"
+        )
+    return device
+
+
+def _agreement(world: World, timeout: timedelta, leaving: ExitStack) -> RankAgreement:
+    if world.size == 1:
+        return RankAgreement()
+    group = dist.new_group(backend="gloo", timeout=timeout)
+    leaving.callback(dist.destroy_process_group, group)
+    return RankAgreement(group)
+
+
+def _check_existing(world: World) -> None:
+    found = (dist.get_rank(), dist.get_world_size())
+    if found != (world.rank, world.size):
+        raise UsageProblem(
+            f"the default process group that exists already says rank {found[0]} of {found[1]}, "
+            f"the environment says rank {world.rank} of {world.size}; start the ranks with torchrun"
+        )
+
+
+@contextmanager
+def _gloo_on_loopback(world: World) -> Iterator[None]:
+    """Keep gloo's ports off the network where all ranks are on this host, unless set otherwise."""
+    variable = "GLOO_SOCKET_IFNAME"
+    if variable in os.environ or not (world.size == 1 or on_loopback()):
+        yield
+        return
+    os.environ[variable] = "lo0" if sys.platform == "darwin" else "lo"
+    try:
+        yield
+    finally:
+        os.environ.pop(variable, None)

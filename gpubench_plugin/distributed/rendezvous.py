@@ -1,0 +1,75 @@
+"""Where the ranks meet: the key-value store that torchrun, or else rank zero, keeps for them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+    from gpubench_plugin.distributed.world import World
+
+_LOOPBACK: Final = ("localhost", "127.", "::1")
+
+
+def store_for(world: World) -> Store:
+    """The store of `world`, the same for the life of this process.
+
+    A world of one gets a store in memory, without any port.
+
+    Raises:
+        UsageProblem: nobody can be met at the address in the environment.
+    """
+    if world.size > 1:
+        return _shared_store(world)
+    alone: Store = dist.HashStore()  # type: ignore[attr-defined] # torch does not declare it
+    return alone
+
+
+def on_loopback() -> bool:
+    """Whether the ranks meet over the loopback interface, so that all are on this host."""
+    return os.environ.get("MASTER_ADDR", "localhost").startswith(_LOOPBACK)
+
+
+@cache  # rank zero may host it: it must outlive the groups made with it
+def _shared_store(world: World) -> Store:
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        if world.is_root and on_loopback() and not _is_hosted():
+            return _hosted_on_loopback(port, world.size)
+        store: Store = next(rendezvous("env://", world.rank, world.size))[0]
+    except (OSError, dist.DistError) as error:
+        message = f"MASTER_ADDR={address} MASTER_PORT={port}: the ranks cannot meet there: {error}"
+        raise UsageProblem(message) from error
+    return store
+
+
+def _is_hosted() -> bool:
+    """Whether somebody hosts the store: torchrun, or a default group that exists already."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
+
+
+def _hosted_on_loopback(port: int, size: int) -> Store:
+    """A store that only this host can reach; torch's own listens on every interface."""
+    family = socket.AF_INET6 if os.environ["MASTER_ADDR"] == "::1" else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", port))
+        listener.listen()
+        hosted: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
+            os.environ["MASTER_ADDR"],
+            port,
+            size,
+            is_master=True,
+            master_listen_fd=listener.detach(),
+            use_libuv=False,
+        )
+        return hosted

@@ -1,0 +1,88 @@
+"""This process among the ranks, as torchrun's environment tells it. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_REQUIRED: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_MASTER: Final = ("MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A rank's place: its `rank` of `size`, and its `local_rank` of `local_size` on its host.
+
+    Source of the variables: https://docs.pytorch.org/docs/stable/elastic/run.html
+    """
+
+    rank: int = 0
+    local_rank: int = 0
+    size: int = 1
+    local_size: int = 1
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this is rank zero, which alone decides, writes and prints."""
+        return self.rank == 0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> World:
+        """The world that torchrun set up; a world of one where it set up none.
+
+        ``LOCAL_WORLD_SIZE``, which some other launchers leave out, is then taken to be
+        ``WORLD_SIZE``: all ranks on one host.
+
+        Raises:
+            UsageProblem: a variable is missing or makes no sense beside the others.
+        """
+        if not any(name in environment for name in _REQUIRED):
+            return cls()
+        _require(environment, _REQUIRED)
+        size = _number(environment, "WORLD_SIZE", least=1)
+        local_size = size
+        if "LOCAL_WORLD_SIZE" in environment:
+            local_size = _number(environment, "LOCAL_WORLD_SIZE", least=1, below=size + 1)
+        if size > 1:
+            _require(environment, _MASTER)
+            _number(environment, "MASTER_PORT", least=1, below=2**16)
+        return cls(
+            rank=_number(environment, "RANK", below=size),
+            local_rank=_number(environment, "LOCAL_RANK", below=local_size),
+            size=size,
+            local_size=local_size,
+        )
+
+
+def _require(environment: Mapping[str, str], names: tuple[str, ...]) -> None:
+    missing = [name for name in names if not environment.get(name)]
+    if missing:
+        found = ", ".join(
+            f"{name}={environment[name]}"
+            for name in (*_REQUIRED, *_MASTER)
+            if environment.get(name)
+        )
+        raise UsageProblem(
+            f"environment variable {missing[0]} is not set beside {found}; start the ranks with "
+            "torchrun, which sets all of them, or unset the others to run one rank"
+        )
+
+
+def _number(
+    environment: Mapping[str, str], name: str, *, least: int = 0, below: int | None = None
+) -> int:
+    text = environment[name]
+    allowed = f"{least} or more" if below is None else f"{least} to {below - 1}"
+    if not (text.isascii() and text.isdecimal()):
+        raise UsageProblem(
+            f"environment variable {name}={text!r}: not a number; allowed: {allowed}"
+        )
+    number = int(text)
+    if number < least or (below is not None and number >= below):
+        raise UsageProblem(f"environment variable {name}={text}; allowed: {allowed}")
+    return number

@@ -1,0 +1,123 @@
+"""The marks a benchmark may carry, validated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+
+DESCRIPTIONS: Final = (
+    (
+        "gpubench(config=None, ranks=1, limits=None, timeout_s=None): a benchmark; `config` names "
+        "its configuration, `ranks` the world sizes it runs on (an int, a tuple, 'any' or '>=N')."
+    ),
+    (
+        "gpubench_set(*assignments): keys of the configuration that this case sets, e.g. "
+        "'model.channels_last=true'."
+    ),
+    "precision(*names): the precisions this benchmark offers; --precision chooses among them.",
+)
+
+Ranks = int | tuple[int, ...] | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkMark:
+    """The arguments of ``pytest.mark.gpubench``."""
+
+    config: str | None = None
+    ranks: Ranks = 1
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+    @classmethod
+    def of(cls, node: pytest.Item) -> BenchmarkMark:
+        """The closest mark of `node`, or the default one.
+
+        Raises:
+            UsageProblem: an argument is unknown or of the wrong type.
+        """
+        mark = node.get_closest_marker("gpubench")
+        if mark is None:
+            return cls()
+        where = f"{node.nodeid}: mark gpubench"
+        if mark.args:
+            raise UsageProblem(f"{where}: takes keyword arguments only, got {mark.args!r}")
+        allowed = [f.name for f in fields(cls)]
+        for name in mark.kwargs:
+            if name not in allowed:
+                raise not_one_of(f"{where}: argument", name, allowed)
+        made = cls(**{k: v for k, v in mark.kwargs.items() if v is not None})
+        made._check(where)
+        return made
+
+    def fits(self, world_size: int) -> bool:
+        """Whether the benchmark runs on that many ranks."""
+        if self.ranks == "any":
+            return True
+        if isinstance(self.ranks, str):
+            return world_size >= int(self.ranks.removeprefix(">="))
+        return world_size in ((self.ranks,) if isinstance(self.ranks, int) else self.ranks)
+
+    def _check(self, where: str) -> None:
+        if not _is_ranks(self.ranks):
+            raise UsageProblem(
+                f"{where}: ranks={self.ranks!r}; allowed: an int from 1, a tuple of them, "
+                "'any' or '>=N'"
+            )
+        if not isinstance(self.config, str | None):
+            raise UsageProblem(f"{where}: config={self.config!r}; allowed: a configuration's name")
+        if not isinstance(self.limits, Mapping):
+            raise UsageProblem(f"{where}: limits={self.limits!r}; allowed: {{metric: limit}}")
+        if self.timeout_s is not None and not (
+            isinstance(self.timeout_s, int | float) and self.timeout_s > 0
+        ):
+            raise UsageProblem(f"{where}: timeout_s={self.timeout_s!r}; allowed: seconds above 0")
+
+
+def assignments(node: pytest.Item) -> tuple[str, ...]:
+    """What the ``gpubench_set`` marks of `node` set, outermost first.
+
+    Raises:
+        UsageProblem: an argument is not of the form ``key=value``.
+    """
+    marks = reversed(list(node.iter_markers("gpubench_set")))
+    found = tuple(argument for mark in marks for argument in mark.args)
+    for text in found:
+        if not isinstance(text, str) or "=" not in text:
+            raise UsageProblem(f"{node.nodeid}: mark gpubench_set: {text!r} is not 'key=value'")
+    return found
+
+
+def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
+    """Refuse a ``precision`` mark that names a precision there is not.
+
+    Raises:
+        UsageProblem: naming the mark, the value and what is allowed.
+    """
+    for mark in node.iter_markers("precision"):
+        for name in mark.args:
+            if name not in allowed:
+                raise not_one_of(f"{node.nodeid}: mark precision", str(name), allowed)
+        if mark.kwargs or not mark.args:
+            hint = nearest("names", mark.kwargs)
+            raise UsageProblem(f"{node.nodeid}: mark precision takes names only{hint}")
+
+
+def _is_ranks(ranks: object) -> bool:
+    if isinstance(ranks, bool):
+        return False
+    if isinstance(ranks, int):
+        return ranks >= 1
+    if isinstance(ranks, tuple):
+        return bool(ranks) and all(_is_ranks(n) and isinstance(n, int) for n in ranks)
+    return ranks == "any" or (
+        isinstance(ranks, str) and ranks.startswith(">=") and ranks[2:].isdecimal()
+    )

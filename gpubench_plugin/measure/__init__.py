@@ -1,0 +1,1 @@
+"""Measuring: the loop, its rules, the clocks, and the probes beside them."""

@@ -1,0 +1,1 @@
+"""One clock per way of taking time; the fakes that test them stand beside them."""

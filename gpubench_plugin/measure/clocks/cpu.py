@@ -1,0 +1,121 @@
+"""The CPU's clock: host time at every boundary between two calls."""
+
+from __future__ import annotations
+
+import resource
+from array import array
+from itertools import pairwise
+from time import perf_counter_ns, process_time_ns
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# Below this share of processor time per wall time a single-threaded step was kept from running.
+_RUNNING_SHARE = 0.98
+
+# The calling thread's own context switches where the system counts them, else the process's.
+_WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+class Usage(NamedTuple):
+    """Processor time of the process, and switches away from it, willing and unwilling."""
+
+    cpu_ns: int
+    voluntary: int
+    involuntary: int
+
+
+def usage() -> Usage:
+    """What has been used so far."""
+    counts = resource.getrusage(_WHO)
+    return Usage(process_time_ns(), counts.ru_nvcsw, counts.ru_nivcsw)
+
+
+class CpuClock(Clock):
+    """Times every call, or groups of calls where one alone is too short.
+
+    Consecutive calls share the reading between them: half as many readings as a pair per call,
+    and no time falls between two samples. Usage is read once per block (a reading costs several
+    times what a short step does).
+
+    Args:
+        now: the host's clock in nanoseconds.
+        one_thread: whether torch computes on one thread; only then can processor time tell that
+            the step was descheduled.
+        used: what the process has used so far.
+    """
+
+    timer = "perf_counter_ns"
+    accelerator: ClassVar[bool] = False
+    group_below_s = 5e-6
+    group_s: ClassVar[float] = 5e-5
+
+    def __init__(
+        self,
+        now: HostClock = perf_counter_ns,
+        *,
+        one_thread: bool = False,
+        used: Callable[[], Usage] = usage,
+    ) -> None:
+        super().__init__(now)
+        self._one_thread = one_thread
+        self._used = used
+
+    def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
+        """Time the calls, the usage of the processor around them all."""
+        stamps = [0] * (durations + 1)
+        before, start = self._used(), self.now()
+        if task.bare:
+            _boundaries(repeated(task.step, calls_per_duration), self.now, stamps)
+        else:
+            _apart(task, self.now, stamps)
+        end, after = self.now(), self._used()
+        scale = 1e-9 / calls_per_duration
+        return Block(
+            durations_s=array("d", ((b - a) * scale for a, b in pairwise(stamps))),
+            length_s=(stamps[-1] - stamps[0]) * 1e-9,
+            calls=durations * calls_per_duration,
+            evidence={
+                "calls": durations * calls_per_duration,
+                "wall_ns": end - start,
+                "cpu_ns": after.cpu_ns - before.cpu_ns,
+                "voluntary_switches": after.voluntary - before.voluntary,
+                "involuntary_switches": after.involuntary - before.involuntary,
+            },
+        )
+
+    def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
+        """``descheduled``: the system took the processor away from a step that wanted it.
+
+        A step that waits by itself (it sleeps, reads, or hands work to other threads) gives the
+        processor up at least once per call and is not meant.
+        """
+        kept_waiting = evidence["cpu_ns"] < _RUNNING_SHARE * evidence["wall_ns"]
+        waits = evidence["voluntary_switches"] >= evidence["calls"]
+        interrupted = evidence["involuntary_switches"] > 0
+        descheduled = self._one_thread and kept_waiting and interrupted and not waits
+        return ("descheduled",) if descheduled else ()
+
+
+def _boundaries(step: Step, now: HostClock, stamps: list[int]) -> None:
+    """Fill `stamps` with the readings before the first call and after every call."""
+    indices = range(1, len(stamps))
+    stamps[0] = now()
+    for index in indices:
+        step()
+        stamps[index] = now()
+
+
+def _apart(task: Task, now: HostClock, stamps: list[int]) -> None:
+    """Fill `stamps` with the running sum of the timed calls, the setup and teardown left out."""
+    step, before, after = task.step, task.before, task.after
+    for index in range(1, len(stamps)):
+        before()
+        start = now()
+        step()
+        end = now()
+        after()
+        stamps[index] = stamps[index - 1] + end - start

@@ -1,0 +1,113 @@
+"""The little of ``torch.cuda`` that the CUDA clocks touch, behind an object with a fake."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Protocol, Self
+
+import torch
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gpubench_plugin.measure.clocks.base import Step
+
+
+class Event(Protocol):
+    """A mark in the device's queue, under torch's own names."""
+
+    def record(self) -> None:
+        """Put the mark at the queue's end."""
+        ...
+
+    def query(self) -> bool:
+        """Whether the device has come past it."""
+        ...
+
+    def elapsed_time(self, end_event: Self, /) -> float:
+        """Milliseconds of device time until the later mark."""
+        ...
+
+
+class CudaDevice(Protocol):
+    """A device that works through a queue behind the host."""
+
+    def current(self) -> AbstractContextManager[None]:
+        """Make it the current device, so that marks enter its own queue."""
+        ...
+
+    def event(self) -> Event:
+        """A new mark that takes the time."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the queue is empty."""
+        ...
+
+    def spin(self, cycles: int) -> None:
+        """Queue idle turning for that many cycles of the device."""
+        ...
+
+    def overwrite_cache(self) -> None:
+        """Queue a write that leaves nothing of the step's data in the L2 cache."""
+        ...
+
+    def reported_wait(self, step: Step) -> bool:
+        """Run `step` once; whether it was reported to wait for the device."""
+        ...
+
+
+class TorchCuda:
+    """The real device, by the public ``torch.cuda`` (``_sleep``, its one spin, excepted)."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._scratch: torch.Tensor | None = None
+
+    def current(self) -> AbstractContextManager[None]:
+        """Make it the current device."""
+        return torch.cuda.device(self._device)
+
+    def event(self) -> Event:
+        """A new event that takes the time."""
+        return torch.cuda.Event(enable_timing=True)
+
+    def synchronize(self) -> None:
+        """Wait for all streams of the device."""
+        torch.cuda.synchronize(self._device)
+
+    def spin(self, cycles: int) -> None:
+        """Queue a kernel that does nothing for that many cycles."""
+        torch.cuda._sleep(cycles)
+
+    def overwrite_cache(self) -> None:
+        """Queue a write of twice the L2 cache: replacement is not in strict order."""
+        if self._scratch is None:
+            size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
+            self._scratch = torch.empty(size, dtype=torch.uint8, device=self._device)
+        self._scratch.zero_()
+
+    def reported_wait(self, step: Step) -> bool:
+        """Whether torch's synchronisation debug mode warned of a wait.
+
+        It knows the waits inside operations (``.item()``, a copy to the host), not an explicit
+        ``torch.cuda.synchronize()``; what else the step warns of is passed on.
+        """
+        mode = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                step()
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+        waits = False
+        for warning in caught:
+            text = str(warning.message).lower()
+            if "called a synchronizing" in text:
+                waits = True
+            elif "synchronization debug mode" not in text:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+        return waits

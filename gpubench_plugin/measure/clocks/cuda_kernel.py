@@ -1,0 +1,108 @@
+"""The clock of single CUDA kernels: launches queue behind a spin, with a warm or a cold cache."""
+
+from __future__ import annotations
+
+from array import array
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
+from gpubench_plugin.measure.clocks.spin import Spin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubench_plugin.measure.clocks.cuda_device import CudaDevice, Event
+
+_BURST = 32
+# Before anything is known: well above the microseconds that a launch costs the host.
+_FIRST_HAND_OVER_S = 5e-5
+# A spin lasts this many times as long as the host is expected to queue, but never too long.
+_SPIN_MARGIN = 2.0
+_LONGEST_SPIN_S = 0.05
+_LATE_SHARE = 0.05
+
+
+class CudaKernelClock(Clock):
+    """Times a kernel without the launch: at most 32 launches wait behind a spin, then run.
+
+    *Hot*: launches follow each other and find their data in the L2 cache. *Cold*: before each,
+    outside its events, the cache is overwritten. Kernels too short for the events' resolution
+    are timed several at a time, which only makes sense hot; `calls_per_duration` says so.
+
+    Args:
+        device: the device, or its fake.
+        cache: the state in which a kernel finds the L2 cache.
+        now: the host's clock in nanoseconds.
+    """
+
+    group_s: ClassVar[float] = 5e-5
+    group_calls: ClassVar[int] = _BURST
+    block_s: ClassVar[float] = 0.05
+    queued_calls: ClassVar[int] = 10_000
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        *,
+        cache: Literal["hot", "cold"] = "hot",
+        now: HostClock = perf_counter_ns,
+    ) -> None:
+        super().__init__(now)
+        self.timer = f"cuda_kernel_{cache}"
+        self.group_below_s = 2e-5 if cache == "hot" else 0.0
+        self._device = device
+        self._cold = cache == "cold"
+        self._spin = Spin(device)
+        self._hand_over_s = _FIRST_HAND_OVER_S
+        self._starts: list[Event] = [device.event() for _ in range(_BURST)]
+        self._ends: list[Event] = [device.event() for _ in range(_BURST)]
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._device.synchronize()
+
+    def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
+        """Time bursts of at most 32 calls until there are enough durations."""
+        at_most = max(1, _BURST // calls_per_duration)
+        run = repeated(task.step, calls_per_duration)
+        lengths: list[float] = []
+        late = 0
+        with self._device.current():
+            while len(lengths) < durations:
+                count = min(at_most, durations - len(lengths))
+                late += count * self._burst(task, run, count, count * calls_per_duration)
+                timed = zip(self._starts[:count], self._ends[:count], strict=True)
+                lengths += [start.elapsed_time(end) * 1e-3 for start, end in timed]
+        return Block(
+            durations_s=array("d", (length / calls_per_duration for length in lengths)),
+            length_s=sum(lengths),
+            calls=durations * calls_per_duration,
+            evidence={"durations": durations, "late": late},
+        )
+
+    def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
+        """``launch_bound``: more than one duration in twenty did not wait behind its spin.
+
+        It then holds the host's launching, or the kernel is no kernel and waits for the device.
+        """
+        late = evidence["late"] > _LATE_SHARE * evidence["durations"]
+        return ("launch_bound",) if late else ()
+
+    def _burst(self, task: Task, run: Step, count: int, calls: int) -> bool:
+        """Run `count` durations behind a spin; whether it ended before all were queued."""
+        self._device.synchronize()
+        self._spin(min(_SPIN_MARGIN * calls * self._hand_over_s, _LONGEST_SPIN_S))
+        start = self.now()
+        for begin, end in zip(self._starts[:count], self._ends, strict=False):
+            task.before()
+            if self._cold:
+                self._device.overwrite_cache()
+            begin.record()
+            run()
+            end.record()
+            task.after()
+        self._hand_over_s = (self.now() - start) * 1e-9 / calls
+        late = self._starts[0].query()
+        self._device.synchronize()
+        return late

@@ -1,0 +1,156 @@
+"""The clock of whole steps on CUDA: events at the boundaries, one wait per block."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import pairwise
+from statistics import median
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, ClassVar
+
+from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
+from gpubench_plugin.measure.clocks.spin import Spin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubench_plugin.measure.clocks.cuda_device import CudaDevice, Event
+
+# The device waits for the host where handing a step over takes this share of running it.
+_LAUNCH_BOUND_SHARE = 0.95
+
+# A launch costs the host some microseconds, and about a thousand fit into the queue: a step
+# handed over within this time cannot have filled it, so a wait seen behind a spin is its own.
+_QUEUE_FILLS_S = 4e-3
+
+
+class CudaStepClock(Clock):
+    """Times steps that follow each other freely, as training steps do.
+
+    Events are made once and used again. The host's time after each hand-over tells whether the
+    device starves: ``launch_bound`` compares the *first* hand-over of each block, made into an
+    empty queue and so never held up by a full one, with the median step of that block. A step
+    that waits for the device by itself always takes as long to hand over as to run; it is found
+    out by :meth:`calibrate` and never flagged.
+
+    Args:
+        device: the device, or its fake.
+        now: the host's clock in nanoseconds.
+    """
+
+    timer = "cuda_events"
+    # Events resolve about half a microsecond: CUDA runtime API, cudaEventElapsedTime.
+    group_below_s = 2e-5
+    group_s: ClassVar[float] = 5e-5
+    block_s: ClassVar[float] = 0.05
+    block_calls: ClassVar[int] = 4
+    queued_calls: ClassVar[int] = 1000
+
+    def __init__(self, device: CudaDevice, now: HostClock = perf_counter_ns) -> None:
+        super().__init__(now)
+        self._device = device
+        self._spin = Spin(device)
+        self._events: list[Event] = []
+        self._waits = False
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._device.synchronize()
+
+    def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
+        """Hand all calls over, then wait once."""
+        calls = durations * calls_per_duration
+        with self._device.current():
+            if task.bare:
+                run = repeated(task.step, calls_per_duration)
+                lengths, enqueued = self._boundaries(run, durations)
+            else:
+                lengths, enqueued = self._apart(task, durations)
+        return Block(
+            durations_s=array("d", (length / calls_per_duration for length in lengths)),
+            length_s=sum(lengths),
+            calls=calls,
+            enqueue_s=array("d", (time / calls_per_duration for time in enqueued)),
+            evidence={"enqueue_s": enqueued[0], "device_s": median(lengths)},
+        )
+
+    def calibrate(self, task: Task) -> int:
+        """Find out, by three calls, whether the step waits for the device.
+
+        torch reports the waits inside its operations. Any other shows when the device first
+        spins longer than the hand-over took before: a host that comes back only after the spin
+        has waited, unless the step is so large that it filled the queue.
+        """
+        with self._device.current():
+            task.before()
+            reported = self._device.reported_wait(task.step)
+            task.after()
+            alone_s, _ = self._handed_over(task, spin_s=0.0)
+            _, outlasted = self._handed_over(task, spin_s=3 * min(alone_s, _QUEUE_FILLS_S) + 1e-4)
+            self._device.synchronize()
+        self._waits = reported or (outlasted and alone_s < _QUEUE_FILLS_S)
+        return 3
+
+    def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
+        """``launch_bound``: the device waits for the host."""
+        starved = evidence["enqueue_s"] >= _LAUNCH_BOUND_SHARE * evidence["device_s"]
+        return ("launch_bound",) if starved and not self._waits else ()
+
+    def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float]]:
+        """The seconds on the device, and those of handing over, of calls that share events."""
+        events = self._first_events(durations + 1)
+        stamps = [0] * (durations + 1)
+        now = self.now
+        self._device.synchronize()
+        events[0].record()
+        stamps[0] = now()
+        for index in range(1, durations + 1):
+            run()
+            events[index].record()
+            stamps[index] = now()
+        self._device.synchronize()
+        return (
+            [start.elapsed_time(end) * 1e-3 for start, end in pairwise(events)],
+            [(end - start) * 1e-9 for start, end in pairwise(stamps)],
+        )
+
+    def _apart(self, task: Task, durations: int) -> tuple[list[float], list[float]]:
+        """The same, each call between events of its own: setup and teardown stay outside."""
+        events = self._first_events(2 * durations)
+        enqueued = [0] * durations
+        now = self.now
+        self._device.synchronize()
+        for index in range(durations):
+            task.before()
+            events[2 * index].record()
+            start = now()
+            task.step()
+            events[2 * index + 1].record()
+            enqueued[index] = now() - start
+            task.after()
+        self._device.synchronize()
+        pairs = zip(events[::2], events[1::2], strict=True)
+        return (
+            [start.elapsed_time(end) * 1e-3 for start, end in pairs],
+            [time * 1e-9 for time in enqueued],
+        )
+
+    def _handed_over(self, task: Task, *, spin_s: float) -> tuple[float, bool]:
+        """Seconds of handing one call over behind a spin, and whether the spin ended before."""
+        mark = self._first_events(1)[0]
+        task.before()
+        self._device.synchronize()
+        if spin_s:
+            self._spin(spin_s)
+        mark.record()
+        start = self.now()
+        task.step()
+        enqueued = (self.now() - start) * 1e-9
+        ended = mark.query()
+        task.after()
+        return enqueued, ended
+
+    def _first_events(self, count: int) -> list[Event]:
+        """The first `count` events of the pool, which grows when a larger block comes."""
+        self._events += [self._device.event() for _ in range(count - len(self._events))]
+        return self._events[:count]

@@ -1,0 +1,130 @@
+"""The measuring loop: first call, warm-up, calibration, then timed blocks until the rule stops it.
+
+Every decision between two blocks is rank zero's, through the agreement, so that all ranks run the
+same number of calls whatever each of them sees. Nothing but the step runs inside a timed block.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.measure.clocks.base import Clock, Step, Task
+from gpubench_plugin.measure.outliers import has_outliers
+from gpubench_plugin.measure.plan import Plan, Planner
+from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
+from gpubench_plugin.measure.warmup import warm_up
+from gpubench_plugin.records import Samples
+
+if TYPE_CHECKING:
+    from gpubench_plugin.configuration.schema import MeasureSection
+    from gpubench_plugin.measure.agreement import Agreement
+
+Progress = Callable[[int, float], object]
+
+
+def measure(
+    step: Step,
+    *,
+    clock: Clock,
+    section: MeasureSection,
+    agreement: Agreement,
+    setup: Step | None = None,
+    teardown: Step | None = None,
+    on_timed: Step | None = None,
+    on_progress: Progress | None = None,
+) -> Samples:
+    """Measure `step` on this rank.
+
+    Args:
+        step: what is timed; its result is thrown away.
+        clock: how time is taken; see :func:`gpubench_plugin.measure.timer.clock_for`.
+        section: warm-up, the rule that ends measuring, and its limits.
+        agreement: the ranks that measure together.
+        setup: runs before every call of the step, outside the timed part.
+        teardown: runs after every call of the step, outside the timed part.
+        on_timed: called once, when the warm-up is over and the timed calls begin.
+        on_progress: called between blocks with the rounds so far and the relative half-width of
+            the median's confidence interval at the last look, infinite before the first.
+
+    Raises:
+        MeasurementError: a duration that is not finite or not above zero.
+    """
+    task = Task(step=step, setup=setup, teardown=teardown)
+    planner = Planner(clock=clock, section=section, world_size=agreement.world_size, bare=task.bare)
+    with _garbage(collected_while_timing=section.gc):
+        agreement.barrier()
+        first_step_s = clock.first(task)
+        warm = warm_up(task, clock=clock, section=section, planner=planner, agreement=agreement)
+        calibration_calls = clock.calibrate(task)
+        plan = planner.plan(warm.pace).agreed(agreement)
+        rule = rule_for(section)
+        if on_timed is not None:
+            on_timed()
+        recording = _timed(
+            task,
+            plan=plan,
+            rule=rule,
+            clock=clock,
+            section=section,
+            agreement=agreement,
+            on_progress=on_progress,
+        )
+    recording.look(section.confidence)
+    flags = {
+        "unsteady": not warm.steady,
+        "not_converged": not agreement.decide(int(rule.converged(recording))),
+        "outliers": has_outliers(recording.durations_s),
+    }
+    return Samples(
+        timer=clock.timer,
+        durations_s=tuple(recording.durations_s),
+        calls_per_duration=plan.calls_per_duration,
+        durations_per_round=plan.durations_per_round,
+        block_s=tuple(recording.block_s),
+        block_calls=tuple(recording.block_calls),
+        first_step_s=first_step_s,
+        warmup_s=tuple(warm.durations_s),
+        warmup_calls=warm.calls + calibration_calls,
+    ).flagged(*(flag for flag, holds in flags.items() if holds), *clock.flags(recording.evidence))
+
+
+def _timed(
+    task: Task,
+    *,
+    plan: Plan,
+    rule: StopRule,
+    clock: Clock,
+    section: MeasureSection,
+    agreement: Agreement,
+    on_progress: Progress | None,
+) -> Recording:
+    """Timed blocks until the rule wants no more; the agreement on each is its barrier too."""
+    recording, looks = Recording(plan), Looks(section)
+    start_ns = clock.now()
+    while durations := agreement.decide(rule.durations(recording, (clock.now() - start_ns) * 1e-9)):
+        recording.add(
+            clock.block(task, durations=durations, calls_per_duration=plan.calls_per_duration)
+        )
+        if looks.due(recording.rounds):
+            recording.look(section.confidence)
+        if on_progress is not None:
+            on_progress(recording.rounds, recording.half_width)
+    return recording
+
+
+@contextmanager
+def _garbage(*, collected_while_timing: bool) -> Iterator[None]:
+    """Start without garbage, and keep the collector out of the timing unless it is wanted."""
+    gc.collect()
+    enabled = gc.isenabled()
+    if not collected_while_timing:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

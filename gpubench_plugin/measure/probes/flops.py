@@ -1,0 +1,110 @@
+"""Floating-point operations of a step, counted on tensors without data, never in a timed run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+aten = torch.ops.aten
+Shape = tuple[int, ...]
+
+# These make, fill, copy or name data; like views, they compute nothing.
+_NO_ARITHMETIC = frozenset({
+    "_to_copy", "_unsafe_view", "arange", "bernoulli_", "clone", "contiguous", "copy_", "detach_",
+    "empty", "empty_like", "empty_strided", "fill_", "full", "full_like", "lift_fresh",
+    "lift_fresh_copy", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
+    "normal_", "ones", "ones_like", "rand", "randint", "randn", "resize_", "scalar_tensor", "set_",
+    "squeeze_", "t_", "transpose_", "uniform_", "unsqueeze_", "zero_", "zeros", "zeros_like",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlopCount:
+    """The operations of one call, a multiplication and an addition counting as two.
+
+    As is the custom, only matrix products, convolutions and attention are counted;
+    `uncounted_ops` names every other operation seen that computes something.
+    """
+
+    total: int
+    uncounted_ops: tuple[str, ...]
+
+
+def count_flops(fn: Callable[[], object]) -> FlopCount:
+    """Run `fn` on tensors without data and count; it must build all tensors it uses itself."""
+    seen = _Seen()
+    counter = FlopCounterMode(display=False, custom_mapping=dict(_FORMULAS))
+    with FakeTensorMode(), seen, counter:
+        fn()
+    formulas = counter.flop_registry
+    uncounted = {str(op) for op in seen.ops if op not in formulas and _computes(op)}
+    return FlopCount(total=int(counter.get_total_flops()), uncounted_ops=tuple(sorted(uncounted)))
+
+
+class _Seen(TorchDispatchMode):
+    """Notes every operation that passes, views left out."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ops: set[torch._ops.OpOverloadPacket] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload[..., Any],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if not func.is_view:
+            self.ops.add(func.overloadpacket)
+        return func(*args, **(kwargs or {}))
+
+
+def _computes(op: torch._ops.OpOverloadPacket) -> bool:
+    namespace, _, name = str(op).partition(".")
+    return namespace not in {"prim", "profiler"} and name not in _NO_ARITHMETIC
+
+
+def _grouped_mm(left: Shape, right: Shape, *_: object, **__: object) -> int:
+    """2·M·K·N: the offsets split one of the three into groups, which changes nothing in sum.
+
+    With two batches of matrices, (G, M, K) and (G, K, N), each of the G products counts.
+    """
+    groups = left[0] if len(left) == len(right) == 3 else 1
+    return 2 * groups * left[-2] * left[-1] * right[-1]
+
+
+def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
+    """Query · key and scores · value; a causal mask is not deducted.
+
+    Source: Dao et al., FlashAttention, arXiv:2205.14135, algorithm 1; 2·M·N·K per product.
+    """
+    scores = 2 * query[0] * query[1] * query[2] * key[2]
+    return scores * (query[3] + value[3])
+
+
+def _attention_backward(
+    grad: Shape, query: Shape, key: Shape, value: Shape, *_: object, **__: object
+) -> int:
+    """Five products: the scores again, and the gradients of value, scores, query and key.
+
+    Source: Dao et al., FlashAttention, arXiv:2205.14135, algorithm 4.
+    """
+    scores = 2 * query[0] * query[1] * query[2] * key[2]
+    return scores * (3 * query[3] + 2 * value[3])
+
+
+# What torch's counter takes for nothing; shapes take the place of tensors.
+_FORMULAS: Mapping[Any, Callable[..., int]] = {
+    aten._grouped_mm: _grouped_mm,
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}

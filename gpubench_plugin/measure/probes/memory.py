@@ -1,0 +1,100 @@
+"""The peak of memory in use while a benchmark ran."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import torch
+
+if TYPE_CHECKING:
+    from types import ModuleType, TracebackType
+
+SINCE_START = "peak_memory_since_start"
+"""Flag: the peak is that of the whole process so far, not of this benchmark."""
+
+# Writing 5 to clear_refs sets the peak back to what is resident now: Linux, proc_pid_clear_refs(5).
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+_STATUS = Path("/proc/self/status")
+
+
+class PeakMemory:
+    """A context manager that watches the peak from its entry to its exit.
+
+    On an accelerator that is what torch's allocator had handed out (`peak_bytes`) and had taken
+    from the device (`reserved_bytes`). On a CPU torch does not count; `peak_bytes` is the largest
+    resident size of the process, interpreter and libraries included, since the entry. Where the
+    system does not let us begin anew, it is the largest since the process started, and flagged.
+    Both stay None where there is no such counter (MPS).
+
+    Args:
+        device: the device measured on.
+        clear: the file whose writing resets the process's peak.
+        status: the file that states it, in the format of Linux.
+    """
+
+    def __init__(
+        self, device: torch.device, *, clear: Path = _CLEAR, status: Path = _STATUS
+    ) -> None:
+        self.peak_bytes: int | None = None
+        self.reserved_bytes: int | None = None
+        self.flags: tuple[str, ...] = ()
+        self._device = device
+        self._clear = clear
+        self._status = status
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """The peaks that are known, under the names of an observation's facts."""
+        known = {"peak_memory_bytes": self.peak_bytes, "peak_reserved_bytes": self.reserved_bytes}
+        return {name: float(peak) for name, peak in known.items() if peak is not None}
+
+    def __enter__(self) -> Self:
+        if self._device.type == "cpu":
+            self.flags = () if self._reset_resident() else (SINCE_START,)
+        elif counters := self._counters():
+            counters.reset_peak_memory_stats(self._device)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._device.type == "cpu":
+            self.peak_bytes = _since_start() if self.flags else _resident_peak(self._status)
+        elif counters := self._counters():
+            self.peak_bytes = int(counters.max_memory_allocated(self._device))
+            self.reserved_bytes = int(counters.max_memory_reserved(self._device))
+
+    def _counters(self) -> ModuleType | None:
+        module = torch.get_device_module(self._device)
+        return module if hasattr(module, "reset_peak_memory_stats") else None
+
+    def _reset_resident(self) -> bool:
+        """Whether the process's peak could be set back, and can be read."""
+        try:
+            self._clear.write_text(_RESET_PEAK, encoding="ascii")
+            _resident_peak(self._status)
+        except (OSError, ValueError):
+            return False
+        return True
+
+
+def _resident_peak(status: Path) -> int:
+    """``VmHWM`` in bytes; Linux states it in kibibytes."""
+    for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    message = f"{status} does not state VmHWM"
+    raise ValueError(message)
+
+
+def _since_start() -> int:
+    """The largest resident size in bytes; getrusage(2) counts kibibytes, on macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,94 @@
+"""Whether the GPU was held back, as NVIDIA's management library tells it."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+THROTTLED = "throttled"
+"""Flag: the device ran slower than it could when the measurement began or ended."""
+
+# Bits of nvmlClocksEventReasons that mean slower than it could. Left out: idle, clocks set by the
+# user, following another GPU, and the display's setting. Source: NVML API reference.
+_REASONS = {
+    0x0000_0000_0000_0004: "software power cap",
+    0x0000_0000_0000_0008: "hardware slowdown",
+    0x0000_0000_0000_0020: "software thermal slowdown",
+    0x0000_0000_0000_0040: "hardware thermal slowdown",
+    0x0000_0000_0000_0080: "hardware power brake",
+}
+
+
+class Throttling:
+    """A context manager that asks for the reasons of throttling at its entry and its exit.
+
+    `reasons` names those that held at either; it stays None where they cannot be known: on
+    another device than CUDA, or without the optional ``pynvml``.
+
+    Args:
+        device: the device measured on.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.reasons: tuple[str, ...] | None = None
+        self._device = device
+        self._nvml: Any = None
+        self._handle: Any = None
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """``throttled`` if there was a reason."""
+        return (THROTTLED,) if self.reasons else ()
+
+    def __enter__(self) -> Self:
+        if self._device.type == "cuda":
+            self._connect()
+        self._ask()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ask()
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+
+    def _connect(self) -> None:
+        """Find the device by its UUID: indices of NVML and CUDA need not agree."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # one distribution of it warns of its own name
+                nvml = importlib.import_module("pynvml")
+        except ImportError:
+            return
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            return
+        self._nvml = nvml
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(
+                f"GPU-{torch.cuda.get_device_properties(self._device).uuid}"
+            )
+        except nvml.NVMLError:
+            self._handle = None
+
+    def _ask(self) -> None:
+        """Add the reasons that hold now."""
+        if self._handle is None:
+            return
+        try:
+            bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
+        except self._nvml.NVMLError:
+            return
+        now = {name for bit, name in _REASONS.items() if bits & bit}
+        self.reasons = tuple(sorted(now.union(self.reasons or ())))

@@ -1,0 +1,77 @@
+"""What the timed blocks of a measurement add up to, kept small while it runs."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from statistics import median
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.interval import median_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.measure.clocks.base import Block
+    from gpubench_plugin.measure.plan import Plan
+
+
+class Recording:
+    """Durations, blocks and evidence of the timed blocks; 8 bytes for every number.
+
+    `half_width` is that of the last look at the confidence interval, infinite before the first
+    and while the rounds are too few for one.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.durations_s = array("d")
+        self.rounds_s = array("d")
+        self.block_s = array("d")
+        self.block_calls = array("q")
+        self.evidence: dict[str, float] = {}
+        self.half_width = math.inf
+
+    @property
+    def rounds(self) -> int:
+        """Whole rounds recorded."""
+        return len(self.rounds_s)
+
+    def add(self, block: Block) -> None:
+        """Add a timed block.
+
+        Raises:
+            MeasurementError: a duration that is not finite, or not above zero.
+        """
+        _check(block.durations_s)
+        self.durations_s.extend(block.durations_s)
+        self.rounds_s.extend(round_medians(block.durations_s, self.plan.durations_per_round))
+        self.block_s.append(block.length_s)
+        self.block_calls.append(block.calls)
+        for name, amount in block.evidence.items():
+            self.evidence[name] = self.evidence.get(name, 0.0) + amount
+
+    def look(self, confidence: float) -> None:
+        """Bring `half_width` up to date."""
+        interval = median_interval(self.rounds_s, confidence)
+        self.half_width = math.inf if interval is None else interval.half_width
+
+
+def round_medians(durations_s: Sequence[float], width: int) -> Sequence[float]:
+    """The median of each whole round of `width` durations, in seconds per call."""
+    if width == 1:
+        return durations_s
+    whole = len(durations_s) - len(durations_s) % width
+    return [median(durations_s[at : at + width]) for at in range(0, whole, width)]
+
+
+def _check(durations_s: Sequence[float]) -> None:
+    """Refuse what cannot be a duration; the sum is not finite as soon as one of them is not."""
+    if math.isfinite(sum(durations_s)) and min(durations_s) > 0:
+        return
+    wrong = next(d for d in durations_s if not (math.isfinite(d) and d > 0))
+    raise MeasurementError(
+        f"a timed call lasted {wrong} s: the clock saw no time pass or went wrong, "
+        "so no number is reported"
+    )

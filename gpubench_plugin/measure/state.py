@@ -1,0 +1,158 @@
+"""The state of the process that one benchmark must not leave to the next."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# The places of torch.backends with an fp32_precision, parents before children: setting a parent
+# sets the children that follow it.
+_FP32_PRECISION = (
+    "",
+    "cuda.matmul",
+    "cudnn",
+    "cudnn.conv",
+    "cudnn.rnn",
+    "mkldnn",
+    "mkldnn.matmul",
+    "mkldnn.conv",
+    "mkldnn.rnn",
+)
+
+
+@contextmanager
+def preserved(device: torch.device) -> Iterator[None]:
+    """Put back, also after an exception, what the body changed of the process's state.
+
+    That is: TF32 and cuDNN switches, deterministic flags, default dtype and device, grad mode,
+    anomaly mode, the number of CPU threads, whether garbage is collected, and the random
+    generators of Python, numpy, torch and the device. Before and after, garbage is collected and
+    the allocator's cache and peak counters start anew; after, compiled code is forgotten if
+    ``torch._dynamo`` was ever imported.
+    """
+    _fresh_memory(device)
+    with ExitStack() as stack:
+        # What is pushed last is put back first.
+        stack.callback(_fresh_memory, device)
+        for switch in reversed((*_old_tf32(), *_fp32_precision(), *_switches())):
+            stack.callback(switch.put_back, switch.read())
+        for restore, state in _generators(device):
+            stack.callback(restore, state)
+        stack.callback(_forget_compiled_code)
+        yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Switch:
+    """Something global that can be read and set."""
+
+    read: Callable[[], Any]
+    set: Callable[[Any], object]
+
+    def put_back(self, value: object) -> None:
+        """Set it to `value` unless it is; untouched, it is not written to at all."""
+        if self.read() != value:
+            self.set(value)
+
+
+def _attribute(owner: object, name: str) -> _Switch:
+    return _Switch(read=partial(getattr, owner, name), set=partial(setattr, owner, name))
+
+
+def _switches() -> tuple[_Switch, ...]:
+    return (
+        *(
+            _attribute(torch.backends.cudnn, name)
+            for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")
+        ),
+        _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+        _Switch(read=torch.get_deterministic_debug_mode, set=torch.set_deterministic_debug_mode),
+        _Switch(read=torch.get_default_dtype, set=torch.set_default_dtype),
+        _Switch(read=torch.get_default_device, set=_set_default_device),
+        _Switch(read=torch.is_grad_enabled, set=torch.set_grad_enabled),
+        _Switch(read=torch.is_anomaly_enabled, set=torch.set_anomaly_enabled),
+        _Switch(read=torch.get_num_threads, set=torch.set_num_threads),
+        _Switch(read=gc.isenabled, set=lambda on: gc.enable() if on else gc.disable()),
+    )
+
+
+def _set_default_device(device: torch.device) -> None:
+    """Set it; for the CPU by unsetting it, since a default device slows every factory call."""
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+def _fp32_precision() -> tuple[_Switch, ...]:
+    places = (
+        attrgetter(path)(torch.backends) if path else torch.backends for path in _FP32_PRECISION
+    )
+    return tuple(_attribute(place, "fp32_precision") for place in places)
+
+
+def _old_tf32() -> tuple[_Switch, ...]:
+    """The switches that came before ``fp32_precision`` and are kept apart from it by torch.
+
+    Reading one raises where the new ones say otherwise; then there is nothing to put back.
+    """
+    matmul = _attribute(torch.backends.cuda.matmul, "allow_tf32")
+    cudnn = _attribute(torch.backends.cudnn, "allow_tf32")
+    overall = _Switch(
+        read=torch.get_float32_matmul_precision, set=torch.set_float32_matmul_precision
+    )
+    return tuple(
+        _Switch(read=partial(_readable, old.read), set=partial(_set_known, old.set))
+        for old in (overall, matmul, cudnn)
+    )
+
+
+def _readable(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
+
+def _set_known(set_to: Callable[[Any], object], value: object) -> None:
+    if value is not None:
+        set_to(value)
+
+
+def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object], Any]]:
+    """How to restore each random generator, and its state."""
+    yield random.setstate, random.getstate()
+    yield np.random.set_state, np.random.get_state()
+    yield torch.set_rng_state, torch.get_rng_state()
+    if device.type != "cpu":
+        module = torch.get_device_module(device)
+        every = "_all" if hasattr(module, "get_rng_state_all") else ""
+        yield (
+            getattr(module, f"set_rng_state{every}"),
+            getattr(module, f"get_rng_state{every}")(),
+        )
+
+
+def _fresh_memory(device: torch.device) -> None:
+    """Collect garbage, return the allocator's cache, and let its peaks begin here."""
+    gc.collect()
+    if device.type == "cpu":
+        return
+    module = torch.get_device_module(device)
+    module.empty_cache()
+    if hasattr(module, "reset_peak_memory_stats"):
+        module.reset_peak_memory_stats(device)
+
+
+def _forget_compiled_code() -> None:
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()

@@ -1,0 +1,107 @@
+"""When to stop: by the confidence interval of the median, after a time, or after N calls."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.measure.plan import fitting_rounds
+
+if TYPE_CHECKING:
+    from gpubench_plugin.configuration.schema import MeasureSection
+    from gpubench_plugin.measure.recording import Recording
+
+
+class StopRule(ABC):
+    """Says, between two blocks, how long the next one is."""
+
+    def __init__(self, section: MeasureSection) -> None:
+        self._section = section
+
+    @abstractmethod
+    def durations(self, recording: Recording, elapsed_s: float) -> int:
+        """The durations to time next; none when it is time to stop."""
+
+    def converged(self, recording: Recording) -> bool:
+        """Whether the end is the one that was aimed at."""
+        return True
+
+
+class ByInterval(StopRule):
+    """Stops at the look that finds the interval narrow enough, else when the limits end it."""
+
+    def durations(self, recording: Recording, elapsed_s: float) -> int:
+        """A block, shortened to what the limits of rounds and time leave."""
+        rounds_left = self._section.max_rounds - recording.rounds
+        if self.converged(recording) or rounds_left <= 0:
+            return 0
+        return _within(self._section.max_time_s, recording, elapsed_s, rounds_left)
+
+    def converged(self, recording: Recording) -> bool:
+        """Whether the half-width of the last look is small enough."""
+        return recording.half_width <= self._section.ci_half_width
+
+
+class ByTime(StopRule):
+    """Stops when the window is over."""
+
+    def durations(self, recording: Recording, elapsed_s: float) -> int:
+        """A block, shortened to what the window leaves."""
+        return _within(self._section.time_s, recording, elapsed_s)
+
+
+class BySteps(StopRule):
+    """Stops after exactly so many calls."""
+
+    def durations(self, recording: Recording, elapsed_s: float) -> int:
+        """A block, shortened to the calls that are missing."""
+        plan = recording.plan
+        missing = self._section.steps // plan.calls_per_duration - len(recording.durations_s)
+        return min(plan.durations_per_block, missing)
+
+
+class Looks:
+    """The numbers of rounds at which the interval is looked at: 10, 20, 40 … by default.
+
+    Few, because every further look at an interval that happens to be narrow for a moment makes
+    it less true, and because each sorts all rounds.
+    """
+
+    def __init__(self, section: MeasureSection) -> None:
+        self._next = section.min_rounds
+
+    def due(self, rounds: int) -> bool:
+        """Whether so many rounds have reached the next look, which is then past."""
+        if rounds < self._next:
+            return False
+        while self._next <= rounds:
+            self._next *= 2
+        return True
+
+
+def rule_for(section: MeasureSection) -> StopRule:
+    """The rule that ``measure.by`` names."""
+    match section.by:
+        case "ci":
+            return ByInterval(section)
+        case "time":
+            return ByTime(section)
+        case "steps":
+            return BySteps(section)
+
+
+def _within(
+    limit_s: float, recording: Recording, elapsed_s: float, rounds_left: float = math.inf
+) -> int:
+    """The durations of a block that keeps to the limits, judged by the rounds so far.
+
+    There is a first block whatever the limits.
+    """
+    left_s = limit_s - elapsed_s
+    rounds = min(recording.plan.rounds_per_block, rounds_left)
+    if recording.rounds:
+        if left_s <= 0:
+            return 0
+        rounds = min(rounds, fitting_rounds(left_s, elapsed_s / recording.rounds))
+    return int(rounds) * recording.plan.durations_per_round

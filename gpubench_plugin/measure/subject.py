@@ -1,0 +1,37 @@
+"""The protocol of a thing under measurement that knows more of itself than its duration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from gpubench_plugin.records import Check, Work
+
+Log = Callable[[Mapping[str, object]], None]
+
+
+class Subject(Protocol):
+    """A trainer, say: it checks itself before the timing and counts while it runs."""
+
+    def prepare(self, log: Log) -> Check:
+        """Check, untimed, that what will be measured is right; `log` journals its progress.
+
+        Raises:
+            CorrectnessError: it is not.
+        """
+
+    def begin(self) -> None:
+        """Reset the counters: the timed calls start now."""
+
+    def finish(self) -> Mapping[str, float]:
+        """Facts counted during the timed calls, for `Observation.facts`.
+
+        Raises:
+            CorrectnessError: the timed calls went wrong.
+        """
+
+    def work(self) -> Work:
+        """The work of one call on this rank; FLOPs may be left out."""
+
+    def flops_step(self) -> None:
+        """Build everything and run one call's mathematics, to be counted on fake tensors."""

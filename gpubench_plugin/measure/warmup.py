@@ -1,0 +1,138 @@
+"""Warming up: untimed rounds until the step runs as fast as it will."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
+from gpubench_plugin.measure.recording import round_medians
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.configuration.schema import MeasureSection
+    from gpubench_plugin.measure.agreement import Agreement
+    from gpubench_plugin.measure.clocks.base import Block, Clock, Task
+
+_WINDOW = 5
+_ACCELERATOR_S = 0.5
+_CPU_S = 0.1
+# A first guess of the pace may be far too fast: a block has at most ten times the calls of the
+# one before.
+_GROWTH = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp:
+    """What was seen while warming up.
+
+    `durations_s` are the seconds of each group of calls that was timed together, so that their
+    sum is the time spent; `pace` is that of the last rounds.
+    """
+
+    durations_s: array[float]
+    calls: int
+    pace: Pace
+    steady: bool
+
+
+def warm_up(
+    task: Task, *, clock: Clock, section: MeasureSection, planner: Planner, agreement: Agreement
+) -> WarmUp:
+    """Run rounds until the step is steady, or the limits of `section` end the wait.
+
+    At least `warmup_iterations` calls and `warmup_s` seconds; then until the medians of the last
+    five and the previous five rounds are within `steady_tolerance`, through `warmup_max_rounds`
+    further rounds or `warmup_max_s` in all.
+    """
+    course = _Course(clock, section)
+    while agreement.decide(int(course.goes_on())):
+        plan = course.next_plan(planner).agreed(agreement)
+        start = clock.now()
+        block = clock.block(
+            task,
+            durations=plan.durations_per_block,
+            calls_per_duration=plan.calls_per_duration,
+        )
+        course.add(block, plan, wall_s=(clock.now() - start) * 1e-9)
+    return WarmUp(
+        durations_s=course.durations_s,
+        calls=course.calls,
+        pace=course.pace,
+        steady=bool(agreement.decide(int(course.steady))),
+    )
+
+
+def is_steady(rounds_s: Sequence[float], tolerance: float) -> bool:
+    """Whether the medians of the last five and the previous five rounds are this near."""
+    if len(rounds_s) < 2 * _WINDOW:
+        return False
+    last = median(rounds_s[-_WINDOW:])
+    previous = median(rounds_s[-2 * _WINDOW : -_WINDOW])
+    return abs(last - previous) <= tolerance * previous
+
+
+class _Course:
+    """The warm-up so far, as one rank sees it."""
+
+    def __init__(self, clock: Clock, section: MeasureSection) -> None:
+        self._now = clock.now
+        self._start_ns = clock.now()
+        self._section = section
+        shortest_s = _ACCELERATOR_S if clock.accelerator else _CPU_S
+        self._shortest_s = shortest_s if section.warmup_s is None else section.warmup_s
+        self._rounds_s: list[float] = []
+        self._rounds_to_go = section.warmup_max_rounds
+        self._last_block_calls = 0
+        self.durations_s = array("d")
+        self.calls = 0
+        self.pace = Pace(timed_s=0.0, wall_s=0.0)
+
+    @property
+    def steady(self) -> bool:
+        return is_steady(self._rounds_s, self._section.steady_tolerance)
+
+    def goes_on(self) -> bool:
+        if self._elapsed_s() >= self._section.warmup_max_s:
+            return False
+        return self._too_short() or not (self.steady or self._rounds_to_go <= 0)
+
+    def next_plan(self, planner: Planner) -> Plan:
+        """The next block: one call first, and never much more than the time allows."""
+        plan = planner.plan(self.pace, most_calls=max(1, _GROWTH * self._last_block_calls))
+        fitting = fitting_rounds(
+            self._section.warmup_max_s - self._elapsed_s(), plan.calls_per_round * self.pace.wall_s
+        )
+        return Plan(
+            calls_per_duration=plan.calls_per_duration,
+            durations_per_round=plan.durations_per_round,
+            rounds_per_block=min(plan.rounds_per_block, fitting),
+        )
+
+    def add(self, block: Block, plan: Plan, *, wall_s: float) -> None:
+        rounds_s = round_medians(block.durations_s, plan.durations_per_round)
+        if not self._too_short():
+            self._rounds_to_go -= len(rounds_s)
+        # Only what is looked at again is kept.
+        self._rounds_s = [*self._rounds_s, *rounds_s][-2 * _WINDOW :]
+        self.durations_s.extend(seconds * plan.calls_per_duration for seconds in block.durations_s)
+        self.calls += block.calls
+        self._last_block_calls = block.calls
+        self.pace = Pace(
+            timed_s=median(self._rounds_s[-_WINDOW:]) if self._settled() else median(rounds_s),
+            wall_s=wall_s / block.calls,
+        )
+
+    def _settled(self) -> bool:
+        """Whether the rounds kept are of the present size, not of the first few calls."""
+        return not self._too_short()
+
+    def _too_short(self) -> bool:
+        few = self.calls < self._section.warmup_iterations
+        return few or self._elapsed_s() < self._shortest_s
+
+    def _elapsed_s(self) -> float:
+        return (self._now() - self._start_ns) * 1e-9

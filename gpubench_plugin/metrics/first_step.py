@@ -1,0 +1,22 @@
+"""The first step, with all that happens only once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.metrics.base import MetricSource
+from gpubench_plugin.records import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.records import Observation
+
+
+class FirstStep(MetricSource):
+    """The very first call of the step, before the warm-up."""
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """Seconds until the first step is done."""
+        value = seen.samples.first_step_s
+        yield Metric(name="first_step_s", value=value, unit="s", better="lower")

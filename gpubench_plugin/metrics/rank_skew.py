@@ -1,0 +1,25 @@
+"""How unevenly the ranks run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.metrics._medians import median_step_s
+from gpubench_plugin.metrics.base import MetricSource
+from gpubench_plugin.records import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.records import Observation
+
+
+class RankSkew(MetricSource):
+    """The difference between the slowest and the fastest rank."""
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """The range of the ranks' median steps, where there are several."""
+        if len(seen.ranks) > 1:
+            medians = [median_step_s(rank) for rank in seen.ranks]
+            skew_s = max(medians) - min(medians)
+            yield Metric(name="rank_skew_s", value=skew_s, unit="s", better="lower")

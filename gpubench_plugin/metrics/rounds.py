@@ -1,0 +1,22 @@
+"""The size of the sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.metrics.base import MetricSource
+from gpubench_plugin.records import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.records import Observation
+
+
+class Rounds(MetricSource):
+    """How many rounds the median and its interval rest on."""
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """The number of whole rounds."""
+        whole = len(seen.samples.durations_s) // seen.samples.durations_per_round
+        yield Metric(name="rounds", value=float(whole), unit="count")

@@ -1,0 +1,143 @@
+"""The hooks by which pytest meets this project; wiring only.
+
+Nothing heavy is imported here, and a session without benchmarks gets none of the roles
+(:mod:`rank`, :mod:`session`) registered.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin import hookspecs, marks
+from gpubench_plugin.arguments import lend_short_names
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.fixtures import (
+    data,
+    gpubench,
+    gpubench_config,
+    inference,
+    model,
+    precision,
+    process_group,
+    torch_device,
+    trainer,
+    workload,
+    world_size,
+)
+from gpubench_plugin.options import SETTINGS, Settings, add_options, is_asked_for
+from gpubench_plugin.ranks import RANKS, Ranks
+from gpubench_plugin.selection import is_benchmark, parametrize
+from gpubench_plugin.valve import Valve, is_secondary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "data",
+    "gpubench",
+    "gpubench_config",
+    "inference",
+    "model",
+    "precision",
+    "process_group",
+    "torch_device",
+    "trainer",
+    "workload",
+    "world_size",
+]
+
+_PROBLEM = pytest.StashKey[UsageProblem]()
+_VALVE = pytest.StashKey[Valve]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register flags and ini keys."""
+    add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the hooks that others may implement."""
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Iterator[None]:
+    """Lend the short option names once everybody else has registered theirs."""
+    yield
+    lend_short_names(args, parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marks; check the flags, if any; hold back the output of other ranks."""
+    for description in marks.DESCRIPTIONS:
+        config.addinivalue_line("markers", description)
+    if is_asked_for(config):
+        _or_usage_error(_settings, config)
+    if is_secondary(os.environ):
+        # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
+        config.stash[_VALVE] = valve = Valve(sys.stdout)
+        sys.stdout = valve  # type: ignore[assignment] # a text stream
+        config.add_cleanup(lambda: setattr(sys, "stdout", valve.terminal))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give benchmarks their cases, after the marks of their own."""
+    config = metafunc.config
+    try:
+        settings, ranks = _settings(config), _ranks(config)
+        parametrize(metafunc, settings, ranks.world.size)
+    except UsageProblem as problem:
+        # Raised here it would be a collection error with a traceback.
+        config.stash[_PROBLEM] = problem
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the roles of a session that has benchmarks."""
+    config = session.config
+    valve = config.stash.get(_VALVE, None)
+    benchmarks = [item for item in session.items if is_benchmark(item)]
+    if benchmarks or _PROBLEM in config.stash:
+        _or_usage_error(_start, session, benchmarks, valve)
+    elif valve is not None:
+        valve.release()
+
+
+def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve | None) -> None:
+    from gpubench_plugin import cases
+    from gpubench_plugin.rank import Rank
+
+    config = session.config
+    if _PROBLEM in config.stash:
+        raise config.stash[_PROBLEM]
+    cases.check_marks(benchmarks)
+    if not config.option.collectonly:
+        rank = Rank(config, _settings(config), _ranks(config))
+        rank.start(benchmarks, valve)
+        config.pluginmanager.register(rank, "gpubench-rank")
+
+
+def _settings(config: pytest.Config) -> Settings:
+    if SETTINGS not in config.stash:
+        config.stash[SETTINGS] = Settings.from_config(config)
+    return config.stash[SETTINGS]
+
+
+def _ranks(config: pytest.Config) -> Ranks:
+    if RANKS not in config.stash:
+        config.stash[RANKS] = Ranks(os.environ)
+    return config.stash[RANKS]
+
+
+def _or_usage_error(function: Any, *arguments: object) -> None:
+    """Call `function`; a problem of usage becomes pytest's own kind (exit code 4)."""
+    try:
+        function(*arguments)
+    except UsageProblem as problem:
+        raise pytest.UsageError(str(problem)) from None

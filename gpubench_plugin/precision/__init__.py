@@ -1,0 +1,1 @@
+"""What numbers are computed in: one module per precision, chosen by ``--precision``."""

@@ -1,0 +1,90 @@
+"""The switches of torch that say how fp32 matrix products and convolutions are computed.
+
+torch has them twice, the names before 2.9 (``allow_tf32``, ``set_float32_matmul_precision``) and
+``fp32_precision`` per operation, and refuses to read the old ones while the two disagree. The
+compiler reads the old ones, so that with ``fp32_precision`` alone tf32 fails under
+``max-autotune`` (https://github.com/pytorch/pytorch/issues/166387). Hence both are written here,
+the old ones first because they overwrite some of the new.
+
+Source: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html and
+https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Operation(Protocol):
+    """One operation of one backend. Its precision is ``none`` where it follows the general one."""
+
+    fp32_precision: str
+
+
+def operations() -> dict[str, _Operation]:
+    """Every operation whose fp32 can be something else: TF32 on CUDA, TF32 or bf16 on a CPU."""
+    backends: Any = torch.backends  # which types none of these
+    return {
+        "cuda.matmul": backends.cuda.matmul,
+        "cudnn.conv": backends.cudnn.conv,
+        "cudnn.rnn": backends.cudnn.rnn,
+        "mkldnn.matmul": backends.mkldnn.matmul,
+        "mkldnn.conv": backends.mkldnn.conv,
+        "mkldnn.rnn": backends.mkldnn.rnn,
+    }
+
+
+@contextmanager
+def fp32_computed_in(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
+    """Compute fp32 in `precision` everywhere, and put every switch back afterwards."""
+    found = _Switches.read()
+    tf32 = precision == "tf32"
+    wanted = _Switches(
+        matmul="high" if tf32 else "highest",
+        cudnn=tf32,
+        each=dict.fromkeys(operations(), precision),
+    )
+    wanted.write()
+    try:
+        yield
+    finally:
+        found.write()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Switches:
+    """The state of all switches; an old one is None where it cannot be read."""
+
+    matmul: str | None
+    cudnn: bool | None
+    each: dict[str, str]
+
+    @classmethod
+    def read(cls) -> _Switches:
+        matmul, cudnn = None, None
+        # An unreadable old switch disagrees with a new one, which is the one that counts.
+        with suppress(RuntimeError):
+            matmul = torch.get_float32_matmul_precision()
+        with suppress(RuntimeError):
+            cudnn = torch.backends.cudnn.allow_tf32
+        each = {name: operation.fp32_precision for name, operation in operations().items()}
+        return cls(matmul=matmul, cudnn=cudnn, each=each)
+
+    def write(self) -> None:
+        if self.matmul is not None:
+            torch.set_float32_matmul_precision(self.matmul)
+        if self.cudnn is not None:
+            torch.backends.cudnn.allow_tf32 = self.cudnn
+        for name, operation in operations().items():
+            # Reading gives what holds, be it the operation's own or the general precision. Where
+            # the general one gives the same, the operation follows it, as it does by default.
+            operation.fp32_precision = "none"
+            if operation.fp32_precision != self.each[name]:
+                operation.fp32_precision = self.each[name]

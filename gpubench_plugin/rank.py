@@ -1,0 +1,122 @@
+"""The role every rank plays in a session with benchmarks: prepare cases, attach reports, leave."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin import channel
+from gpubench_plugin.cases import CASE, Cases
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results import pytest_benchmark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpubench_plugin.options import Settings
+    from gpubench_plugin.ranks import Ranks
+    from gpubench_plugin.valve import Valve
+
+
+class Rank:
+    """Prepares the selected benchmarks and reports on each."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, ranks: Ranks):
+        self._config = config
+        self._settings = settings
+        self._ranks = ranks
+
+    def start(self, items: Sequence[pytest.Item], valve: Valve | None) -> None:
+        """Resolve every case, and agree with the other ranks on what will run where.
+
+        Raises:
+            UsageProblem: a configuration, device or folder is wrong; nothing has been measured.
+        """
+        self._refuse_bad_company()
+        world = self._ranks.world
+        cases = Cases(
+            self._settings,
+            self._config.rootpath,
+            world_size=world.size,
+            local_rank=world.local_rank,
+        )
+        for item in items:
+            item.stash[CASE] = cases.of(item)
+        run = self._start_session(items) if world.is_root else None
+        if world.size > 1:
+            self._join(items, run, valve)
+
+    def _start_session(self, items: Sequence[pytest.Item]) -> Path:
+        from gpubench_plugin.session import Session
+
+        session = Session(self._config, self._settings, [item.stash[CASE] for item in items])
+        path = session.start()
+        self._config.pluginmanager.register(session, "gpubench-session")
+        return path
+
+    def _join(self, items: Sequence[pytest.Item], run: Path | None, valve: Valve | None) -> None:
+        """Compare the collections of all ranks, and send the output of the others to their log."""
+        import torch
+
+        case = items[0].stash[CASE]
+        group = self._ranks.process_group(
+            case.configuration.distributed.backend, torch.device(case.device.torch_name)
+        )
+        digest = sha256("\n".join(item.nodeid for item in items).encode()).hexdigest()
+        told = group.gather("collection", {"digest": digest, "count": len(items)})
+        verdict = told and {
+            "run": str(run),
+            "different": [
+                f"rank {rank} selected {other['count']} benchmarks"
+                for rank, other in enumerate(told)
+                if other["digest"] != digest
+            ],
+        }
+        agreed = group.publish("run", verdict)
+        if agreed["different"]:
+            raise UsageProblem(
+                f"the ranks collected different benchmarks: rank 0 selected "
+                f"{told[0]['count'] if told else 'others'}, {', '.join(agreed['different'])}"
+            )
+        if valve is not None:
+            pytest_benchmark.mute(self._config)
+            log = Path(agreed["run"]) / "ranks" / f"rank-{self._ranks.world.rank}.log"
+            log.parent.mkdir(exist_ok=True)
+            valve.release(log.open("w", encoding="utf-8"))
+
+    def _refuse_bad_company(self) -> None:
+        if not self._config.pluginmanager.hasplugin("benchmark"):
+            raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
+        if hasattr(self._config, "workerinput"):
+            raise UsageProblem(
+                "-n (pytest-xdist): benchmarks beside each other disturb each other; run them "
+                "without -n, or with --benchmark-skip"
+            )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip a benchmark that does not run on this many ranks."""
+        case = item.stash.get(CASE, None)
+        if case is not None and not case.mark.fits(case.world_size):
+            pytest.skip(f"runs on ranks={case.mark.ranks!r}, not on {case.world_size}")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Iterator[Any]:
+        """Attach the benchmark's notes to its report; a failed one is not saved as good."""
+        report: pytest.TestReport = yield
+        if CASE in item.stash:
+            channel.attach(item, call, report)
+            carrier = getattr(item, "funcargs", {}).get("benchmark")
+            if report.failed and carrier is not None:
+                pytest_benchmark.mark_failed(carrier)
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Leave together, after everything is written and printed."""
+        self._ranks.leave()

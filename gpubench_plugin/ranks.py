@@ -1,0 +1,53 @@
+"""This process as one rank of a session: its world, and the process group while it is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.distributed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+
+
+class Ranks:
+    """The world from torchrun's environment, and one process group kept for the session."""
+
+    def __init__(self, environment: Mapping[str, str]):
+        self.world = World.from_environment(environment)
+        self._group: ProcessGroup | None = None
+
+    def process_group(self, backend: str, device: torch.device) -> ProcessGroup:
+        """The group with that backend; another backend than before closes the earlier group."""
+        from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for
+
+        wanted = backend_for(device, backend)
+        if self._group is None or self._group.backend != wanted:
+            self.close()
+            self._group = ProcessGroup(self.world, device=device, backend=wanted)
+        return self._group
+
+    def leave(self) -> None:
+        """Wait until every rank is about to leave, then close the group.
+
+        Without waiting, torchrun ends rank zero before it has written its results as soon as
+        another rank exits with an error.
+        """
+        if self._group is not None:
+            self._group.wait_for_all("leave")
+        self.close()
+
+    def close(self) -> None:
+        """Destroy the group, if there is one."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+
+RANKS = pytest.StashKey[Ranks]()

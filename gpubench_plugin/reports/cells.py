@@ -1,0 +1,87 @@
+"""Text measured and cut in the columns of a terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with everything that could steer a terminal written as an escape."""
+    joined = re.sub(r"\s*[\r\n]+\s*", " ", text.strip())
+    return "".join(_escape(c) if _steers(c) else c for c in joined)
+
+
+def width(text: str) -> int:
+    """Columns that `text` takes: wide East Asian characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(c) for c in text)
+
+
+def fill(text: str, columns: int, *, right: bool = False) -> str:
+    """`text` padded with spaces to `columns`."""
+    space = " " * (columns - width(text))
+    return f"{space}{text}" if right else f"{text}{space}"
+
+
+def cut(text: str, columns: int, ellipsis: str) -> str:
+    """`text`, its end cut off where it takes more than `columns`."""
+    if width(text) <= columns:
+        return text
+    return _head(text, max(columns - width(ellipsis), 0)) + ellipsis
+
+
+def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
+    """Each of `texts` in at most `columns`, cut in the middle where it is longer.
+
+    What tells the texts apart is kept: the cut moves until all differ, if there is such a place.
+    It starts at a third, since the parameters at the end of a test's name distinguish most.
+    """
+    room = max(columns - width(ellipsis), 0)
+    starts = sorted(range(room + 1), key=lambda head: abs(head - room // 3))
+    attempts = (
+        [_without_middle(text, columns, head, ellipsis) for text in texts] for head in starts
+    )
+    first: list[str] | None = None
+    for attempt in attempts:
+        first = first or attempt
+        if len(set(attempt)) == len(set(texts)):
+            return attempt
+    return first or list(texts)
+
+
+def _without_middle(text: str, columns: int, head: int, ellipsis: str) -> str:
+    if width(text) <= columns:
+        return text
+    tail = max(columns - width(ellipsis) - head, 0)
+    return _head(text, head) + ellipsis + _head(text[::-1], tail)[::-1]
+
+
+def _head(text: str, columns: int) -> str:
+    """As much of the beginning of `text` as fits."""
+    if text.isascii():
+        return text[:columns]
+    for end, _ in enumerate(text):
+        if width(text[: end + 1]) > columns:
+            return text[:end]
+    return text
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _steers(character: str) -> bool:
+    """Controls, format characters such as bidi overrides, surrogates, line separators."""
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

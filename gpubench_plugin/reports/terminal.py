@@ -1,0 +1,176 @@
+"""The header and the summary of a session, as text with the markup of pytest's writer.
+
+Nothing here writes. The caller passes each span to ``TerminalWriter.write(text, **markup)``, which
+knows whether the terminal has colours.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.records import OUTCOMES
+from gpubench_plugin.reports import cells
+from gpubench_plugin.reports.cells import cut, fill, printable, shorten
+from gpubench_plugin.reports.columns import GAP, Column, fitting
+from gpubench_plugin.reports.glyphs import UNICODE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.records import Measurement, Outcome
+    from gpubench_plugin.reports.glyphs import Glyphs
+
+Span = tuple[str, Mapping[str, bool]]
+"""A text and the keyword arguments of ``TerminalWriter.write`` that go with it."""
+Line = tuple[Span, ...]
+
+_PLAIN: Final[Mapping[str, bool]] = {}
+_BOLD: Final = {"bold": True}
+_GOOD: Final = {"green": True}
+_DOUBTFUL: Final = {"yellow": True}
+_BAD: Final = {"red": True}
+_COLOURS: Final[Mapping[Outcome, Mapping[str, bool]]] = {
+    "measured": _GOOD,
+    "skipped": _DOUBTFUL,
+    "unsupported": _DOUBTFUL,
+    "not_measured": _DOUBTFUL,
+}
+"""Any other outcome is bad."""
+_MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {"step": _BOLD, "flags": _DOUBTFUL}
+
+
+def header_lines(
+    *,
+    device: str,
+    precision: Sequence[str],
+    world_size: int,
+    preset: str,
+    run_directory: Path | str,
+    width: int,
+) -> list[str]:
+    """What stands above the session: device, precision, world, preset, run directory.
+
+    Wrapped to `width` columns, but for the run directory, which is there to be copied.
+    """
+    facts = {
+        "device": device,
+        "precision": ",".join(precision),
+        "world size": str(world_size),
+        "preset": preset,
+    }
+    said = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in facts.items())
+    return [
+        *textwrap.wrap(said, width, subsequent_indent=" " * 10, break_on_hyphens=False),
+        f"results: {printable(str(run_directory))}",
+    ]
+
+
+def summary_lines(
+    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
+) -> list[Line]:
+    """The table of all benchmarks, why some were not measured, and how many had which outcome.
+
+    Where all does not fit into `width` columns, the outcome folds into the step's column and the
+    flags fold below the table. Then long names lose their middle, and FLOP/s, MFU, memory and
+    throughput give way; the run directory has them.
+    """
+    if not measurements:
+        return [(("nothing was measured", _DOUBTFUL),)]
+    ordered = _by_file(measurements)
+    names = [printable(_split(m.id)[1]) for m in ordered]
+    longest = max(map(cells.width, names)) + len(GAP)
+    chosen = fitting(ordered, width, longest, glyphs)
+    room = width - sum(len(GAP) + column.width for column in chosen.values())
+    shown = shorten(names, max(room, len("benchmark")) - len(GAP), glyphs.ellipsis)
+    benchmark = Column(title="benchmark", cells=[GAP + name for name in shown], numeric=False)
+    return [
+        *_table(ordered, {"benchmark": benchmark, **chosen}, width, glyphs),
+        *_notes(ordered, shown, width, glyphs, flags="flags" not in chosen),
+        _counts(ordered),
+    ]
+
+
+def plain(line: Line) -> str:
+    """The text of `line` without its markup."""
+    return "".join(text for text, _ in line)
+
+
+def _by_file(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The benchmarks of each file together, files in the order in which they came."""
+    files = list(dict.fromkeys(_split(m.id)[0] for m in measurements))
+    return sorted(measurements, key=lambda m: files.index(_split(m.id)[0]))
+
+
+def _split(node_id: str) -> tuple[str, str]:
+    """File and name."""
+    file, separator, name = node_id.partition("::")
+    return (file, name) if separator else ("", file)
+
+
+def _table(
+    measurements: Sequence[Measurement],
+    columns: Mapping[str, Column],
+    width: int,
+    glyphs: Glyphs,
+) -> Iterator[Line]:
+    """Titles, then the rows under the name of their file."""
+    titles = (fill(c.title, c.width, right=c.numeric) for c in columns.values())
+    yield ((GAP.join(titles).rstrip(), _BOLD),)
+    for file, rows in groupby(enumerate(measurements), key=lambda row: _split(row[1].id)[0]):
+        if file:
+            yield ((cut(printable(file), width, glyphs.ellipsis), _PLAIN),)
+        for number, measurement in rows:
+            yield _row(number, measurement, columns, glyphs)
+
+
+def _row(
+    number: int, measurement: Measurement, columns: Mapping[str, Column], glyphs: Glyphs
+) -> Line:
+    spans: list[Span] = []
+    for name, column in columns.items():
+        cell = column.cells[number]
+        shown = cell or (glyphs.nothing if column.numeric else "")
+        text = fill(shown, column.width, right=column.numeric)
+        markup = _MARKUP.get(name, _PLAIN)
+        if cell == measurement.outcome:
+            markup = _colour(measurement.outcome)
+        spans.append((GAP * bool(spans) + text, markup))
+    text, markup = spans[-1]
+    return (*spans[:-1], (text.rstrip(), markup))
+
+
+def _notes(
+    measurements: Sequence[Measurement],
+    names: Sequence[str],
+    width: int,
+    glyphs: Glyphs,
+    *,
+    flags: bool,
+) -> Iterator[Line]:
+    """A line for each benchmark that has more to say than its row: reason, folded flags."""
+    shortened = shorten(names, width // 2, glyphs.ellipsis)
+    for name, measurement in zip(shortened, measurements, strict=True):
+        said = measurement.reason if measurement.outcome != "measured" else ""
+        folded = ", ".join(measurement.flags) if flags else ""
+        for note in filter(None, (said, folded)):
+            line = cut(f"{name}: {printable(note)}", width, glyphs.ellipsis)
+            yield ((line, _DOUBTFUL),)
+
+
+def _counts(measurements: Sequence[Measurement]) -> Line:
+    found = Counter(m.outcome for m in measurements)
+    counted = [(outcome, found[outcome]) for outcome in OUTCOMES if found[outcome]]
+    spans: list[Span] = [] if found["measured"] else [("nothing was measured: ", _DOUBTFUL)]
+    for outcome, number in counted:
+        separator = ", " if outcome != counted[0][0] else ""
+        spans.append((f"{separator}{number} {outcome}", _colour(outcome)))
+    return tuple(spans)
+
+
+def _colour(outcome: Outcome) -> Mapping[str, bool]:
+    return _COLOURS.get(outcome, _BAD)

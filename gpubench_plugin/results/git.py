@@ -1,0 +1,53 @@
+"""Which commit was measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.results.redaction import redacted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.records import Json
+
+_PATIENCE_S: Final = 10.0
+"""A repository on a slow network disk must not hold up a run for longer."""
+
+
+def commit_facts(folder: Path) -> Json | None:
+    """Commit, branch, uncommitted changes and remote of the repository `folder` is in.
+
+    None without git or a repository; a single fact git cannot give is None. The remote carries
+    no credentials.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    remote = _git(folder, "config", "--get", "remote.origin.url")
+    return {
+        "commit": commit,
+        "branch": _git(folder, "branch", "--show-current") or None,
+        "dirty": None if changes is None else bool(changes),
+        "remote": remote and redacted(remote),
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    # A run started by a git hook inherits variables that name the hook's repository.
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "-C", os.fspath(folder), *arguments],
+            env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "backslashreplace").strip()

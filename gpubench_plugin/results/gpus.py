@@ -1,0 +1,92 @@
+"""The GPUs of this machine as their driver describes them; CUDA is never initialised.
+
+A process that initialised CUDA could not fork any more, and its memory would be part of every
+measurement. NVML (through ``pynvml``, if it is installed) and the driver's files under ``/proc``
+do neither.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gpubench_plugin.records import Json
+
+DRIVER_FILES: Final = Path("/proc/driver/nvidia")
+
+
+def gpu_facts() -> Json | None:
+    """The driver's version and name, UUID and memory of each GPU; None where there is no driver.
+
+    All GPUs of the machine are meant, whatever ``CUDA_VISIBLE_DEVICES`` says. A fact that is not
+    known is None. Nothing volatile (clocks, temperature, free memory) is among them.
+    """
+    return _from_nvml() or _from_files(DRIVER_FILES)
+
+
+def _from_nvml() -> Json | None:
+    if importlib.util.find_spec("pynvml") is None:
+        return None
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        return {
+            "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
+            "devices": [_from_handle(pynvml, handle) for handle in handles],
+        }
+    except pynvml.NVMLError:
+        return None
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _from_handle(nvml: Any, handle: Any) -> Json:
+    return {
+        "name": _text(nvml.nvmlDeviceGetName(handle)),
+        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
+        "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+    }
+
+
+def _text(value: str | bytes) -> str:
+    """Old versions of pynvml give bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _from_files(folder: Path) -> Json | None:
+    """The same from ``version`` and ``gpus/*/information``, which do not tell the memory."""
+    try:
+        version = (folder / "version").read_text(encoding="utf-8", errors="replace")
+        files = sorted((folder / "gpus").glob("*/information"))
+        described = [file.read_text(encoding="utf-8", errors="replace") for file in files]
+    except OSError:
+        return None
+    number = re.search(r"Kernel Module[^\n]*?\s(\d+(\.\d+)+)\s", version)
+    return {
+        "driver": number and number[1],
+        "devices": [
+            {
+                "name": _field(text, "Model"),
+                "uuid": _field(text, "GPU UUID"),
+                "memory_bytes": None,
+            }
+            for text in described
+        ],
+    }
+
+
+def _field(text: str, name: str) -> str | None:
+    found = re.search(rf"^{name}:\s*(\S.*?)\s*$", text, re.MULTILINE)
+    return found and found[1]

@@ -1,0 +1,156 @@
+"""The journal of a run: one JSON line per event, on the disk before the next thing happens.
+
+A run killed at any moment leaves a journal that can be read. Every line stands for itself::
+
+    {"schema_version": 1, "event": "benchmark", "time": "2026-01-31T12:00:00.123456Z", …}
+
+JSON has no NaN and no infinity. Such a number is written as null, and the line says so under
+``not_finite``: ``{"/loss": "nan"}``, by JSON pointer. Nothing turns into a number it was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results import atomic, json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from gpubench_plugin.records import Json
+
+SCHEMA_VERSION: Final = 1
+
+_APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def utc_now() -> str:
+    """The time in UTC, ISO 8601, with microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class Journal:
+    """The journal at `path`, opened for appending; a torn last line is cut off first."""
+
+    def __init__(self, path: Path, *, now: Callable[[], str] = utc_now):
+        self.path = path
+        self._now = now
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(path, _APPEND, 0o666)
+            self._end = _mend(path, self._descriptor)
+            atomic.sync_folder(path.parent)
+        except OSError as error:
+            self.close()
+            raise atomic.not_written(path, error) from error
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """Write `event`, which names itself under ``event``, and wait until it is on the disk.
+
+        The line is in the journal if, and only if, this returns.
+
+        Raises:
+            ResultsError: it could not be written; the earlier lines are intact.
+        """
+        lost: dict[str, str] = {}
+        head = {"schema_version": SCHEMA_VERSION, "event": event["event"], "time": self._now()}
+        line = json_text.plain({**head, **event}, lost=lost)
+        if lost:
+            line["not_finite"] = lost
+        data = (json_text.text(line) + "\n").encode("ascii")
+        try:
+            _write_all(self._descriptor, data)
+            os.fsync(self._descriptor)
+        except BaseException as error:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._end)
+            if isinstance(error, OSError):
+                raise atomic.not_written(self.path, error) from error
+            raise
+        self._end += len(data)
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+
+def read(path: Path) -> list[Json]:
+    """All whole lines of the journal at `path`; one torn last line is left out.
+
+    Raises:
+        ResultsError: it cannot be read, a line before the last is broken, or a line is newer
+            than this version knows.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+    events = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        event = _event(line)
+        if event is None:
+            if number == len(lines):
+                break
+            raise ResultsError(f"{path}, line {number}: not a journal's line")
+        _refuse_newer(path, number, event.get("schema_version"))
+        events.append(event)
+    return events
+
+
+def _event(line: bytes) -> Json | None:
+    """The event in `line`, or None: a proper prefix of a JSON object is never valid JSON."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _refuse_newer(path: Path, number: int, version: object) -> None:
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise ResultsError(
+            f"{path}, line {number}: schema_version {version!r}, but this version of gpubench "
+            f"reads up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
+        )
+
+
+def _mend(path: Path, descriptor: int) -> int:
+    """Give a last line without its end that end, or cut it off; the size of what remains."""
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if _event(data[whole:]) is None:
+        os.ftruncate(descriptor, whole)
+        return whole
+    _write_all(descriptor, b"\n")
+    return len(data) + 1
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """`os.write` until nothing is left: a nearly full disk takes a part first."""
+    while data:
+        data = data[os.write(descriptor, data) :]

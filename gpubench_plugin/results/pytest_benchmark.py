@@ -1,0 +1,185 @@
+"""The one place that knows pytest-benchmark's non-public names; made for versions 5.x.
+
+Its ``benchmark`` fixture carries our samples: measured elsewhere, they replace those of a no-op,
+and everything pytest-benchmark does with samples (tables, JSON, comparison, histograms) follows.
+Known of it here and nowhere else: ``BenchmarkFixture.disabled``, ``has_error``, ``cprofile``,
+``extra_info``, ``stats`` and ``_mode``; ``Metadata.stats.data``, ``iterations``, ``options`` and
+``params``; ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json`` and ``quiet``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.results import json_text
+from gpubench_plugin.results.gpus import gpu_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pytest
+    from pytest_benchmark.fixture import BenchmarkFixture
+    from pytest_benchmark.stats import Metadata
+
+    from gpubench_plugin.records import Json, Measurement, Samples
+
+DATA_LIMIT: Final = 10_000
+"""Durations carried per benchmark; the run's journal keeps all."""
+
+
+def measuring_disabled(benchmark: BenchmarkFixture) -> bool:
+    """Whether benchmarks run once and unmeasured (``--benchmark-disable``, xdist)."""
+    return bool(benchmark.disabled)
+
+
+def run_once(
+    benchmark: BenchmarkFixture,
+    step: Callable[[], object],
+    setup: Callable[[], object] | None = None,
+    teardown: Callable[[], object] | None = None,
+) -> None:
+    """Run `step` a single time, where measuring is disabled."""
+    if setup is not None:
+        setup()
+    try:
+        benchmark.pedantic(step)
+    finally:
+        if teardown is not None:  # a disabled `pedantic` would leave it out
+            teardown()
+
+
+def carry(
+    benchmark: BenchmarkFixture, measurement: Measurement, data_limit: int = DATA_LIMIT
+) -> None:
+    """Make `measurement` the result of the test that requested `benchmark`.
+
+    More than `data_limit` durations are thinned to that many which have the same extremes, the
+    same median and the same distribution; metrics are not touched by it.
+
+    Raises:
+        MeasurementError: there are no samples, or one of the numbers is not finite.
+    """
+    samples = _checked(measurement)
+    benchmark.cprofile = False  # it would profile the no-op
+    benchmark.pedantic(_carry)
+    carrier: Metadata = benchmark.stats
+    carrier.stats.data[:] = _thinned(samples.durations_s, data_limit)
+    carrier.iterations = samples.calls_per_duration
+    carrier.options = {**_section(measurement, "measure"), "timer": samples.timer}
+    carrier.params = dict(measurement.params) or None
+    benchmark.extra_info.update(
+        json_text.plain(
+            {
+                "outcome": measurement.outcome,
+                "precision": _section(measurement, "precision").get("name"),
+                "preset": _section(measurement, "experiment").get("preset"),
+                "world_size": measurement.world_size,
+                "flags": measurement.flags,
+                "metrics": {name: m.value for name, m in measurement.metrics.items()},
+            }
+        )
+    )
+
+
+def mark_failed(benchmark: BenchmarkFixture) -> None:
+    """Keep a test that failed out of the saved results, whether it was measured or not."""
+    benchmark.has_error = True
+    benchmark._mode = benchmark._mode or "gpubench"  # else it warns that nothing was measured
+
+
+def mute(config: pytest.Config) -> None:
+    """Save and show nothing in this process: the ranks other than zero have no say.
+
+    To be called after ``pytest_configure``, in which pytest-benchmark makes its session.
+    """
+    session: Any = config._benchmarksession  # type: ignore[attr-defined]
+    session.save = session.autosave = session.json = None
+    session.compare_fail = None
+    session.histogram = False
+    session.quiet = True
+
+
+def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> None:
+    """Put our metrics, by node id, among the ``stats`` of pytest-benchmark's JSON.
+
+    A comparison takes nothing but ``stats`` from its baseline. pytest-benchmark's own statistics
+    keep their names.
+    """
+    for benchmark in output_json["benchmarks"]:
+        measurement = measurements.get(benchmark["fullname"])
+        if measurement is not None:
+            ours = {name: metric.value for name, metric in measurement.metrics.items()}
+            benchmark["stats"] = {**ours, **benchmark["stats"]}
+
+
+def benchmark_json(
+    config: pytest.Config, carried: Sequence[Metadata], measurements: Mapping[str, Measurement]
+) -> Json:
+    """What ``--benchmark-json`` would write, with nothing but the benchmarks that were `carried`.
+
+    `carried` holds the ``stats`` of their ``benchmark`` fixtures. Other plugins take part through
+    pytest-benchmark's hooks, as in a file it writes itself.
+    """
+    hook = config.hook
+    machine = hook.pytest_benchmark_generate_machine_info(config=config)
+    hook.pytest_benchmark_update_machine_info(config=config, machine_info=machine)
+    commit = hook.pytest_benchmark_generate_commit_info(config=config)
+    hook.pytest_benchmark_update_commit_info(config=config, commit_info=commit)
+    written: Json = hook.pytest_benchmark_generate_json(
+        config=config,
+        benchmarks=carried,
+        include_data=True,
+        machine_info=machine,
+        commit_info=commit,
+    )
+    hook.pytest_benchmark_update_json(config=config, benchmarks=carried, output_json=written)
+    add_metrics(written, measurements)
+    plain: Json = json_text.plain(written)
+    return plain
+
+
+def machine_facts() -> Json:
+    """What to add to pytest-benchmark's machine information: the GPUs, where there are any.
+
+    It may be asked for while pytest is still being configured, so CUDA is not initialised. Serial
+    numbers are left out: two machines of a kind may be compared.
+    """
+    gpus = gpu_facts()
+    if gpus is None:
+        return {}
+    kinds = [{k: v for k, v in device.items() if k != "uuid"} for device in gpus["devices"]]
+    return {"gpu": {"driver": gpus["driver"], "devices": kinds}}
+
+
+def _carry() -> None:
+    """The no-op in whose place the samples are put."""
+
+
+def _checked(measurement: Measurement) -> Samples:
+    samples = measurement.samples
+    if samples is None or not samples.durations_s:
+        raise MeasurementError(f"{measurement.id}: there are no samples to save")
+    for duration in samples.durations_s:
+        if not (math.isfinite(duration) and duration > 0):
+            raise MeasurementError(f"{measurement.id}: a duration of {duration} s cannot be true")
+    for metric in measurement.metrics.values():
+        if not math.isfinite(metric.value):
+            raise MeasurementError(f"{measurement.id}: {metric.name} is {metric.value}")
+    return samples
+
+
+def _section(measurement: Measurement, name: str) -> Mapping[str, Any]:
+    section: Mapping[str, Any] = measurement.configuration.get(name, {})
+    return section
+
+
+def _thinned(durations: Sequence[float], limit: int) -> list[float]:
+    """At most `limit` of the `durations`, evenly by rank, in their order of time."""
+    if len(durations) <= limit:
+        return list(durations)
+    by_rank = sorted(range(len(durations)), key=durations.__getitem__)
+    last = len(durations) - 1
+    kept = {by_rank[round(i * last / (limit - 1))] for i in range(limit)}
+    return [durations[i] for i in sorted(kept)]

@@ -1,0 +1,113 @@
+"""Writes a run down while it happens, so that no crash costs what was already measured."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.records import RunRecord
+from gpubench_plugin.results import atomic, json_text
+from gpubench_plugin.results.journal import Journal, utc_now
+from gpubench_plugin.results.redaction import redacted_command
+from gpubench_plugin.results.table import table_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubench_plugin.records import Json, Measurement, RunStatus
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+LOGGER = logging.getLogger("gpubench")
+
+
+class Recorder:
+    """The files of one run: the journal from the start, the summary at the end."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        *,
+        experiment: str,
+        command: Sequence[str],
+        environment: Mapping[str, Any],
+        configurations: str,
+    ):
+        self.directory = directory
+        self._experiment = experiment
+        self._command = redacted_command(command)
+        self._environment = environment
+        self._started = utc_now()
+        atomic.write_text(directory.config_resolved, configurations)
+        atomic.write_json(directory.system, environment)
+        self._journal = Journal(directory.journal)
+        self._log = _open_log(directory)
+        self._journal.append(
+            {"event": "run_started", "run_id": directory.path.name, "command": self._command}
+        )
+
+    def event(self, benchmark: str, event: Mapping[str, Any]) -> None:
+        """Journal what happened inside a benchmark, a training step for example.
+
+        Raises:
+            ResultsError: it could not be written; so for all methods.
+        """
+        self._journal.append({**event, "benchmark": benchmark})
+
+    def record(self, measurement: Measurement) -> None:
+        """Journal a benchmark's record."""
+        self._journal.append({"event": "benchmark", **measurement.to_json()})
+        median = measurement.metrics.get("step_time_s")
+        LOGGER.info(
+            "%s: %s%s%s",
+            json_text.plain(measurement.id),
+            measurement.outcome,
+            f", step_time_s {median.value:.6g}" if median else "",
+            f" ({measurement.reason})" if measurement.reason else "",
+        )
+
+    def finish(
+        self,
+        status: RunStatus,
+        benchmarks: Sequence[Measurement],
+        benchmark_json: Json | None,
+    ) -> RunRecord:
+        """Write the tables, and last of all the summary; the run has ended."""
+        from gpubench_plugin.results.summary import write_summary
+
+        run = RunRecord(
+            run_id=self.directory.path.name,
+            experiment=self._experiment,
+            status=status,
+            started=self._started,
+            finished=utc_now(),
+            command=self._command,
+            environment=self._environment,
+            benchmarks=tuple(benchmarks),
+        )
+        try:
+            self._journal.append({"event": "run_finished", "status": status})
+            atomic.write_text(self.directory.table, table_text(run.benchmarks))
+            if benchmark_json is not None:
+                atomic.write_json(self.directory.benchmark, benchmark_json)
+            write_summary(self.directory.summary, run)
+        finally:
+            self.close()
+        return run
+
+    def close(self) -> None:
+        """Close the journal and the log."""
+        self._journal.close()
+        LOGGER.removeHandler(self._log)
+        self._log.close()
+
+
+def _open_log(directory: RunDirectory) -> logging.Handler:
+    try:
+        handler = logging.FileHandler(directory.log, encoding="utf-8")
+    except OSError as error:
+        raise ResultsError(f"{directory.log} cannot be written: {error.strerror}") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    return handler

@@ -1,0 +1,99 @@
+"""What must not be recorded: secrets in variables, arguments and URLs.
+
+A false alarm hides a harmless word, an oversight publishes a password; so where in doubt, a value
+counts as a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+HIDDEN: Final = "***"
+
+_RECORDED: Final = re.compile(
+    r"""(CUDA|NVIDIA_TF32|CUBLAS|CUDNN|NCCL|GLOO|UCX|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TORCHELASTIC
+        |PYTORCH|TRITON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|MALLOC|HIP|ROCR|HSA|MIOPEN
+        |ZE|SYCL)_\w+
+    |(TORCH|PYTORCH)\w*
+    |(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT
+    |SLURM_(JOB_ID|NNODES|NTASKS|CPUS_PER_TASK|GPUS_ON_NODE)
+    |CI|LD_PRELOAD|PYTHONHASHSEED|TOKENIZERS_PARALLELISM|HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE""",
+    re.VERBOSE,
+)
+"""Variables that change how fast or how exactly torch computes; no other is recorded."""
+
+_HARMLESS: Final = frozenset({"TOKENIZERS_PARALLELISM"})
+_SURE: Final = re.compile(r"secret|passw(or)?d|passphrase|credential|private|cookie|bearer|apikey")
+_AMBIGUOUS: Final = re.compile(r"(token|key|auth|authorization|pwd)$")
+_NUMBER: Final = re.compile(r"[+-]?\d{1,9}(\.\d*)?|true|false|null|none", re.IGNORECASE)
+_URL_CREDENTIALS: Final = re.compile(r"(?<=://)([^\s/?#]*|[^\s/?#@:]+:[^\s@]*)@")
+_URL_PARAMETER: Final = re.compile(r"(?<=[?&;])([\w.-]+)=([^&;#\s]*)")
+_KNOWN_TOKEN: Final = re.compile(
+    r"""\b( gh[pousr]_\w{16,} | github_pat_\w{16,} | glpat-[\w-]{16,} | hf_\w{16,} | sk-[\w-]{16,}
+        | xox[abprs]-[\w-]{10,} | (AKIA|ASIA)[0-9A-Z]{16} | eyJ[\w-]{8,}\.[\w-]+\.[\w-]* )""",
+    re.VERBOSE,
+)
+"""Prefixes by which GitHub, GitLab, Hugging Face, OpenAI, Slack, AWS and JWT mark their tokens."""
+
+
+def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may be recorded: on the list of names, and without any secret."""
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if _RECORDED.fullmatch(name)
+        and (name in _HARMLESS or not names_a_secret(name))
+        and redacted(value) == value
+    }
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a variable, option or key called `name` is likely to hold a secret."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return _surely_secret(name) or any(_AMBIGUOUS.search(word) for word in words)
+
+
+def redacted(text: str) -> str:
+    """`text` without the credentials of URLs and without tokens of well-known services."""
+    text = _URL_CREDENTIALS.sub(f"{HIDDEN}@", text)
+    text = _URL_PARAMETER.sub(lambda m: f"{m[1]}={HIDDEN}" if names_a_secret(m[1]) else m[0], text)
+    return _KNOWN_TOKEN.sub(HIDDEN, text)
+
+
+def redacted_command(arguments: Iterable[str]) -> tuple[str, ...]:
+    """The arguments of a command with every secret replaced by ``***``.
+
+    Secrets are known by the option or key that names them (``--api-key=…``, ``--api-key …``,
+    ``--set data.token=…``), by being part of a URL or by their form. A plain number after an
+    ambiguous name stays: ``--model.num_key_value_heads=8`` is none.
+    """
+    shown: list[str] = []
+    awaited = False
+    for argument in arguments:
+        hide = awaited and not argument.startswith("-")
+        shown.append(HIDDEN if hide else _redacted_argument(argument))
+        awaited = argument.startswith("-") and "=" not in argument and names_a_secret(argument)
+    return tuple(shown)
+
+
+def _redacted_argument(argument: str) -> str:
+    """`argument` up to the first of its keys that names a secret; ``--set=data.token=…`` has 2."""
+    for equals in re.finditer("=", argument):
+        name, value = argument[: equals.start()], argument[equals.end() :]
+        if "://" not in name and value and _assigns_secret(name.rpartition("=")[2], value):
+            return f"{redacted(name)}={HIDDEN}"
+    return redacted(argument)
+
+
+def _assigns_secret(name: str, value: str) -> bool:
+    if _surely_secret(name):
+        return True
+    return names_a_secret(name) and not _NUMBER.fullmatch(value)
+
+
+def _surely_secret(name: str) -> bool:
+    return bool(_SURE.search(re.sub(r"[^a-z0-9]", "", name.lower())))

@@ -1,0 +1,51 @@
+"""The name of a run: sortable by time, unique without a counter, safe as a folder's name."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LONGEST: Final = 80
+"""Characters in an experiment or a tag: a run id stays far below the 255 bytes of a file name."""
+
+_SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def new_run_id(
+    tag: str | None, now: datetime, random: Callable[[int], str] = secrets.token_hex
+) -> str:
+    """``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``.
+
+    Args:
+        tag: a word of the user's, or None.
+        now: the time of the start, with its time zone.
+        random: gives twice as many hexadecimal digits as its argument says.
+
+    Raises:
+        UsageProblem: the tag cannot be part of a folder's name.
+    """
+    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
+
+
+def path_component(option: str, value: str) -> str:
+    """`value`, which is safe as the name of one folder.
+
+    Raises:
+        UsageProblem: it is not; the message proposes the nearest one that is.
+    """
+    if _SAFE.fullmatch(value) and len(value) <= LONGEST:
+        return value
+    nearest = re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("._-")[:LONGEST]
+    hint = f" (did you mean {nearest!r}?)" if nearest else ""
+    raise UsageProblem(
+        f"{option}: {value!r} cannot name a folder{hint}; allowed: letters, digits, '.', '_' and "
+        f"'-', a letter or digit first, at most {LONGEST}"
+    )

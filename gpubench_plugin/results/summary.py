@@ -1,0 +1,210 @@
+"""``summary.json``: what a run was and what it found. Written last, validated before.
+
+The published schema, ``docs/schemas/summary.schema.json``, is generated from the models here::
+
+    python -c "from gpubench_plugin.results import summary; \
+        print(summary.schema_text(), end='')" > docs/schemas/summary.schema.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.records import (  # noqa: TC001 # the models are built from them
+    Better,
+    Outcome,
+    RunStatus,
+)
+from gpubench_plugin.results import atomic, json_text
+from gpubench_plugin.results.redaction import redacted_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.records import Json, Measurement, RunRecord
+
+SCHEMA_VERSION: Final = 1
+"""Grows with every change of the format; older files stay readable, newer ones are refused."""
+
+SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
+
+UtcTime = Annotated[
+    str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$")
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class SummaryMetric(_Model):
+    """One number with its unit and the direction in which it gets better."""
+
+    value: float
+    unit: str
+    better: Better
+
+
+class SummaryBenchmark(_Model):
+    """One benchmark. Only the outcome ``measured`` carries metrics."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"outcome": {"not": {"const": "measured"}}}},
+            "then": {"properties": {"metrics": {"maxProperties": 0}}},
+        }
+    )
+
+    id: str = Field(min_length=1, description="pytest's node id")
+    name: str = Field(description="Name of the test function")
+    params: dict[str, str] = Field(description="Parameters by name")
+    world_size: PositiveInt = Field(description="Ranks that worked together")
+    launches: PositiveInt = Field(description="Fresh processes measured in")
+    outcome: Outcome
+    reason: str = Field(description="Why it was not measured; empty for measured ones")
+    configuration: dict[str, Any] = Field(description="The resolved configuration")
+    metrics: dict[str, SummaryMetric] = Field(description="Numbers by name")
+    flags: list[str] = Field(description="What makes the numbers less trustworthy")
+    correctness: dict[str, Any] = Field(description="What the untimed checks found")
+
+    @model_validator(mode="after")
+    def _only_measured_carries_numbers(self) -> Self:
+        if self.metrics and self.outcome != "measured":
+            raise ValueError(f"metrics with the outcome {self.outcome!r}")
+        return self
+
+
+class Summary(_Model):
+    """One run. Its presence means an orderly end; `status` says which."""
+
+    model_config = ConfigDict(title="gpubench summary")
+
+    schema_version: Literal[1]
+    run_id: str = Field(min_length=1)
+    experiment: str
+    status: RunStatus
+    started: UtcTime = Field(description="ISO 8601 in UTC")
+    finished: UtcTime = Field(description="ISO 8601 in UTC")
+    command: list[str] = Field(description="Arguments of pytest, without secrets")
+    environment: dict[str, Any] = Field(description="Facts of system.json")
+    benchmarks: list[SummaryBenchmark]
+
+
+def summary_of(run: RunRecord) -> Summary:
+    """The validated summary of `run`.
+
+    A metric that is not finite is left out and the benchmark flagged ``not_finite:<name>``: one
+    benchmark never costs the others their summary.
+
+    Raises:
+        ResultsError: the record breaks the schema, and where.
+    """
+    fields = json_text.plain(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": run.run_id,
+            "experiment": run.experiment,
+            "status": run.status,
+            "started": run.started,
+            "finished": run.finished,
+            "command": redacted_command(run.command),
+            "environment": run.environment,
+            "benchmarks": [_benchmark(measurement) for measurement in run.benchmarks],
+        }
+    )
+    return _validated(fields, f"the summary of {run.run_id}")
+
+
+def to_json_text(summary: Summary) -> str:
+    """The text of ``summary.json``."""
+    return json_text.text(summary.model_dump(mode="json"), indent=2) + "\n"
+
+
+def write_summary(path: Path, run: RunRecord) -> Summary:
+    """Write the summary of `run` to `path`, whole or not at all.
+
+    Raises:
+        ResultsError: the record breaks the schema, or the file could not be written.
+    """
+    summary = summary_of(run)
+    atomic.write_text(path, to_json_text(summary))
+    return summary
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary at `path`.
+
+    Raises:
+        ResultsError: it cannot be read, is newer than this version knows, or breaks the schema.
+    """
+    try:
+        fields = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ResultsError(f"{path} is not JSON: {error}") from error
+    version = fields.get("schema_version") if isinstance(fields, dict) else None
+    if not isinstance(version, int):
+        raise ResultsError(f"{path} is not a gpubench summary: it has no schema_version")
+    if version > SCHEMA_VERSION:
+        raise ResultsError(
+            f"{path}: schema_version {version}, but this version of gpubench reads up to "
+            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
+        )
+    return _validated(fields, str(path))
+
+
+def json_schema() -> Json:
+    """The JSON Schema (draft 2020-12) of ``summary.json``."""
+    return {"$schema": SCHEMA_URL, **Summary.model_json_schema()}
+
+
+def schema_text() -> str:
+    """The text of the published schema."""
+    return json_text.text(json_schema(), indent=2) + "\n"
+
+
+def _benchmark(measurement: Measurement) -> Json:
+    finite = {n: m for n, m in measurement.metrics.items() if math.isfinite(m.value)}
+    lost = tuple(f"not_finite:{n}" for n in measurement.metrics if n not in finite)
+    return {
+        "id": measurement.id,
+        "name": measurement.name,
+        "params": measurement.params,
+        "world_size": measurement.world_size,
+        "launches": measurement.launches,
+        "outcome": measurement.outcome,
+        "reason": measurement.reason,
+        "configuration": measurement.configuration,
+        "metrics": {name: _metric(asdict(metric)) for name, metric in finite.items()},
+        "flags": (*measurement.flags, *lost),
+        "correctness": measurement.correctness,
+    }
+
+
+def _metric(fields: Json) -> Json:
+    return {"value": float(fields["value"]), "unit": fields["unit"], "better": fields["better"]}
+
+
+def _validated(fields: Json, what: str) -> Summary:
+    try:
+        return Summary.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        message = f"{what} breaks the schema at {where}: {first['msg']}"
+        raise ResultsError(message) from error

@@ -1,0 +1,59 @@
+"""Which cases a benchmark has: precision × world size × device, as pytest parameters.
+
+Always parametrized, also by default, so that a benchmark keeps its node id however it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+    from gpubench_plugin.options import Settings
+
+FIXTURE = "gpubench"
+
+
+def is_benchmark(item: pytest.Item) -> bool:
+    """Whether `item` is one of ours: it asks for the fixture or carries the mark."""
+    return FIXTURE in getattr(item, "fixturenames", ()) or bool(item.get_closest_marker(FIXTURE))
+
+
+def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int) -> None:
+    """Give a benchmark its cases; leave every other test, and every name it marks itself, alone."""
+    definition = metafunc.definition
+    if FIXTURE not in metafunc.fixturenames and not definition.get_closest_marker(FIXTURE):
+        return
+    own = set(_own_names(definition.iter_markers("parametrize")))
+
+    def add(name: str, values: Iterable[str], ids: Iterable[str] | None = None) -> None:
+        if name in metafunc.fixturenames and name not in own:
+            metafunc.parametrize(name, list(values), ids=ids, indirect=True)
+
+    add("precision", _precisions(definition, settings))
+    add("world_size", [str(world_size)], ids=[f"ws{world_size}"])
+    if len(settings.devices) > 1:
+        add("torch_device", settings.devices)
+
+
+def offers(item: pytest.Item, precision: str) -> bool:
+    """Whether the benchmark's ``precision`` mark, if any, names `precision`."""
+    offered = _offered(item)
+    return not offered or precision in offered
+
+
+def _precisions(definition: pytest.Item, settings: Settings) -> tuple[str, ...]:
+    return settings.precisions or _offered(definition) or settings.default_precisions
+
+
+def _offered(item: pytest.Item) -> tuple[str, ...]:
+    mark = item.get_closest_marker("precision")
+    return tuple(map(str, mark.args)) if mark else ()
+
+
+def _own_names(marks: Iterable[pytest.Mark]) -> Iterable[str]:
+    for mark in marks:
+        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
+        yield from (n.strip() for n in names.split(",")) if isinstance(names, str) else names

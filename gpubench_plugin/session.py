@@ -1,0 +1,216 @@
+"""The controller's role, on rank zero only: open the run, record every benchmark, report.
+
+The stages of this side, in order: run directory → journal → (benchmarks run) → summary → terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gpubench_plugin import channel
+from gpubench_plugin.channel import CARRIED, TRACES
+from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.records import Measurement
+from gpubench_plugin.reports import terminal
+from gpubench_plugin.reports.glyphs import glyphs_for
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_id import new_run_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.cases import Case
+    from gpubench_plugin.options import Settings
+    from gpubench_plugin.records import Json, RunStatus
+
+_STATUS: Final[dict[int, RunStatus]] = {
+    pytest.ExitCode.OK: "complete",
+    pytest.ExitCode.NO_TESTS_COLLECTED: "complete",
+    pytest.ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+class Session:
+    """Records the selected benchmarks of one pytest session."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, cases: Sequence[Case]):
+        self._config = config
+        self._settings = settings
+        self._cases = {case.id: case for case in cases}
+        self._told: dict[str, list[Json]] = {}
+        self._measurements: dict[str, Measurement] = {}
+        self._problem: ResultsError | None = None
+
+    def start(self) -> Path:
+        """Open the run; nothing has been measured yet.
+
+        Raises:
+            UsageProblem: the results, or ``--benchmark-json``, could not be written.
+        """
+        from gpubench_plugin.configuration.dump import to_yaml
+
+        _require_writable_json(self._config)
+        settings = self._settings
+        directory = RunDirectory.create(
+            settings.results_dir, settings.experiment, new_run_id(settings.tag, datetime.now(UTC))
+        )
+        try:
+            self._recorder = Recorder(
+                directory,
+                experiment=settings.experiment,
+                command=self._config.invocation_params.args,  # type: ignore[arg-type] # strings
+                environment=self._environment(),
+                configurations=to_yaml({i: case.configuration for i, case in self._cases.items()}),
+            )
+        except ResultsError as error:
+            raise UsageProblem(f"--results-dir: {error}") from error
+        self._config.stash[TRACES] = directory.traces
+        return directory.path
+
+    def _environment(self) -> Json:
+        from gpubench_plugin.results.environment import collect
+
+        told = self._config.hook.pytest_gpubench_environment(config=self._config)
+        device = next(iter(self._cases.values())).device
+        facts: dict[str, Any] = {"device": {"name": device.torch_name, "model": device.model}}
+        for more in told:
+            facts.update(more)
+        return collect(self._config.rootpath, more=facts)
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """The header: what will be measured, on what, and where it is recorded."""
+        cases = list(self._cases.values())
+        return terminal.header_lines(
+            device=self._devices(),
+            precision=tuple(dict.fromkeys(case.precision for case in cases)),
+            world_size=cases[0].world_size,
+            preset=", ".join(dict.fromkeys(c.configuration.experiment.preset for c in cases)),
+            run_directory=self._shown_directory(),
+            width=_width(self._config),
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Record a benchmark as soon as its last report is there."""
+        case = self._cases.get(report.nodeid)
+        if case is None:
+            return
+        told = self._told.setdefault(case.id, [])
+        told.append(channel.read(report))
+        if report.when == "teardown":
+            self._record(_measurement(case, told), told)
+
+    def _record(self, measurement: Measurement, told: Sequence[Json]) -> None:
+        self._measurements[measurement.id] = measurement
+        if self._problem is not None:
+            return
+        try:
+            for part in told:
+                for event in part.get("events", ()):
+                    self._recorder.event(measurement.id, event)
+            self._recorder.record(measurement)
+        except ResultsError as problem:
+            self._problem = problem
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        """Stop once results can no longer be written: the next ones would be lost."""
+        handled = yield
+        if self._problem is not None:
+            item.session.shouldfail = f"results could not be written: {self._problem}"
+        return handled
+
+    def pytest_benchmark_update_json(self, output_json: Json) -> None:
+        """Add our metrics to every file that pytest-benchmark writes."""
+        pytest_benchmark.add_metrics(output_json, self._measurements)
+
+    def pytest_benchmark_update_machine_info(self, machine_info: Json) -> None:
+        """Add the GPUs to pytest-benchmark's facts of the machine."""
+        machine_info.update(pytest_benchmark.machine_facts())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the summary; a benchmark that never ran is in it too."""
+        status = _STATUS.get(exitstatus, "failed")
+        for case in self._cases.values():
+            if case.id not in self._measurements:
+                reason = "interrupted" if status == "interrupted" else "the session ended before it"
+                self._measurements[case.id] = case.record("not_measured", reason)
+        if self._problem is None:
+            try:
+                self._recorder.finish(status, self._in_order(), self._benchmark_json())
+            except ResultsError as problem:
+                self._problem = problem
+        if self._problem is not None:
+            self._recorder.close()
+            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The table of results, before pytest-benchmark's."""
+        terminalreporter.section("gpubench", sep="=")
+        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
+        for line in terminal.summary_lines(self._in_order(), _width(self._config), glyphs):
+            for text, markup in line:
+                terminalreporter.write(text, **markup)
+            terminalreporter.write("\n")
+        if self._problem is not None:
+            terminalreporter.write_line(f"results could not be written: {self._problem}", red=True)
+        terminalreporter.write_line(f"recorded in {self._shown_directory()}")
+
+    def _in_order(self) -> list[Measurement]:
+        return [self._measurements[i] for i in self._cases if i in self._measurements]
+
+    def _benchmark_json(self) -> Json | None:
+        carried = self._config.stash.get(CARRIED, [])
+        if not carried:
+            return None
+        return pytest_benchmark.benchmark_json(self._config, carried, self._measurements)
+
+    def _devices(self) -> str:
+        models = {case.device.torch_name: case.device.model for case in self._cases.values()}
+        named = ", ".join(f"{name} ({model})" for name, model in models.items())
+        if "auto" in self._settings.devices and "cpu" in models:
+            return f"{named}; auto: no accelerator found"
+        return named
+
+    def _shown_directory(self) -> str:
+        here = self._config.invocation_params.dir
+        path = self._recorder.directory.path
+        return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
+
+
+def _measurement(case: Case, told: Sequence[Json]) -> Measurement:
+    """The record that the phases of one test add up to; what failed carries no number."""
+    for part in told:
+        if "outcome" in part:
+            return case.record(part["outcome"], part["reason"])
+    for part in told:
+        if "measurement" in part:
+            return Measurement.from_json(part["measurement"])
+    reasons = [part["not_measured"] for part in told if part.get("not_measured")]
+    return case.record("not_measured", *(reasons or ["the test did not call gpubench"]))
+
+
+def _require_writable_json(config: pytest.Config) -> None:
+    """``--benchmark-json`` into a folder that is not there fails after the run, unasked."""
+    given = config.getoption("benchmark_json", None)
+    if given is None:
+        return
+    folder = os.path.dirname(os.path.abspath(given))  # noqa: PTH100, PTH120 # may be a str
+    if not os.path.isdir(folder):  # noqa: PTH112
+        raise UsageProblem(f"--benchmark-json={given}: the folder {folder} does not exist")
+    if not os.access(folder, os.W_OK):
+        raise UsageProblem(f"--benchmark-json={given}: the folder {folder} is not writable")
+
+
+def _width(config: pytest.Config) -> int:
+    return int(config.get_terminal_writer().fullwidth)

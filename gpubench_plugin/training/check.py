@@ -1,0 +1,132 @@
+"""What must hold of a training step before it is worth measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gpubench_plugin.errors import CorrectnessError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gpubench_plugin.workloads.base import Batch
+
+LossFunction = Callable[["nn.Module", "Batch"], Tensor]
+Log = Callable[[Mapping[str, object]], None]
+
+
+def scalar(loss_of: LossFunction) -> LossFunction:
+    """`loss_of`, refusing a loss that is not a finite scalar."""
+
+    def checked(module: nn.Module, batch: Batch) -> Tensor:
+        loss: object = loss_of(module, batch)
+        if not isinstance(loss, Tensor) or loss.ndim != 0:
+            shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise CorrectnessError(f"the loss must be a scalar tensor, not {shape}")
+        require_finite(float(loss.detach()), step=1)
+        return loss
+
+    return checked
+
+
+def require_finite(loss: float, *, step: int | None = None) -> None:
+    """Refuse a loss that is NaN or infinite.
+
+    Raises:
+        CorrectnessError: naming the step, None for the last timed one.
+    """
+    if not isfinite(loss):
+        where = "of the last timed step" if step is None else f"at step {step}"
+        raise CorrectnessError(f"the loss {where} is {loss}")
+
+
+def require_gradients(module: nn.Module, *, finite: bool) -> None:
+    """Refuse a trainable parameter without a gradient, or (if `finite`) with NaN or inf in it.
+
+    Raises:
+        CorrectnessError: naming the parameter.
+    """
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            raise CorrectnessError(f"parameter {name} got no gradient: the loss ignores it")
+        if finite and not bool(torch.isfinite(parameter.grad).all()):
+            raise CorrectnessError(f"the gradient of parameter {name} is not finite")
+
+
+def require_updates(steps: int, skipped: int) -> None:
+    """Refuse training of which every step was skipped.
+
+    Raises:
+        CorrectnessError: they were; scaled gradients overflow, or are NaN at any scale.
+    """
+    if skipped and skipped == steps:
+        raise CorrectnessError(
+            f"all {steps} optimizer steps were skipped because gradients were not finite: "
+            "lower precision.init_scale, or look for NaN"
+        )
+
+
+def loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
+    """The mean of the last three losses as a share of the mean of the first three.
+
+    Raises:
+        CorrectnessError: it is not below the `limit` (``training.loss_drop``).
+    """
+    first, last = fmean(losses[:3]), fmean(losses[-3:])
+    if limit is not None and not last < limit * first:
+        raise CorrectnessError(
+            f"training.loss_drop={limit}: {len(losses)} steps brought the mean loss of three "
+            f"from {first:.4g} to {last:.4g} only"
+        )
+    return last / first if first else 1.0
+
+
+class LossHistory:
+    """The loss of every step, read from the device only when it is logged.
+
+    Every `every` steps, and when it is closed, it hands `log` one event: the step, its loss and
+    what `state` adds.
+    """
+
+    def __init__(self, log: Log, *, every: int, state: Callable[[], Mapping[str, object]]):
+        self._log = log
+        self._every = every
+        self._state = state
+        self._unread: list[Tensor] = []
+        self._losses: list[float] = []
+
+    def add(self, loss: Tensor) -> None:
+        """Remember the loss of the next step.
+
+        Raises:
+            CorrectnessError: a loss read now is not finite.
+        """
+        self._unread.append(loss)
+        if (len(self._losses) + len(self._unread)) % self._every == 0:
+            self._read()
+
+    def close(self) -> list[float]:
+        """All losses.
+
+        Raises:
+            CorrectnessError: a loss read now is not finite.
+        """
+        if self._unread:
+            self._read()
+        return self._losses
+
+    def _read(self) -> None:
+        for loss in torch.stack(self._unread).tolist():
+            self._losses.append(loss)
+            require_finite(loss, step=len(self._losses))
+        self._unread.clear()
+        step, loss = len(self._losses), self._losses[-1]
+        self._log({"event": "training_step", "step": step, "loss": loss, **self._state()})

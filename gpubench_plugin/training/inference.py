@@ -1,0 +1,109 @@
+"""The forward pass as a thing to measure."""
+
+from __future__ import annotations
+
+from time import perf_counter, perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.mathematics import run_once
+from gpubench_plugin.training.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.check import Log
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.workloads.base import Workload
+
+
+class Inference:
+    """Runs `module` on `data` in eval mode: one call of :meth:`step` is one batch.
+
+    Nothing in it waits for the device.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module,
+        workload: Workload[Any],
+        data: DataSource,
+        precision: Precision,
+        device: torch.device,
+    ):
+        self._module = module.eval()
+        self._workload = workload
+        self._data = data
+        self._precision = precision
+        self._device = device
+        self._output: Tensor | None = None
+        self._data_wait_ns = 0
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples per call of :meth:`step` on this rank."""
+        return self._data.batch_size
+
+    @property
+    def tokens_per_step(self) -> int | None:
+        """Tokens per call of :meth:`step` on this rank; None if samples are not made of tokens."""
+        tokens = self._workload.tokens_per_sample
+        return None if tokens is None else tokens * self.samples_per_step
+
+    def step(self) -> None:
+        """One batch: the hot path."""
+        asked = perf_counter_ns()
+        batch = next(self._data)
+        self._data_wait_ns += perf_counter_ns() - asked
+        with torch.inference_mode(), self._precision.forward_context(self._device):
+            self._output = self._workload.forward(self._module, batch)
+
+    def prepare(self, log: Log) -> Check:
+        """Run one batch, timed, and look at its outputs.
+
+        Raises:
+            CorrectnessError: an output is not finite.
+        """
+        wait_for(self._device)
+        began = perf_counter()
+        self.step()
+        wait_for(self._device)
+        first_step_s = perf_counter() - began
+        self._require_finite_output()
+        return Check(correctness={"outputs_finite": True}, facts={"first_step_s": first_step_s})
+
+    def begin(self) -> None:
+        """Count from zero."""
+        self._data_wait_ns = 0
+
+    def finish(self) -> Mapping[str, float]:
+        """``data_wait_s`` since :meth:`begin`.
+
+        Raises:
+            CorrectnessError: an output of the last call is not finite.
+        """
+        self._require_finite_output()
+        return {"data_wait_s": self._data_wait_ns / 1e9}
+
+    def work(self) -> Work:
+        """Samples and tokens of one batch on this rank."""
+        return Work(samples=self.samples_per_step, tokens=self.tokens_per_step)
+
+    def flops_step(self) -> None:
+        """The forward pass of one batch on tensors without data, for a FLOP counter."""
+        run_once(self._workload, samples=self.samples_per_step, backward=False)
+
+    def _require_finite_output(self) -> None:
+        output = self._output
+        if output is not None and not bool(torch.isfinite(output).all()):
+            bad = int((~torch.isfinite(output)).sum())
+            raise CorrectnessError(
+                f"the model's output: {bad} of {output.numel()} values are not finite"
+            )

@@ -1,0 +1,43 @@
+"""The model as it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from gpubench_plugin.configuration.schema import ModelSection
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.workloads.base import Workload
+
+Wrap = Callable[[nn.Module], nn.Module]
+
+
+def build_model(
+    workload: Workload[Any],
+    *,
+    section: ModelSection,
+    seed: int,
+    device: torch.device,
+    precision: Precision,
+    wrap: Wrap | None = None,
+) -> nn.Module:
+    """The workload's model: seeded, cast, on the device in its memory format, compiled, wrapped.
+
+    The weights are drawn on the CPU: they are the same on every device and on every rank. The
+    random state is left as it was. What is compiled is the model inside the wrapper of a
+    parallelism, as torch advises:
+    https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        module = workload.build()
+    module = precision.convert_module(module)
+    module = module.to(device=device, memory_format=workload.memory_format)  # type: ignore[call-overload] # a gap in its stub
+    if section.compile != "none":
+        # Not module.compile(): that leaves a bare nn.Sequential uncompiled without a word.
+        module = cast("nn.Module", torch.compile(module, mode=section.compile))
+    return module if wrap is None else wrap(module)

@@ -1,0 +1,1 @@
+"""Optimizers: one module each, a subclass of `base.OptimizerBuilder`."""

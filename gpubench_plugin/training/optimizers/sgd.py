@@ -1,0 +1,28 @@
+"""Stochastic gradient descent with momentum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from gpubench_plugin.training.optimizers.base import OptimizerBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+
+class SGD(OptimizerBuilder):
+    """``torch.optim.SGD``."""
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """SGD with the configured rate, momentum and weight decay."""
+        return torch.optim.SGD(
+            parameters,
+            lr=self.training.learning_rate,
+            momentum=self.training.momentum,
+            weight_decay=self.training.weight_decay,
+            fused=self.fused,
+        )

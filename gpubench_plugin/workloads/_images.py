@@ -1,0 +1,57 @@
+"""What all classifiers of images share: their data and their loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 # the name everyone knows
+from pydantic import Field
+
+from gpubench_plugin.configuration.schema import ModelSection, PositiveInt
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.workloads.base import Batch, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class ImageSection(ModelSection):
+    """The shape of the images and the number of classes."""
+
+    image_size: PositiveInt = Field(224, description="Height and width of an image in pixels")
+    classes: PositiveInt = Field(1000, description="Classes to tell apart")
+
+
+S = TypeVar("S", bound=ImageSection)
+
+
+class ImageClassifier(Workload[S]):
+    """A workload whose samples are square images, each of one class."""
+
+    channels: ClassVar[int] = 3
+
+    def synthetic_batch(
+        self, size: int, *, device: torch.device, generator: torch.Generator | None = None
+    ) -> Batch:
+        """Images of normal noise, N×C×H×W, with uniformly drawn classes."""
+        side = self.section.image_size
+        images = torch.randn(size, self.channels, side, side, device=device, generator=generator)
+        classes = torch.randint(self.section.classes, (size,), device=device, generator=generator)
+        return Batch(images.contiguous(memory_format=self.memory_format), classes)
+
+    def from_images(self, images: Tensor, labels: Tensor) -> Batch:
+        """The images scaled to the model's size (bilinearly), grey repeated in every channel."""
+        present = int(labels.max()) + 1
+        if present > self.section.classes:
+            raise UsageProblem(
+                f"model.classes: {self.section.classes} is too few; the images are of {present}"
+            )
+        side = self.section.image_size
+        scaled = F.interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
+        coloured = scaled.expand(-1, self.channels, -1, -1)
+        return Batch(coloured.contiguous(memory_format=self.memory_format), labels)
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The mean cross entropy, in fp32 whatever the precision of the logits."""
+        return F.cross_entropy(self.forward(module, batch).float(), batch.targets)

@@ -1,0 +1,46 @@
+"""A multilayer perceptron: the smallest thing that trains."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+from torch import nn
+
+from gpubench_plugin.configuration.schema import PositiveInt  # noqa: TC001 # pydantic reads it
+from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gpubench_plugin.workloads.base import Batch
+
+
+class MLPSection(ImageSection):
+    """The widths of the layers."""
+
+    image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
+    classes: PositiveInt = Field(10, description="Classes to tell apart")
+    hidden_sizes: tuple[PositiveInt, ...] = Field((128, 128), description="Of the hidden layers")
+
+
+class MLP(ImageClassifier[MLPSection]):
+    """Linear layers with ReLU between them, on flattened grey images."""
+
+    Section = MLPSection
+    channels = 1
+
+    def build(self) -> nn.Module:
+        """The layers, from pixels through the hidden sizes to classes."""
+        section = self.section
+        widths = [section.image_size**2, *section.hidden_sizes, section.classes]
+        layers: list[nn.Module] = [nn.Flatten()]
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Logits, N×classes."""
+        logits: Tensor = module(batch.inputs)
+        return logits

@@ -1,0 +1,21 @@
+"""ResNet-18."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from gpubench_plugin.workloads._resnet import FourStages, ResNet, ResNetSection
+
+
+class ResNet18Section(ResNetSection):
+    """The widths of the stages."""
+
+    hidden_sizes: FourStages = Field((64, 128, 256, 512), description="Channels of the four stages")
+
+
+class ResNet18(ResNet):
+    """Two blocks of two 3×3 convolutions in every stage."""
+
+    Section = ResNet18Section
+    depths = (2, 2, 2, 2)
+    layer_type = "basic"

@@ -1,0 +1,118 @@
+"""A temporary project whose pytest runs in a process of its own, with the plugin installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
+"""Options that keep a measurement short: what it says is not the point here."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a finished pytest left: exit code, output, and the run directories."""
+
+    code: int
+    out: str
+    err: str
+    results: Path
+
+    @property
+    def directory(self) -> Path:
+        """The one run directory."""
+        (found,) = self.directories
+        return found
+
+    @property
+    def directories(self) -> list[Path]:
+        """All run directories, oldest first."""
+        return sorted(self.results.glob("*/*"))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The run's summary.json."""
+        loaded: dict[str, Any] = json.loads((self.directory / "summary.json").read_text())
+        return loaded
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """Each benchmark's outcome by name."""
+        return {b["name"]: b["outcome"] for b in self.summary["benchmarks"]}
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """The journal's lines."""
+        lines = (self.directory / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+class Project:
+    """A folder with tests and configurations, and ways to run pytest in it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.write("pytest.ini", "[pytest]\n")
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+        return file
+
+    def start(
+        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0
+    ) -> subprocess.Popen[str]:
+        """Start pytest, or with `ranks` torchrun with that many ranks of it."""
+        launcher = (
+            ["torch.distributed.run", f"--nproc-per-node={ranks}", "--master-addr=127.0.0.1"]
+            + ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "-m"]
+            if ranks
+            else []
+        )
+        return subprocess.Popen(
+            [sys.executable, "-m", *launcher, "pytest", *args],
+            cwd=self.path,
+            env={**_environment(), **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(
+        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
+    ) -> Run:
+        """Run pytest to its end; with `quick`, measurements are short."""
+        process = self.start(*args, *(QUICK if quick else ()), env=env, ranks=ranks)
+        try:
+            out, err = process.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(f"pytest did not end\n{out}\n{err}")
+        return Run(process.returncode, out, err, self.path / "results")
+
+
+def _environment() -> dict[str, str]:
+    """This process' environment, less what describes its own terminal, ranks and coverage run."""
+    dropped = ("COLUMNS", "PYTEST_ADDOPTS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    return {k: v for k, v in os.environ.items() if k not in dropped} | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """An empty project."""
+    path = tmp_path / "project"
+    path.mkdir()
+    return Project(path)

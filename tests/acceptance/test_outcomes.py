@@ -1,0 +1,216 @@
+"""Failure kinds are never merged, and no failure costs what was already measured."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.acceptance.conftest import Project
+
+KINDS = """
+import pytest
+from gpubench_plugin import Unsupported
+
+def test_good(gpubench):
+    gpubench(lambda: None)
+
+def test_raises_in_the_middle(gpubench):
+    calls = iter(range(15))
+    gpubench(lambda: next(calls))
+
+def test_fails_after_measuring(gpubench):
+    gpubench(lambda: None)
+    assert False
+
+def test_teardown_fails(gpubench, broken):
+    gpubench(lambda: None)
+
+def test_skipped(gpubench):
+    pytest.skip("not today")
+
+def test_unsupported(gpubench):
+    raise Unsupported("no such unit here")
+
+def test_oom(gpubench):
+    import torch
+    def step():
+        raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
+    gpubench(step)
+
+def test_called_twice(gpubench):
+    gpubench(lambda: None)
+    gpubench(lambda: None)
+
+def test_never_called(gpubench):
+    pass
+
+def test_bad_amount(gpubench):
+    gpubench(lambda: None, samples=0)
+
+@pytest.fixture
+def broken():
+    yield
+    raise RuntimeError("at the end")
+
+@pytest.mark.precision("bf16")
+def test_other_precision(gpubench):
+    gpubench(lambda: None)
+
+@pytest.mark.gpubench(ranks=2)
+def test_two_ranks(gpubench):
+    gpubench(lambda: None)
+"""
+
+
+def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> None:
+    """Only a benchmark that passed carries numbers, in every file."""
+    project.write("test_kinds.py", KINDS)
+
+    run = project.run("--precision=fp32", "--benchmark-json=saved.json")
+
+    assert run.code == 1
+    assert {name.partition("[")[0]: outcome for name, outcome in run.outcomes.items()} == {
+        "test_good": "measured",
+        "test_raises_in_the_middle": "failed",
+        "test_fails_after_measuring": "failed",
+        "test_teardown_fails": "failed",
+        "test_skipped": "skipped",
+        "test_unsupported": "unsupported",
+        "test_oom": "oom",
+        "test_called_twice": "failed",
+        "test_never_called": "not_measured",
+        "test_bad_amount": "failed",
+        "test_other_precision": "unsupported",
+        "test_two_ranks": "skipped",
+    }
+    by_name = {b["name"].partition("[")[0]: b for b in run.summary["benchmarks"]}
+    assert [n for n, b in by_name.items() if b["metrics"]] == ["test_good"]
+    assert by_name["test_unsupported"]["reason"] == "no such unit here"
+    assert "20.00 GiB" in by_name["test_oom"]["reason"]
+    for file in (project.path / "saved.json", run.directory / "benchmark.json"):
+        saved = json.loads(file.read_text())["benchmarks"]
+        assert [b["name"] for b in saved] == ["test_good[fp32-ws1]"], file
+
+
+def test_nothing_measured_is_said(project: Project) -> None:
+    """A selection in which nothing was measured says so plainly."""
+    project.write("test_it.py", "def test_x(gpubench): pass\n")
+
+    run = project.run()
+
+    assert "nothing was measured" in run.out
+    assert run.outcomes == {"test_x[fp32-ws1]": "not_measured"}
+
+
+def test_tf32_on_a_cpu_is_unsupported_with_the_reason(project: Project) -> None:
+    """A precision the device lacks is no pass and no failure."""
+    project.write("test_it.py", "def test_x(gpubench):\n    gpubench(lambda: None)\n")
+
+    run = project.run("--precision=tf32", "--device=cpu")
+
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["outcome"] == "unsupported"
+    assert benchmark["reason"].startswith("tf32: ")
+    assert run.code == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("--training.learning_rate=1e30", "loss"),
+        ("--training.loss_drop=1e-9", "training.loss_drop"),
+    ],
+)
+def test_wrong_training_fails_instead_of_being_measured(
+    project: Project, override: str, said: str
+) -> None:
+    """A loss that is not finite, or does not fall as configured, fails the benchmark."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.gpubench(config="mlp")
+        def test_x(gpubench, trainer):
+            gpubench(trainer.step, samples=trainer.samples_per_step)
+        """,
+    )
+
+    run = project.run("--preset=tiny", override)
+
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["outcome"] == "failed"
+    assert benchmark["reason"].startswith("CorrectnessError")
+    assert said in benchmark["reason"]
+
+
+def test_ctrl_c_keeps_what_was_measured(project: Project) -> None:
+    """SIGINT in the second benchmark: the first is recorded, the summary says interrupted."""
+    project.write(
+        "test_it.py",
+        """
+        import pathlib, pytest, time
+        short = pytest.mark.gpubench_set("measure.by=steps", "measure.steps=20")
+        @short
+        def test_a(gpubench):
+            gpubench(lambda: None)
+        @pytest.mark.gpubench_set("measure.by=time", "measure.time_s=600")
+        def test_b(gpubench):
+            pathlib.Path("started").touch()
+            gpubench(lambda: time.sleep(0.01))
+        @short
+        def test_c(gpubench):
+            gpubench(lambda: None)
+        """,
+    )
+    process = project.start()
+    deadline = time.monotonic() + 120
+    while not (project.path / "started").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+
+    (directory,) = (project.path / "results").glob("*/*")
+    summary = json.loads((directory / "summary.json").read_text())
+    assert process.returncode == 2, out + err
+    assert summary["status"] == "interrupted"
+    assert [(b["name"][:6], b["outcome"], b["reason"]) for b in summary["benchmarks"]] == [
+        ("test_a", "measured", ""),
+        ("test_b", "not_measured", "interrupted"),
+        ("test_c", "not_measured", "interrupted"),
+    ]
+    assert (directory / "benchmark.json").exists()
+
+
+def test_full_disk_stops_the_session_and_leaves_earlier_files_intact(project: Project) -> None:
+    """When the journal cannot grow, the error is clear, and earlier lines are whole."""
+    project.write(
+        "test_it.py",
+        """
+        import resource, signal
+        def test_a(gpubench):
+            gpubench(lambda: None)
+        def test_b(gpubench):
+            gpubench(lambda: None)
+            # From here on no file may grow: what a full disk does, for any user.
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        def test_c(gpubench):
+            gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run("-p", "no:cacheprovider")
+
+    assert run.code == 1, run.out + run.err
+    assert "could not be written" in run.out
+    assert "Traceback" not in run.out + run.err
+    assert [line["event"] for line in run.journal] == ["run_started", "benchmark"]
+    assert not (run.directory / "summary.json").exists()

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from gpubench_plugin.configuration import keys
+from gpubench_plugin.configuration.schema import Section
+
+
+class Inner(Section):
+    depth: int = Field(default=1, ge=1, le=8)
+
+
+class Outer(Section):
+    inner: Inner = Inner()
+    maybe: Inner | None = None
+    table: dict[str, Inner] = {}  # noqa: RUF012 # pydantic copies defaults
+    name: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (int, "an integer"),
+        (bool, "true or false"),
+        (str | None, "text, or null"),
+        (Literal["a", "b"], "a, b"),
+        (int | Literal["auto"] | None, "an integer, auto, or null"),
+        (Annotated[float, Field(gt=0, lt=1)], "a number greater than 0 and less than 1"),
+        (Annotated[int, Field(ge=2)] | None, "an integer at least 2, or null"),
+        (tuple[int, ...], "a list, each item an integer"),
+        (list[str], "a list, each item text"),
+        (tuple[int, float], "a list of 2: an integer; a number"),
+        (dict[str, bool], "a mapping, each value true or false"),
+        (Inner, "a mapping with the keys depth"),
+        (bytes, "bytes"),
+    ],
+)
+def test_allowed_says_it_in_words(annotation: Any, expected: str) -> None:
+    """Each kind of annotation is said in words a user of YAML understands."""
+    assert keys.allowed(annotation) == expected
+
+
+def test_bounds_beside_the_type_are_said_too() -> None:
+    """Bounds that pydantic keeps apart from the type belong to what is allowed."""
+    annotation = keys.annotation_at(Outer, ("inner", "depth"))
+    assert keys.allowed(annotation) == "an integer at least 1 and at most 8"
+
+
+def test_keys_are_found_at_any_depth() -> None:
+    """A key is found through sections, sections or null, and mappings of sections."""
+    found = [
+        keys.annotation_at(Outer, key) is not None
+        for key in [("maybe", "depth"), ("table", "any", "depth"), ("inner", "no"), ("name", "x")]
+    ]
+    assert found == [True, True, False, False]
+
+
+def test_walk_lists_the_leaves_in_order() -> None:
+    """Sections are walked into; their keys come in the order of declaration."""
+    assert [key for key, _ in keys.walk(Outer)] == [
+        ("inner", "depth"),
+        ("maybe", "depth"),
+        ("table",),
+        ("name",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (str, (True, False)),
+        (str | None, (True, True)),
+        (Literal["a", "b"], (True, False)),
+        (int | Literal["auto"], (False, False)),
+        (int | None, (False, True)),
+        (Annotated[str, Field(min_length=1)], (True, False)),
+    ],
+)
+def test_text_and_null(annotation: Any, expected: tuple[bool, bool]) -> None:
+    """Whether a key takes nothing but text, and whether it takes null, is read off its type."""
+    assert (keys.takes_text(annotation), keys.takes_null(annotation)) == expected

@@ -1,0 +1,90 @@
+"""Starting real ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gpubench_plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[[str], list[Any]]
+
+SCRIPTS = Path(__file__).parent / "ranks"
+OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """An environment for ranks: of this checkout, one thread each, in no other world."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith((*OF_LAUNCHERS, "GLOO_"))}
+    checkout = str(Path(gpubench_plugin.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (checkout, kept.get("PYTHONPATH"))))
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def torchrun(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run:
+    """Run a script of the folder ``ranks`` on two ranks; what each wrote, in their order."""
+
+    def run(script: str) -> list[Any]:
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+        address = ["--master-addr=127.0.0.1", f"--master-port={free_port}"]
+        done = subprocess.run(
+            [*command, *address, str(SCRIPTS / script), str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return read_ranks(tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def bare_ranks(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run:
+    """The same without torchrun: the environment alone tells the ranks who they are."""
+
+    def run(script: str) -> list[Any]:
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port), "WORLD_SIZE": "2"}
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, str(SCRIPTS / script), str(tmp_path)],
+                env={**environment, **address, "RANK": rank, "LOCAL_RANK": rank},
+            )
+            for rank in ("0", "1")
+        ]
+        try:
+            assert [rank.wait(timeout=180) for rank in ranks] == [0, 0]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+        return read_ranks(tmp_path)
+
+    return run
+
+
+def read_ranks(folder: Path) -> list[Any]:
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]

@@ -1,0 +1,41 @@
+"""What two ranks say to each other; each writes what it heard."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import distributed as dist
+
+from gpubench_plugin.distributed.process_group import ProcessGroup
+from gpubench_plugin.distributed.world import World
+
+sys.path.insert(0, str(Path(__file__).parent))
+from listeners import listeners, on_loopback  # noqa: E402 # a neighbour, not a package
+
+world = World.from_environment(os.environ)
+heard = {}
+with ProcessGroup(world, device=torch.device("cpu")) as group:
+    if not world.is_root:
+        time.sleep(0.2)  # the root comes first and has to wait
+    heard["gathered"] = group.gather("name", {"rank": world.rank})
+    heard["again"] = group.gather("name", {"twice": world.rank})
+    heard["published"] = group.publish("verdict", {"from": 0} if world.is_root else None)
+    proposal = 7 if world.is_root else 1000
+    heard["decided"] = group.agreement.decide(proposal)
+    group.agreement.barrier()
+    total = torch.tensor(world.rank + 1.0)
+    dist.all_reduce(total)
+    heard["total"] = total.item()
+    heard["backend"] = dist.get_backend()
+    heard["off_loopback"] = [port for port in listeners() if not on_loopback(port)]
+    group.wait_for_all("leave")
+heard["left"] = not dist.is_initialized()
+with ProcessGroup(world, device=torch.device("cpu")) as second:
+    heard["second"] = second.gather("name", {"second": world.rank})
+    second.wait_for_all("leave")
+Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(heard))

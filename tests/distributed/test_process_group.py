@@ -1,0 +1,166 @@
+"""Joining and leaving the ranks: two real ones, and a world of one."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from gpubench_plugin.distributed import process_group
+from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for, bound_device
+from gpubench_plugin.distributed.world import World
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+LISTENERS = runpy.run_path(str(Path(__file__).parent / "ranks" / "listeners.py"))
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@linux
+@pytest.mark.parametrize("launcher", ["torchrun", "bare_ranks"])
+def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureRequest) -> None:
+    """Records arrive in the order of ranks, rank zero's word holds, no port is open to others."""
+    run: Callable[[str], list[Any]] = request.getfixturevalue(launcher)
+    said_by_all = {
+        "published": {"from": 0},
+        "decided": 7,
+        "total": 3.0,
+        "backend": "gloo",
+        "off_loopback": [],
+        "left": True,
+    }
+    root = {
+        "gathered": [{"rank": 0}, {"rank": 1}],
+        "again": [{"twice": 0}, {"twice": 1}],
+        "second": [{"second": 0}, {"second": 1}],
+    }
+    assert [{**said_by_all, **root}, {**said_by_all, **dict.fromkeys(root)}] == run("meet.py")
+
+
+@linux
+def test_world_of_one_opens_no_port_to_others() -> None:
+    """A single rank has no store with a port; what gloo itself opens stays on loopback."""
+    before = LISTENERS["listeners"]()
+    with ProcessGroup(World(), device=CPU):
+        opened = LISTENERS["listeners"]() - before
+    assert all(map(LISTENERS["on_loopback"], opened))
+    assert len(opened) <= 1
+
+
+def test_world_of_one_has_collectives_and_talks_to_itself() -> None:
+    """A benchmark of collectives runs on one rank, and the records come back."""
+    with ProcessGroup(World(), device=CPU) as group:
+        total = torch.ones(3)
+        dist.all_reduce(total)
+        assert torch.ones(3).equal(total)
+        assert [{"a": [1, 2]}] == group.gather("tag", {"a": (1, 2)})
+        assert {"b": 1} == group.publish("tag", {"b": 1})
+        assert (1, 5) == (group.agreement.world_size, group.agreement.decide(5))
+        group.agreement.barrier()
+        group.wait_for_all("leave")
+
+
+def test_environment_is_as_before() -> None:
+    """The interface set for gloo is unset again, and a group can be joined after another."""
+    before = dict(os.environ)
+    for _ in range(2):
+        ProcessGroup(World(), device=CPU).close()
+    assert before == dict(os.environ)
+    assert not dist.is_initialized()
+
+
+def test_interface_chosen_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GLOO_SOCKET_IFNAME is left alone where it is set."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with ProcessGroup(World(), device=CPU):
+        pass
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+def test_existing_default_group_is_used_and_left_alive() -> None:
+    """A group made by a conftest serves, and outlives ours."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    theirs = dist.group.WORLD
+    try:
+        with ProcessGroup(World(), device=CPU):
+            assert dist.group.WORLD is theirs
+        assert dist.group.WORLD is theirs
+    finally:
+        dist.destroy_process_group()
+
+
+def test_existing_default_group_of_other_ranks_is_refused() -> None:
+    """A default group that contradicts the environment is said, with both."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(UsageProblem, match=r"rank 0 of 1, the environment says rank 1 of 2"):
+            process_group._check_existing(World(rank=1, size=2))
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("device", "configured", "expected"),
+    [
+        ("cpu", "auto", "gloo"),
+        ("mps", "auto", "gloo"),
+        ("cuda", "auto", "nccl"),
+        ("cuda", "gloo", "gloo"),
+        ("cuda", "nccl", "nccl"),
+        ("xpu", "auto", "xccl"),
+    ],
+)
+def test_backend_fits_the_device(
+    device: str, configured: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each accelerator gets its own library, everything else gloo."""
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(dist, "is_xccl_available", lambda: True)
+    assert expected == backend_for(torch.device(device), configured)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_nccl_where_it_cannot_work_is_refused(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL on a CPU, or in a torch without it, names the key and what is allowed."""
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
+    with pytest.raises(UsageProblem, match=r"distributed.backend='nccl'.*allowed: auto, gloo"):
+        backend_for(torch.device(device), "nccl")
+
+
+def test_ranks_are_bound_by_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 5 of 8, second on its host, takes that host's second device."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    world = World(rank=5, local_rank=1, size=8, local_size=4)
+    assert torch.device("cuda:1") == bound_device(CUDA, world)
+    assert torch.device("cuda:3") == bound_device(torch.device("cuda:3"), World())
+    assert CPU == bound_device(CPU, world)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda:0", "device cuda:0: names one device for 3 ranks; allowed: cuda"),
+        ("mps", "device mps: one rank only"),
+        ("xpu", "LOCAL_RANK=2: this host has 2 xpu devices"),
+    ],
+)
+def test_devices_that_do_not_go_round_are_refused(
+    device: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several ranks on one device, or more ranks than devices, is an error."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.xpu, "device_count", lambda: 2)
+    with pytest.raises(UsageProblem, match=message):
+        bound_device(torch.device(device), World(rank=2, local_rank=2, size=3, local_size=3))

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.records import Observation, Samples, Work
+
+Observe = Callable[..., Observation]
+
+
+def samples(**changes: Any) -> Samples:
+    """Ten timed calls of 0.1 to 1.0 s, in two blocks, after a warm-up of three."""
+    usual = Samples(
+        timer="a clock",
+        durations_s=(0.3, 0.1, 0.2, 0.5, 0.4, 0.7, 0.6, 0.9, 0.8, 1.0),
+        block_s=(1.6, 4.4),
+        block_calls=(5, 5),
+        first_step_s=3.0,
+        warmup_s=(0.5, 0.25, 0.25),
+        warmup_calls=3,
+    )
+    return replace(usual, **changes)
+
+
+@pytest.fixture
+def sampled() -> Callable[..., Samples]:
+    """Makes samples; what is given replaces the usual."""
+    return samples
+
+
+@pytest.fixture
+def observe() -> Observe:
+    """Makes an observation of one rank on a known device; what is given replaces the usual."""
+
+    def observation(**changes: Any) -> Observation:
+        seen = changes.pop("samples", samples())
+        usual = Observation(
+            samples=seen,
+            ranks=(seen,),
+            work=Work(),
+            device="cuda",
+            device_name="NVIDIA A100-SXM4-80GB",
+            precision="bf16",
+            world_size=1,
+        )
+        return replace(usual, **changes)
+
+    return observation
+
+
+@pytest.fixture
+def everything(observe: Observe) -> Observation:
+    """An observation to which every metric applies."""
+    return observe(
+        ranks=(samples(), samples(durations_s=(0.1,) * 10)),
+        work=Work(samples=8, tokens=1024, bytes=4096, flops=1e12),
+        world_size=2,
+        facts={
+            "peak_memory_bytes": 2.0**30,
+            "skipped_steps": 1.0,
+            "data_wait_s": 0.6,
+            "loss_first": 2.3,
+            "loss_last": 0.1,
+            "compiled": 1.0,
+        },
+    )

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import MeasurementError, UsageProblem
+from gpubench_plugin.metrics import _all
+from gpubench_plugin.metrics.rounds import Rounds
+from gpubench_plugin.records import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Observation, Samples
+
+
+def test_every_source_contributes(everything: Observation) -> None:
+    """All metrics come by name, also those a source has several of."""
+    metrics = _all.compute_all(everything)
+    assert {name: metric.name for name, metric in metrics.items()} == {
+        name: name for name in metrics
+    }
+    assert {"step_time_s", "samples_per_s", "mfu", "rank_skew_s", "loss_last"} <= set(metrics)
+
+
+def test_times_are_checked_before_anything_is_divided(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Blocks without length are refused as such, not as a division by zero."""
+    seen = observe(samples=sampled(block_s=(0.0, 0.0)), work=Work(samples=1))
+    with pytest.raises(MeasurementError, match="block of a clock"):
+        _all.compute_all(seen)
+
+
+def test_more_than_the_peak_gives_no_metrics(observe: Callable[..., Observation]) -> None:
+    """A wrong count of operations puts all numbers in doubt, so none is reported."""
+    with pytest.raises(MeasurementError, match="MFU is 200%"):
+        _all.compute_all(observe(work=Work(flops=374.4e12)))
+
+
+def test_two_sources_of_one_name_are_refused(
+    observe: Callable[..., Observation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugged-in source cannot silently replace a metric."""
+    monkeypatch.setattr(_all, "_sources", lambda: {"rounds": Rounds, "zz-rounds": Rounds})
+    with pytest.raises(UsageProblem, match="metrics: zz-rounds computes 'rounds', which is there"):
+        _all.compute_all(observe())

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gpubench_plugin.metrics import _peaks as peaks
+
+
+@pytest.mark.parametrize(
+    ("device_name", "bf16_tflops"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("A100-SXM4-80GB", 312),
+        ("NVIDIA A100-PCIE-40GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA A10", 125),
+        ("NVIDIA B200", 2250),
+        ("NVIDIA H100 80GB HBM3", 989.5),
+        ("NVIDIA H100 NVL", 835.5),
+        ("NVIDIA H100 PCIe", 756.5),
+        ("NVIDIA H200", 989.5),
+        ("NVIDIA H200 NVL", 835.5),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362.05),
+    ],
+)
+def test_known_devices_have_their_own_peak(device_name: str, bf16_tflops: float) -> None:
+    """A device goes by the whole name its driver reports."""
+    peak = peaks.find(device_name, "bf16")
+    assert peak is not None
+    assert peak.flops_per_s == pytest.approx(bf16_tflops * 1e12)
+
+
+@pytest.mark.parametrize(
+    "device_name",
+    [
+        "NVIDIA A10G",
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+        "NVIDIA GeForce RTX 4090",
+        "NVIDIA H100",
+        "NVIDIA H20",
+        "NVIDIA H200 MIG 1g.18gb",
+        "NVIDIA L40",
+        "AMD Instinct MI300X",
+        "",
+    ],
+)
+def test_other_devices_have_none(device_name: str) -> None:
+    """A variant, a slice or an unknown device is not given the peak of a similar one."""
+    assert peaks.find(device_name, "bf16") is None
+
+
+@pytest.mark.parametrize(
+    ("device_name", "dtype"),
+    [("Tesla V100-SXM2-16GB", "bf16"), ("Tesla T4", "tf32"), ("NVIDIA A100-SXM4-80GB", "fp8")],
+)
+def test_a_type_the_device_lacks_has_no_peak(device_name: str, dtype: str) -> None:
+    """What a device does not compute natively has no peak on it."""
+    assert peaks.find(device_name, dtype) is None
+
+
+@pytest.mark.parametrize("device", peaks.DEVICES, ids=lambda device: device.name.pattern)
+def test_every_peak_has_its_source_and_no_sparsity(device: peaks.Device) -> None:
+    """Figures come from the vendor; halving the width of a type at most doubles the tensor peak.
+
+    A figure "with sparsity" among dense ones would break that.
+    """
+    ladder = [device.tflops[t] for t in ("tf32", "bf16", "fp8") if t in device.tflops]
+    ratios = [wide / narrow for narrow, wide in pairwise(ladder)]
+    assert ratios == pytest.approx([2.0] * len(ratios), rel=0.02)
+    assert device.tflops.get("bf16", device.tflops["fp16"]) == device.tflops["fp16"]
+    assert device.source.partition("/")[2].split("/")[1].endswith("nvidia.com")

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.metrics._plausibility import check_times, check_values
+from gpubench_plugin.records import Metric, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Observation, Samples
+
+
+@pytest.mark.parametrize("time_s", [0.0, -1e-9, float("nan"), float("inf")])
+def test_a_time_that_cannot_be_is_refused(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples], time_s: float
+) -> None:
+    """A time that is zero, negative or not finite is named with its clock and place."""
+    seen = observe(samples=sampled(durations_s=(0.1, time_s, 0.1)))
+    with pytest.raises(MeasurementError) as caught:
+        check_times(seen)
+    assert str(caught.value) == (
+        f"duration of a clock, 2 of 3, is {time_s} s; a time is finite and above zero"
+    )
+
+
+def test_a_block_without_length_is_refused(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Blocks are checked as durations are, since rates rest on them."""
+    with pytest.raises(MeasurementError, match=r"block of a clock, 1 of 1, is 0.0 s"):
+        check_times(observe(samples=sampled(block_s=(0.0,))))
+
+
+def test_the_times_of_every_rank_are_checked(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """A rank whose clock stood still is not hidden by the slower ones."""
+    stopped = sampled(timer="another clock", durations_s=(0.0,))
+    with pytest.raises(MeasurementError, match=r"duration of another clock, 1 of 1, is 0.0 s"):
+        check_times(observe(ranks=(sampled(), stopped), world_size=2))
+
+
+def test_nothing_timed_is_refused(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Without durations there is nothing to report."""
+    with pytest.raises(
+        MeasurementError, match="there is no duration of a clock: nothing was timed"
+    ):
+        check_times(observe(samples=sampled(durations_s=())))
+
+
+def test_true_times_pass(observe: Callable[..., Observation]) -> None:
+    """Ordinary times are accepted."""
+    check_times(observe())
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (Metric(name="loss_last", value=float("nan"), unit="1"), "loss_last is nan 1"),
+        (Metric(name="x_s", value=float("inf"), unit="s"), "x_s is inf s"),
+        (
+            Metric(name="samples_per_s", value=0.0, unit="samples/s"),
+            "samples_per_s is 0.0 samples/s: the work of a call is not above zero",
+        ),
+    ],
+)
+def test_a_metric_that_cannot_be_is_refused(
+    observe: Callable[..., Observation], metric: Metric, message: str
+) -> None:
+    """A value that is not finite and a rate of nothing are named with their unit."""
+    with pytest.raises(MeasurementError) as caught:
+        check_values({metric.name: metric}, observe())
+    assert str(caught.value) == message
+
+
+def test_more_than_the_peak_is_refused(observe: Callable[..., Observation]) -> None:
+    """The message has the rate, the peak, its source and what may be wrong."""
+    seen = observe(work=Work(flops=284.544e12))
+    with pytest.raises(MeasurementError) as caught:
+        check_values({"mfu": Metric(name="mfu", value=1.52, unit="fraction")}, seen)
+    assert str(caught.value) == (
+        "MFU is 152%: 474.2 TFLOP/s per device, while the dense bf16 peak of "
+        "NVIDIA A100-SXM4-80GB is 312 TFLOP/s (https://www.nvidia.com/content/dam/en-zz/Solutions/"
+        "Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf); "
+        "the FLOPs of a call or the clock are wrong"
+    )
+
+
+@pytest.mark.parametrize("value", [0.999, 1.0])
+def test_the_peak_itself_passes(observe: Callable[..., Observation], value: float) -> None:
+    """Up to the peak a measurement can be true."""
+    check_values({"mfu": Metric(name="mfu", value=value, unit="fraction")}, observe())

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.metrics.step_time import StepTime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Observation, Samples
+
+
+def computed(seen: Observation) -> dict[str, float]:
+    return {metric.name: metric.value for metric in StepTime().compute(seen)}
+
+
+def test_the_statistics_of_ten_calls(observe: Callable[..., Observation]) -> None:
+    """Of 0.1 to 1.0 s, worked out by hand; the 95 % interval of ten goes from 2nd to 9th."""
+    assert computed(observe()) == pytest.approx(
+        {
+            "step_time_s": 0.55,
+            "step_time_ci_low_s": 0.2,
+            "step_time_ci_high_s": 0.9,
+            "step_time_mean_s": 0.55,
+            "step_time_min_s": 0.1,
+            "step_time_max_s": 1.0,
+            "step_time_p95_s": 0.955,
+            "step_time_p99_s": 0.991,
+        }
+    )
+
+
+def test_the_level_of_the_interval_is_a_fact(observe: Callable[..., Observation]) -> None:
+    """At 99 % ten values are enclosed from the first to the last."""
+    metrics = computed(observe(facts={"confidence": 0.99}))
+    assert (metrics["step_time_ci_low_s"], metrics["step_time_ci_high_s"]) == (0.1, 1.0)
+
+
+def test_too_few_calls_have_no_interval(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Five calls cannot enclose a median at 95 %: it stands alone."""
+    metrics = computed(observe(samples=sampled(durations_s=(0.1, 0.2, 0.3, 0.4, 0.5))))
+    assert (metrics["step_time_s"], "step_time_ci_low_s" in metrics) == (0.3, False)
+
+
+def test_median_and_interval_are_of_the_rounds(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Rounds of three hide one slow call in each from the median, not from the maximum."""
+    durations_s = tuple(time_s for n in range(6) for time_s in (1.0 + n, 9.0, 1.0 + n))
+    metrics = computed(observe(samples=sampled(durations_s=durations_s, durations_per_round=3)))
+    names = ("step_time_ci_low_s", "step_time_s", "step_time_ci_high_s", "step_time_max_s")
+    assert [metrics[name] for name in names] == [1.0, 3.5, 6.0, 9.0]
+
+
+def test_durations_that_fill_no_round_still_have_a_median(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Where not a single round came together the median is that of the durations."""
+    seen = observe(samples=sampled(durations_s=(0.1, 0.3, 0.2), durations_per_round=100))
+    assert computed(seen)["step_time_s"] == 0.2

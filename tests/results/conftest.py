@@ -1,0 +1,143 @@
+"""Disks that are full or cannot be written to, and records to write."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+
+def _mount(folder: Path, options: str) -> None:
+    try:
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder],
+            check=True,
+            capture_output=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small disk cannot be mounted here: {error}")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own with 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    _mount(folder, "size=64k")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def fill_up() -> Callable[[Path], None]:
+    """Writes into a folder until its disk is full."""
+
+    def fill(folder: Path) -> None:
+        with pytest.raises(OSError, match="No space left"), (folder / "filler").open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+
+    return fill
+
+
+@pytest.fixture
+def read_only_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder that not even root can write into."""
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        folder.chmod(0o500)
+        yield folder
+        folder.chmod(0o700)
+        return
+    _mount(folder, "ro")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def files_end_at() -> Callable[[int], AbstractContextManager[None]]:
+    """Inside it no file can grow beyond a number of bytes: the kernel takes a part, then errs."""
+
+    @contextmanager
+    def limit(size: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit
+
+
+@pytest.fixture
+def measured() -> Callable[..., Measurement]:
+    """Makes a measured benchmark; keywords replace its fields."""
+
+    def make(**fields: Any) -> Measurement:
+        samples = Samples(
+            timer="perf_counter",
+            durations_s=(0.011, 0.010, 0.012),
+            block_s=(0.033,),
+            block_calls=(3,),
+            first_step_s=0.5,
+            warmup_s=(0.02,),
+            warmup_calls=1,
+        )
+        record = {
+            "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]",
+            "name": "test_mlp_train",
+            "params": {"precision": "amp", "world_size": "ws1"},
+            "world_size": 1,
+            "outcome": "measured",
+            "configuration": {
+                "experiment": {"preset": "tiny"},
+                "precision": {"name": "amp"},
+                "measure": {"by": "ci"},
+            },
+            "samples": samples,
+            "metrics": {
+                "step_time_s": Metric(name="step_time_s", value=0.011, unit="s", better="lower"),
+                "samples_per_s": Metric(
+                    name="samples_per_s", value=727.25, unit="samples/s", better="higher"
+                ),
+            },
+            "flags": ("unsteady",),
+            "correctness": {"loss_last": 0.25},
+        }
+        return Measurement(**{**record, **fields})
+
+    return make
+
+
+@pytest.fixture
+def run_record(measured: Callable[..., Measurement]) -> Callable[..., RunRecord]:
+    """Makes a complete run of one measured benchmark; keywords replace its fields."""
+
+    def make(**fields: Any) -> RunRecord:
+        record = {
+            "run_id": "20260131T120000Z_run_0a1b2c",
+            "experiment": "default",
+            "status": "complete",
+            "started": "2026-01-31T12:00:00.000000Z",
+            "finished": "2026-01-31T12:00:09.500000Z",
+            "command": ("benchmarks", "-k", "mlp"),
+            "environment": {"hostname": "here"},
+            "benchmarks": (measured(),),
+        }
+        return RunRecord(**{**record, **fields})
+
+    return make

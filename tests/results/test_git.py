@@ -1,0 +1,88 @@
+"""Tests of the facts about the commit, with real repositories."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.results.git import commit_facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-b", "trunk")
+    (folder / "file").write_text("one")
+    git(folder, "add", "file")
+    git(folder, "commit", "-m", "One")
+    return folder
+
+
+def test_commit_and_branch(repository: Path) -> None:
+    """Commit and branch are those checked out, and a fresh checkout is clean."""
+    assert commit_facts(repository) == {
+        "commit": git(repository, "rev-parse", "HEAD"),
+        "branch": "trunk",
+        "dirty": False,
+        "remote": None,
+    }
+
+
+def test_changed_file_makes_it_dirty(repository: Path) -> None:
+    """A change that is not committed is said; a new file that git does not know is none."""
+    (repository / "new").touch()
+    before = commit_facts(repository)
+    (repository / "file").write_text("two")
+    after = commit_facts(repository)
+    assert before is not None
+    assert after is not None
+    assert (before["dirty"], after["dirty"]) == (False, True)
+
+
+def test_detached_head_has_no_branch(repository: Path) -> None:
+    """Without a branch checked out, the branch is unknown."""
+    git(repository, "checkout", "--detach")
+    facts = commit_facts(repository)
+    assert facts is not None
+    assert facts["branch"] is None
+
+
+def test_remote_has_no_credentials(repository: Path) -> None:
+    """User and password in the remote's address are not recorded."""
+    git(repository, "remote", "add", "origin", "https://me:hunter2@example.org/x.git")
+    facts = commit_facts(repository)
+    assert facts is not None
+    assert facts["remote"] == "https://***@example.org/x.git"
+
+
+def test_hook_of_another_repository_does_not_mislead(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables that a git hook exports do not lead to the hook's repository."""
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    facts = commit_facts(repository)
+    assert facts is not None
+    assert facts["branch"] == "trunk"
+
+
+def test_outside_a_repository_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a repository, or without git, there are no facts."""
+    assert commit_facts(tmp_path) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit_facts(tmp_path) is None

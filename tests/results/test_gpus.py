@@ -1,0 +1,83 @@
+"""Tests of the facts about GPUs, with the driver's files and a stand-in for pynvml."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.results import gpus
+
+VERSION = """\
+NVRM version: NVIDIA UNIX {kind}  580.65.06  Release Build  (builder@host)
+GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
+"""
+INFORMATION = """\
+Model: \t\t NVIDIA H200
+IRQ:   \t\t 219
+GPU UUID: \t GPU-01234567-89ab-cdef-0123-456789abcdef
+Video BIOS: \t 96.00.74.00.01
+Bus Type: \t PCIe
+"""
+PYNVML = """
+class NVMLError(Exception): pass
+class Memory: total = 80 * 2**30
+def nvmlInit(): pass
+def nvmlShutdown(): open({log!r}, "a").write("shut down")
+def nvmlSystemGetDriverVersion(): return b"470.57.02"
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetName(handle): return "NVIDIA A100"
+def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
+def nvmlDeviceGetMemoryInfo(handle): return Memory
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Neither this machine's driver nor its pynvml takes part; the folder of driver files."""
+    monkeypatch.setattr(gpus, "DRIVER_FILES", tmp_path / "nvidia")
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    (tmp_path / "pynvml.py").write_text(
+        "class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError('no driver')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path / "nvidia"
+
+
+def test_machine_without_gpu() -> None:
+    """Without a driver there are no facts."""
+    assert gpus.gpu_facts() is None
+
+
+@pytest.mark.parametrize("kind", ["x86_64 Kernel Module", "Open Kernel Module for x86_64"])
+def test_facts_from_the_drivers_files(no_driver: Path, kind: str) -> None:
+    """Where NVML does not answer, the driver's files tell all but the memory."""
+    (no_driver / "gpus" / "0000:01:00.0").mkdir(parents=True)
+    (no_driver / "version").write_text(VERSION.format(kind=kind))
+    (no_driver / "gpus" / "0000:01:00.0" / "information").write_text(INFORMATION)
+    assert gpus.gpu_facts() == {
+        "driver": "580.65.06",
+        "devices": [
+            {
+                "name": "NVIDIA H200",
+                "uuid": "GPU-01234567-89ab-cdef-0123-456789abcdef",
+                "memory_bytes": None,
+            }
+        ],
+    }
+
+
+def test_facts_from_nvml(tmp_path: Path) -> None:
+    """NVML tells driver and devices, also where it answers in bytes, and is closed again."""
+    log = tmp_path / "log"
+    (tmp_path / "pynvml.py").write_text(PYNVML.format(log=str(log)))
+    assert gpus.gpu_facts() == {
+        "driver": "470.57.02",
+        "devices": [
+            {"name": "NVIDIA A100", "uuid": f"GPU-{number}", "memory_bytes": 80 * 2**30}
+            for number in range(2)
+        ],
+    }
+    assert log.read_text() == "shut down"

@@ -1,0 +1,178 @@
+"""Tests of the journal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin import records
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results import journal
+from gpubench_plugin.results.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+NOON = "2026-01-31T12:00:00.000000Z"
+ROOT = Path(records.__file__).parents[1]
+
+
+def at_noon(path: Path) -> Journal:
+    return Journal(path, now=lambda: NOON)
+
+
+def test_line_stands_for_itself(tmp_path: Path) -> None:
+    """Every line carries the schema's version, the event and the time."""
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        lines.append({"event": "session", "benchmarks": 2})
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"schema_version": 1, "event": "session", "time": NOON, "benchmarks": 2}
+    ]
+
+
+def test_time_is_utc(tmp_path: Path) -> None:
+    """The time of an event is UTC in ISO 8601."""
+    with Journal(tmp_path / "metrics.jsonl") as lines:
+        lines.append({"event": "session"})
+    (event,) = journal.read(lines.path)
+    assert event["time"].endswith("Z")
+    assert len(event["time"]) == len(NOON)
+
+
+def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:
+    """A loss that is not a number is written as null, and the line says what it was."""
+    with at_noon(tmp_path / "metrics.jsonl") as lines:
+        lines.append({"event": "step", "loss": float("nan")})
+    (event,) = journal.read(lines.path)
+    assert (event["loss"], event["not_finite"]) == (None, {"/loss": "nan"})
+
+
+def test_read_returns_events_in_order(tmp_path: Path) -> None:
+    """Events come back in the order in which they were appended, over several openings."""
+    for number in range(3):
+        with at_noon(tmp_path / "metrics.jsonl") as lines:
+            lines.append({"event": "step", "number": number})
+    assert [event["number"] for event in journal.read(lines.path)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40])
+def test_torn_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
+    """What a crash left of the last line does not hide the lines before it."""
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        lines.append({"event": "first"})
+        whole = path.stat().st_size
+        lines.append({"event": "second"})
+    path.write_bytes(path.read_bytes()[: whole + cut])
+    assert [event["event"] for event in journal.read(path)] == ["first"]
+
+
+def test_appending_after_a_torn_line_mends_it(tmp_path: Path) -> None:
+    """A journal opened again loses its torn line, so that the next one is whole."""
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        lines.append({"event": "first"})
+    with path.open("ab") as file:
+        file.write(b'{"event": "tor')
+    with at_noon(path) as lines:
+        lines.append({"event": "second"})
+    assert [event["event"] for event in journal.read(path)] == ["first", "second"]
+
+
+def test_whole_line_without_its_end_is_kept(tmp_path: Path) -> None:
+    """A last line of which only the line break is missing is read, and kept on opening."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"schema_version": 1, "event": "first"}')
+    assert len(journal.read(path)) == 1
+    with at_noon(path) as lines:
+        lines.append({"event": "second"})
+    assert [event["event"] for event in journal.read(path)] == ["first", "second"]
+
+
+def test_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    """A broken line that is not the last is damage, and the error names it."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"schema_version": 1, "event": "a"}\n{"ev\n{"schema_version": 1}\n')
+    with pytest.raises(ResultsError, match="line 2: not a journal's line"):
+        journal.read(path)
+
+
+def test_newer_line_is_refused(tmp_path: Path) -> None:
+    """A line of a newer schema is refused with the way out."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"schema_version": 2, "event": "a"}\n')
+    with pytest.raises(ResultsError, match=r"schema_version 2, .* reads up to 1; upgrade"):
+        journal.read(path)
+
+
+def test_missing_journal_is_an_error(tmp_path: Path) -> None:
+    """A journal that is not there is a clear error."""
+    with pytest.raises(ResultsError, match="cannot be read: No such file"):
+        journal.read(tmp_path / "metrics.jsonl")
+
+
+def test_link_is_not_followed(tmp_path: Path) -> None:
+    """A symbolic link in the journal's place is refused."""
+    (tmp_path / "metrics.jsonl").symlink_to(tmp_path / "target")
+    with pytest.raises(ResultsError, match="symbolic links"):
+        Journal(tmp_path / "metrics.jsonl")
+    assert not (tmp_path / "target").exists()
+
+
+def test_partly_taken_line_is_cut_off(
+    tmp_path: Path, files_end_at: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    """A line of which the system takes only a part is removed, and appending works again later."""
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        lines.append({"event": "first"})
+        whole = path.read_bytes()
+        with files_end_at(len(whole) + 10), pytest.raises(ResultsError, match="File too large"):
+            lines.append({"event": "second"})
+        assert path.read_bytes() == whole
+        lines.append({"event": "third"})
+    assert [event["event"] for event in journal.read(path)] == ["first", "third"]
+
+
+def test_full_disk_keeps_the_lines_before(small_disk: Path) -> None:
+    """On a disk that fills up the error says so, and every line appended before is there."""
+    appended = 0
+    with at_noon(small_disk / "metrics.jsonl") as lines:
+        with pytest.raises(ResultsError, match=r"metrics\.jsonl was not written: No space left"):
+            while True:
+                lines.append({"event": "step", "number": appended, "text": "x" * 1000})
+                appended += 1
+        assert lines.path.read_bytes().endswith(b"\n")
+    assert [event["number"] for event in journal.read(lines.path)] == list(range(appended))
+    assert appended > 10
+
+
+def test_kill_loses_no_appended_line(tmp_path: Path) -> None:
+    """Lines whose append returned are there after the process was killed without warning."""
+    path = tmp_path / "metrics.jsonl"
+    program = (
+        "import sys, pathlib\n"
+        "from gpubench_plugin.results.journal import Journal\n"
+        "lines = Journal(pathlib.Path(sys.argv[1]))\n"
+        "for number in range(10**9):\n"
+        "    lines.append({'event': 'step', 'number': number})\n"
+        "    print(number, flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        said = [int(writer.stdout.readline()) for _ in range(20)]
+        writer.send_signal(signal.SIGKILL)
+        said += [int(line) for line in writer.stdout.read().split()]
+    numbers = [event["number"] for event in journal.read(path)]
+    assert numbers[: len(said)] == said
+    assert numbers == list(range(len(numbers)))

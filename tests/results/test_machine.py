@@ -1,0 +1,70 @@
+"""Tests of the facts about processor and memory."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.results.machine import cpu_facts, memory_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROCESSOR = """\
+processor\t: {number}
+model name\t: Some CPU @ 3.00GHz
+physical id\t: {socket}
+siblings\t: 4
+core id\t\t: {core}
+cpu cores\t: 2
+
+"""
+
+
+def test_cores_are_counted_once(tmp_path: Path) -> None:
+    """Two sockets of two cores with two threads each have four physical cores."""
+    path = tmp_path / "cpuinfo"
+    path.write_text(
+        "".join(
+            PROCESSOR.format(number=n, socket=n // 4, core=n % 4 // 2) for n in range(8)
+        )
+    )
+    facts = cpu_facts(path)
+    assert (facts["model"], facts["physical_cores"]) == ("Some CPU @ 3.00GHz", 4)
+
+
+def test_unknown_cores_are_none(tmp_path: Path) -> None:
+    """Where the system does not tell the cores, they are unknown, but the model has some name."""
+    facts = cpu_facts(tmp_path / "missing", tmp_path / "missing")
+    assert facts["physical_cores"] is None
+    assert facts["quota_cores"] is None
+    assert facts["model"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)]
+)
+def test_quota_of_a_container(tmp_path: Path, text: str, expected: float | None) -> None:
+    """A container's share of the processor is told in cores."""
+    path = tmp_path / "cpu.max"
+    path.write_text(text)
+    assert cpu_facts(quota_file=path)["quota_cores"] == expected
+
+
+def test_usable_cores_follow_the_affinity() -> None:
+    """A process bound to one core may use one."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert cpu_facts()["usable_cores"] == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_memory_is_this_machines() -> None:
+    """The memory is what the kernel reports, in bytes."""
+    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 # one line is enough
+        kib = int(file.readline().split()[1])
+    assert memory_bytes() == kib * 1024

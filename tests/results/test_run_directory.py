@@ -1,0 +1,119 @@
+"""Tests of the run directory."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+RUN = "20260131T120000Z_run_0a1b2c"
+
+
+def test_folder_is_made_empty(tmp_path: Path) -> None:
+    """The run gets a new and empty folder below its experiment."""
+    run = RunDirectory.create(tmp_path / "results", "resnet", RUN)
+    assert run.path == tmp_path / "results" / "resnet" / RUN
+    assert list(run.path.iterdir()) == []
+
+
+def test_files_have_their_names(tmp_path: Path) -> None:
+    """Every file of a run has the name by which the documentation knows it."""
+    run = RunDirectory.create(tmp_path, "resnet", RUN)
+    names = [
+        p.relative_to(run.path).as_posix()
+        for p in (
+            run.config_resolved,
+            run.system,
+            run.journal,
+            run.summary,
+            run.table,
+            run.benchmark,
+            run.log,
+            run.ranks,
+            run.traces,
+        )
+    ]
+    assert names == [
+        "config_resolved.yaml",
+        "system.json",
+        "metrics.jsonl",
+        "summary.json",
+        "summary.csv",
+        "benchmark.json",
+        "run.log",
+        "ranks",
+        "traces",
+    ]
+
+
+def test_path_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark that changes the folder does not move the results."""
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory.create(tmp_path.relative_to(tmp_path) / "here", "resnet", RUN)
+    assert str(run) == str(tmp_path / "here" / "resnet" / RUN)
+
+
+def test_results_folder_may_be_a_link(tmp_path: Path) -> None:
+    """The results may stand on another disk, behind a symbolic link."""
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "results").symlink_to(tmp_path / "scratch")
+    run = RunDirectory.create(tmp_path / "results", "resnet", RUN)
+    assert run.path == tmp_path / "scratch" / "resnet" / RUN
+
+
+def test_link_as_experiment_is_refused(tmp_path: Path) -> None:
+    """An experiment's folder that leads elsewhere is not followed."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "resnet").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageProblem, match="resnet is a symbolic link"):
+        RunDirectory.create(tmp_path, "resnet", RUN)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("experiment", ["../up", "/root", ".", ""])
+def test_experiment_stays_below_the_results(tmp_path: Path, experiment: str) -> None:
+    """An experiment that would lead out of the results folder is refused."""
+    with pytest.raises(UsageProblem, match="--experiment"):
+        RunDirectory.create(tmp_path / "results", experiment, RUN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_in_the_way_is_named(tmp_path: Path) -> None:
+    """Where a parent is a file, the message names folder, option and that file."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageProblem) as refused:
+        RunDirectory.create(tmp_path / "file" / "results", "resnet", RUN)
+    message = str(refused.value)
+    assert message.startswith(f"--results-dir: cannot write into {tmp_path}/file/results: ")
+    assert f"{tmp_path}/file is not a folder" in message
+
+
+def test_read_only_folder_is_refused(read_only_folder: Path) -> None:
+    """A folder that cannot be written into is refused with the system's reason."""
+    with pytest.raises(UsageProblem, match=r"--results-dir: .*(Read-only|Permission denied)"):
+        RunDirectory.create(read_only_folder / "results", "resnet", RUN)
+
+
+def test_full_disk_is_refused(small_disk: Path, fill_up: Callable[[Path], None]) -> None:
+    """A disk that is full already is found before anything is measured; no folder is left."""
+    fill_up(small_disk)
+    with pytest.raises(UsageProblem, match="--results-dir: .*No space left on device"):
+        RunDirectory.create(small_disk / "results", "resnet", RUN)
+    assert os.listdir(small_disk) == ["filler"]  # noqa: PTH208 # names only
+
+
+def test_run_that_exists_is_refused(tmp_path: Path) -> None:
+    """An earlier run is never written into."""
+    earlier = RunDirectory.create(tmp_path, "resnet", RUN)
+    earlier.summary.write_text("earlier")
+    with pytest.raises(UsageProblem, match=f"{RUN} exists already"):
+        RunDirectory.create(tmp_path, "resnet", RUN)
+    assert earlier.summary.read_text() == "earlier"

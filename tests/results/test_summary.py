@@ -1,0 +1,204 @@
+"""Tests of ``summary.json`` and its published schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from gpubench_plugin import records
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.records import OUTCOMES, Metric
+from gpubench_plugin.results import summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Measurement, RunRecord
+
+PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "summary.schema.json"
+
+
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8")))
+
+
+def written(tmp_path: Path, run: RunRecord) -> Any:
+    summary.write_summary(tmp_path / "summary.json", run)
+    return json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+
+
+def test_published_schema_is_current() -> None:
+    """The schema in ``docs/`` is the one the models make; `summary` says how to renew it."""
+    assert json.loads(PUBLISHED.read_text(encoding="utf-8")) == summary.json_schema()
+
+
+def test_published_schema_is_a_schema() -> None:
+    """What is published is a valid schema of the draft it names."""
+    Draft202012Validator.check_schema(json.loads(PUBLISHED.read_text(encoding="utf-8")))
+
+
+def test_summary_holds_what_the_run_found(
+    tmp_path: Path, run_record: Callable[..., RunRecord]
+) -> None:
+    """The file has the fields by which the documentation knows them."""
+    assert written(tmp_path, run_record()) == {
+        "schema_version": 1,
+        "run_id": "20260131T120000Z_run_0a1b2c",
+        "experiment": "default",
+        "status": "complete",
+        "started": "2026-01-31T12:00:00.000000Z",
+        "finished": "2026-01-31T12:00:09.500000Z",
+        "command": ["benchmarks", "-k", "mlp"],
+        "environment": {"hostname": "here"},
+        "benchmarks": [
+            {
+                "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]",
+                "name": "test_mlp_train",
+                "params": {"precision": "amp", "world_size": "ws1"},
+                "world_size": 1,
+                "launches": 1,
+                "outcome": "measured",
+                "reason": "",
+                "configuration": {
+                    "experiment": {"preset": "tiny"},
+                    "precision": {"name": "amp"},
+                    "measure": {"by": "ci"},
+                },
+                "metrics": {
+                    "step_time_s": {"value": 0.011, "unit": "s", "better": "lower"},
+                    "samples_per_s": {"value": 727.25, "unit": "samples/s", "better": "higher"},
+                },
+                "flags": ["unsteady"],
+                "correctness": {"loss_last": 0.25},
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_summary_obeys_the_published_schema(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+    outcome: str,
+) -> None:
+    """A file with any outcome is valid against the published schema."""
+    fields = {} if outcome == "measured" else {"metrics": {}, "samples": None, "reason": "why"}
+    run = run_record(benchmarks=(measured(outcome=outcome, **fields),))
+    validator().validate(written(tmp_path, run))
+
+
+def test_summary_is_read_back(tmp_path: Path, run_record: Callable[..., RunRecord]) -> None:
+    """What was written is read back equal."""
+    path = tmp_path / "summary.json"
+    assert summary.write_summary(path, run_record()) == summary.read_summary(path)
+
+
+def test_summary_without_benchmarks(tmp_path: Path, run_record: Callable[..., RunRecord]) -> None:
+    """An interrupted run that measured nothing has a valid summary too."""
+    run = run_record(status="interrupted", benchmarks=())
+    assert written(tmp_path, run)["benchmarks"] == []
+
+
+def test_not_finite_metric_costs_only_itself(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+) -> None:
+    """A metric that is not a number is left out and flagged, all else is written."""
+    metrics = {**measured().metrics, "mfu": Metric(name="mfu", value=float("nan"), unit="")}
+    (benchmark,) = written(tmp_path, run_record(benchmarks=(measured(metrics=metrics),)))[
+        "benchmarks"
+    ]
+    assert sorted(benchmark["metrics"]) == ["samples_per_s", "step_time_s"]
+    assert benchmark["flags"] == ["unsteady", "not_finite:mfu"]
+
+
+def test_not_finite_fact_becomes_null(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+) -> None:
+    """A loss that is not a number is null."""
+    failed = measured(outcome="failed", metrics={}, correctness={"loss_last": float("nan")})
+    (benchmark,) = written(tmp_path, run_record(benchmarks=(failed,)))["benchmarks"]
+    assert benchmark["correctness"] == {"loss_last": None}
+
+
+def test_command_has_no_secret(tmp_path: Path, run_record: Callable[..., RunRecord]) -> None:
+    """A secret on the command line does not reach the file."""
+    run = run_record(command=("benchmarks", "--data.token=hunter2"))
+    assert written(tmp_path, run)["command"] == ["benchmarks", "--data.token=***"]
+
+
+def test_odd_characters_are_written(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+) -> None:
+    """A reason with control characters or broken UTF-8 does not cost the summary."""
+    failed = measured(outcome="failed", metrics={}, reason="a\x1b[31m\udcff\n")
+    (benchmark,) = written(tmp_path, run_record(benchmarks=(failed,)))["benchmarks"]
+    assert benchmark["reason"] == "a\x1b[31m\\udcff\n"
+
+
+def test_numbers_of_what_was_not_measured_are_refused(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+) -> None:
+    """Only a measured benchmark carries numbers: any other is refused, by model and schema."""
+    path = tmp_path / "summary.json"
+    with pytest.raises(ResultsError, match=r"benchmarks\.0: .*metrics with the outcome 'failed'"):
+        summary.write_summary(path, run_record(benchmarks=(measured(outcome="failed"),)))
+    assert not path.exists()
+    fields = written(tmp_path, run_record())
+    fields["benchmarks"][0]["outcome"] = "failed"
+    with pytest.raises(ValidationError):
+        validator().validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"status": "fine"}, "status"),
+        ({"started": "yesterday"}, "started"),
+        ({"run_id": ""}, "run_id"),
+    ],
+)
+def test_record_that_breaks_the_schema_is_refused(
+    tmp_path: Path, run_record: Callable[..., RunRecord], fields: dict[str, Any], where: str
+) -> None:
+    """Nothing invalid is written, and the error says where it is invalid."""
+    path = tmp_path / "summary.json"
+    with pytest.raises(ResultsError, match=f"breaks the schema at {where}"):
+        summary.write_summary(path, run_record(**fields))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema_version": 2}', "schema_version 2, .* reads up to 1; upgrade"),
+        ('{"schema_version": 1, "extra": 1}', "breaks the schema"),
+        ('{"benchmarks": []}', "has no schema_version"),
+        ("[]", "has no schema_version"),
+        ('{"schema_ver', "is not JSON"),
+    ],
+)
+def test_unreadable_summary_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """A file that is newer, broken or no summary at all is refused with the reason."""
+    path = tmp_path / "summary.json"
+    path.write_text(text)
+    with pytest.raises(ResultsError, match=message):
+        summary.read_summary(path)
+
+
+def test_missing_summary_is_an_error(tmp_path: Path) -> None:
+    """A file that is not there is a clear error."""
+    with pytest.raises(ResultsError, match="cannot be read: No such file"):
+        summary.read_summary(tmp_path / "summary.json")

@@ -1,0 +1,85 @@
+"""The shipped digits."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.training.data.digits import DIGITS, SHA256, Digits, read_digits
+
+CPU = torch.device("cpu")
+
+
+def targets(source, batches):
+    return [label for _ in range(batches) for label in next(source).targets.flatten().tolist()]
+
+
+def test_file_is_the_one_of_the_readme():
+    """The hash that reading asks for stands beside the file, in its README."""
+    assert SHA256 in (DIGITS.parent / "README.md").read_text()
+
+
+def test_reads_1797_images_from_0_to_1():
+    """All images are there, with values from 0 to 1 and labels from 0 to 9, as UCI counts them."""
+    images, labels = read_digits()
+    assert ((1797, 1, 8, 8), np.float32, 0.0, 1.0) == (
+        images.shape,
+        images.dtype,
+        images.min(),
+        images.max(),
+    )
+    assert [178, 182, 177, 183, 181, 182, 181, 179, 174, 180] == np.bincount(labels).tolist()
+
+
+def test_changed_file_is_refused(tmp_path):
+    """A file with another hash is an error that names the file and both hashes."""
+    changed = tmp_path / "digits.csv.gz"
+    changed.write_bytes(DIGITS.read_bytes()[:-1])
+    message = rf"{re.escape(str(changed))}: sha256 is [0-9a-f]{{64}}, not {SHA256}"
+    with pytest.raises(GpubenchError, match=message):
+        read_digits(changed)
+
+
+def test_ranks_share_the_data_without_overlap(slope):
+    """Two ranks see disjoint samples, equally many, and together all but a remainder."""
+    ranks = [
+        Digits(slope, batch_size=898, device=CPU, world_size=2, rank=rank, seed=3)
+        for rank in range(2)
+    ]
+    assert [1, 1] == [source.steps_per_epoch for source in ranks]
+    _, labels = read_digits()
+    order = np.random.default_rng(3).permutation(1797)
+    assert [labels[order[r::2]][:898].tolist() for r in range(2)] == [
+        targets(source, 1) for source in ranks
+    ]
+
+
+def test_wraps_around(slope):
+    """The last batch of an epoch is filled from its beginning, and the next epoch repeats it."""
+    source = Digits(slope, batch_size=1000, device=CPU)
+    assert 2 == source.steps_per_epoch
+    epoch, again = targets(source, 2), targets(source, 2)
+    assert epoch[:203] == epoch[1797:]
+    assert epoch == again
+
+
+def test_order_follows_the_seed(slope):
+    """The same seed gives the same order, another seed another."""
+    first, again, other = (
+        targets(Digits(slope, batch_size=50, device=CPU, seed=seed), 1) for seed in (0, 0, 1)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_fixed_batch_stays_while_the_iterator_goes_on(slope):
+    """The fixed batch is an epoch's first, however far the iterator is."""
+    source = Digits(slope, batch_size=10, device=CPU)
+    before = source.fixed_batch()
+    assert next(source).targets.equal(before.targets)
+    next(source)
+    assert source.fixed_batch().targets.equal(before.targets)

@@ -1,0 +1,145 @@
+"""From a loss to updated weights, with and without gradients that overflow."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpubench_plugin.configuration.schema import TrainingSection
+from gpubench_plugin.training.optimization import Optimization
+
+CPU = torch.device("cpu")
+INF = float("inf")
+SKIPPED = [False, True, True, False, True, False]
+
+every_kind = pytest.mark.parametrize(
+    ("optimizer", "fused"),
+    [("sgd", False), ("sgd", True), ("adamw", False), ("adamw", True)],
+)
+
+
+class Readings(TorchDispatchMode):
+    """Counts the times a value is read from the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def optimization(scaler=True, **training):
+    weight = nn.Parameter(torch.ones(3))
+    section = TrainingSection(learning_rate=0.125, **training)
+    made = Optimization(
+        [weight],
+        training=section,
+        device=CPU,
+        scaler=torch.amp.GradScaler("cpu", init_scale=4.0) if scaler else None,
+    )
+    return made, weight
+
+
+def step(made, weight, *, overflow=False):
+    before = weight.detach().clone()
+    made.backward((weight * (INF if overflow else 1.0)).sum())
+    made.update()
+    return bool(weight.detach().equal(before))
+
+
+@every_kind
+@pytest.mark.parametrize("clipping", [None, 1.0])
+def test_skipped_steps_are_counted(optimizer, fused, clipping):
+    """Steps with infinite gradients leave the weights alone and are counted, others are not."""
+    made, weight = optimization(optimizer=optimizer, fused=fused, gradient_clipping=clipping)
+    unchanged = [step(made, weight, overflow=overflow) for overflow in SKIPPED]
+    assert unchanged == SKIPPED
+    assert (6, 3) == (made.steps, made.skipped_steps())
+
+
+@every_kind
+def test_reset_counts_from_zero(optimizer, fused):
+    """After a reset only later steps are counted."""
+    made, weight = optimization(optimizer=optimizer, fused=fused)
+    step(made, weight, overflow=True)
+    made.reset()
+    step(made, weight)
+    step(made, weight, overflow=True)
+    assert (2, 1) == (made.steps, made.skipped_steps())
+
+
+def test_without_a_scaler_nothing_is_skipped():
+    """Without loss scaling every step updates the weights."""
+    made, weight = optimization(scaler=False)
+    assert not step(made, weight)
+    assert (1, 0) == (made.steps, made.skipped_steps())
+
+
+@pytest.mark.parametrize("clipping", [None, 1.0])
+def test_fused_steps_read_nothing_from_the_device(clipping):
+    """With a fused optimizer a scaled step queues up without a single read."""
+    made, weight = optimization(fused=True, gradient_clipping=clipping, scheduler="cosine")
+    with Readings() as readings:
+        for overflow in SKIPPED:
+            made.backward((weight * (INF if overflow else 1.0)).sum())
+            made.update()
+    assert 0 == readings.count
+
+
+def test_reading_is_noticed():
+    """The unfused optimizer reads once a step, as torch's scaler does: the count above can fail."""
+    made, weight = optimization(fused=False)
+    with Readings() as readings:
+        made.backward(weight.sum())
+        made.update()
+    assert 1 == readings.count
+
+
+@every_kind
+def test_clipping_limits_the_norm(optimizer, fused):
+    """Gradients are scaled down to the configured norm, after unscaling."""
+    seen = []
+    made, weight = optimization(optimizer=optimizer, fused=fused, gradient_clipping=0.5)
+    made._optimizer.register_step_pre_hook(lambda *_: seen.append(weight.grad.norm().item()))
+    made.backward((weight * 100).sum())
+    made.update()
+    assert [pytest.approx(0.5, rel=1e-4)] == seen
+
+
+def test_small_gradients_are_not_clipped():
+    """Gradients within the norm stay as they are."""
+    made, weight = optimization(scaler=False, gradient_clipping=10.0, momentum=0.0)
+    step(made, weight)
+    assert [0.875] * 3 == weight.tolist()
+
+
+def test_gradients_are_gone_after_a_step():
+    """An update leaves no gradients behind, so that the next ones do not add to them."""
+    made, weight = optimization()
+    step(made, weight)
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("scaler", [True, False])
+def test_schedule_follows_the_updates(scaler):
+    """The learning rate moves with every step."""
+    made, weight = optimization(scaler=scaler, scheduler="linear", schedule_steps=4)
+    seen = []
+    for _ in range(3):
+        seen.append(made.learning_rate)
+        step(made, weight)
+    assert [0.125, 0.09375, 0.0625] == seen
+
+
+def test_schedule_waits_for_skipped_steps():
+    """A step that the scaler leaves out does not move the learning rate."""
+    made, weight = optimization(scheduler="linear", schedule_steps=4)
+    rates = []
+    for overflow in (True, False, True, False):
+        step(made, weight, overflow=overflow)
+        rates.append(made.learning_rate)
+    assert [0.125, 0.09375, 0.09375, 0.0625] == rates

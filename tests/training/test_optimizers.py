@@ -1,0 +1,53 @@
+"""Optimizers from the configuration."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.configuration.schema import TrainingSection
+
+every_optimizer = pytest.mark.parametrize("name", catalog.choices("optimizers"))
+
+
+def build(name, device="cpu", **training):
+    parameters = [torch.nn.Parameter(torch.ones(3))]
+    builder = catalog.load("optimizers", name)(TrainingSection(**training), torch.device(device))
+    return builder, builder.build(parameters), parameters[0]
+
+
+@every_optimizer
+def test_takes_rate_and_decay_from_the_configuration(name):
+    """The configured learning rate and weight decay are the optimizer's."""
+    _, optimizer, _ = build(name, learning_rate=0.25, weight_decay=0.125)
+    group = optimizer.param_groups[0]
+    assert (0.25, 0.125) == (group["lr"], group["weight_decay"])
+
+
+@every_optimizer
+@pytest.mark.parametrize(
+    ("device", "configured", "expected"),
+    [("cpu", None, False), ("cuda", None, True), ("cpu", True, True), ("cuda", False, False)],
+)
+def test_fused_on_accelerators_unless_configured(name, device, configured, expected):
+    """Without a word of the configuration an optimizer is fused on accelerators only."""
+    builder, optimizer, _ = build(name, device, fused=configured)
+    assert (expected, expected) == (builder.fused, optimizer.param_groups[0]["fused"])
+
+
+@every_optimizer
+def test_lowers_a_loss(name):
+    """A few updates go downhill."""
+    _, optimizer, weight = build(name, learning_rate=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        weight.square().sum().backward()
+        optimizer.step()
+    assert float(weight.detach().square().sum()) < 3.0
+
+
+def test_sgd_has_the_configured_momentum():
+    """Momentum is SGD's key."""
+    _, optimizer, _ = build("sgd", momentum=0.5)
+    assert 0.5 == optimizer.param_groups[0]["momentum"]
