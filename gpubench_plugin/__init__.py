@@ -1,14 +1,23 @@
-"""gpubench: a pytest plugin that turns parametrized tests into trustworthy GPU benchmarks."""
+"""gpubench: a pytest plugin that turns parametrized tests into trustworthy GPU benchmarks.
 
-from gpubench_plugin.errors import (
-    CorrectnessError,
-    GpubenchError,
-    MeasurementError,
-    ResultsError,
-    Unsupported,
-    UsageProblem,
-)
-from gpubench_plugin.records import Measurement, Metric, Observation, RunRecord, Samples, Work
+The names stand here and are imported when first used: pytest imports this package in every project
+in whose environment the plugin is installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpubench_plugin.errors import (
+        CorrectnessError,
+        GpubenchError,
+        MeasurementError,
+        ResultsError,
+        Unsupported,
+        UsageProblem,
+    )
+    from gpubench_plugin.records import Measurement, Metric, Observation, RunRecord, Samples, Work
 
 __all__ = [
     "CorrectnessError",
@@ -24,3 +33,13 @@ __all__ = [
     "UsageProblem",
     "Work",
 ]
+
+
+def __getattr__(name: str) -> type:
+    """The public class called `name`."""
+    if name in __all__:
+        from gpubench_plugin import errors, records
+
+        public: type = getattr(errors, name, None) or getattr(records, name)
+        return public
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

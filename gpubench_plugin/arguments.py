@@ -26,14 +26,16 @@ def lend_short_names(args: list[str], parser: pytest.Parser) -> None:
     """
     if not any(_is_short(arg) or _is_dot_key(arg) for arg in args):
         return
-    _, unknown = parser.parse_known_and_unknown_args(args, argparse.Namespace())
+    # argparse takes an unknown option with a space in its value for a path.
+    asked = [_spaceless(arg) for arg in args]
+    _, unknown = parser.parse_known_and_unknown_args(asked, argparse.Namespace())
     args[:] = _rewritten(args, frozenset(unknown))
 
 
 def _rewritten(args: list[str], unknown: frozenset[str]) -> Iterator[str]:
     rest = iter(args)
     for arg in rest:
-        if arg not in unknown:
+        if _spaceless(arg) not in unknown:
             yield arg
         elif _is_short(arg):
             yield f"--gpubench-{arg[2:]}"
@@ -42,6 +44,10 @@ def _rewritten(args: list[str], unknown: frozenset[str]) -> Iterator[str]:
             yield f"--gpubench-set={assignment}"
         else:
             yield arg
+
+
+def _spaceless(arg: str) -> str:
+    return arg.replace(" ", "_") if _is_short(arg) or _is_dot_key(arg) else arg
 
 
 def _is_short(arg: str) -> bool:

@@ -13,7 +13,6 @@ from gpubench_plugin.records import Check, Measurement, Observation, Samples, Wo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from pathlib import Path
 
     import pytest
@@ -110,9 +109,7 @@ class Bench:
             if amount is not None and not (math.isfinite(amount) and amount > 0):
                 raise UsageProblem(f"{self._case.id}: {name}={amount!r}; allowed: above 0")
 
-    def _run_once(
-        self, step: Step, setup: Step | None, teardown: Step | None
-    ) -> Measurement:
+    def _run_once(self, step: Step, setup: Step | None, teardown: Step | None) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
 
         pytest_benchmark.run_once(self._carrier, step, setup, teardown)
@@ -141,9 +138,10 @@ class Bench:
         if self._group.world.size == 1:
             return ""
         said = "" if failure is None else f"rank {self._group.world.rank}: {failure}"
-        gathered = self._group.gather("check", {"failure": said})
-        failures = [told["failure"] for told in gathered or () if told["failure"]]
-        return str(self._group.publish("check", {"failure": "; ".join(failures)})["failure"])
+        tag = f"check {self._case.id}"
+        gathered = self._group.gather(tag, {"failure": said}) or []
+        failures = "; ".join(told["failure"] for told in gathered if told["failure"])
+        return str(self._group.publish(tag, {"failure": failures})["failure"])
 
     def _measure(
         self, step: Step, setup: Step | None, teardown: Step | None
@@ -168,6 +166,7 @@ class Bench:
                 on_progress=self._progress,
             )
         facts = {**memory.facts, "compiled": float(self._compiled)}
+        facts["confidence"] = section.confidence
         for subject in self._subjects:
             facts.update(subject.finish())
         return samples.flagged(*memory.flags, *throttling.flags), facts
@@ -182,15 +181,23 @@ class Bench:
 
     def _work(self, given: Work) -> Work:
         """The work the caller gave, completed by what the subjects know of themselves."""
-        from gpubench_plugin.measure.probes.flops import count_flops
-
         known = asdict(given)
         for subject in self._subjects:
             own = subject.work()
             known.update({k: v for k, v in asdict(own).items() if known[k] is None})
             if known["flops"] is None:
-                known["flops"] = count_flops(subject.flops_step).total
+                known["flops"] = self._count_flops(subject)
         return Work(**known)
+
+    def _count_flops(self, subject: Subject) -> float | None:
+        """FLOPs of one call, counted on fake tensors; what has no formula is journalled."""
+        from gpubench_plugin.measure.probes.flops import count_flops
+
+        counted = count_flops(subject.flops_step)
+        self._notes.log(
+            {"event": "flops", "per_call": counted.total, "uncounted_ops": counted.uncounted_ops}
+        )
+        return counted.total or None
 
     def _profile(self, step: Step, setup: Step | None, teardown: Step | None) -> None:
         """Trace a few extra steps, on every rank alike; rank zero writes the trace."""
@@ -210,7 +217,7 @@ class Bench:
             traced,
             section=section,
             device=self._device,
-            path=None if self._traces is None else self._traces / f"{_file_name(self._case)}.json",
+            path=self._traces and self._traces / f"{_file_name(self._case)}.json",
         )
 
     def _reduce(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
@@ -218,7 +225,7 @@ class Bench:
         from gpubench_plugin.distributed.aggregate import over_ranks
 
         mine: Json = {"samples": samples.to_json(), "work": asdict(work), "facts": dict(facts)}
-        told = self._group.gather("samples", mine) or [mine]
+        told = self._group.gather(f"samples {self._case.id}", mine) or [mine]
         ranks = tuple(Samples.from_json(rank["samples"]) for rank in told)
         return Observation(
             samples=over_ranks(ranks),

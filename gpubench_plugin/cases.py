@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpubench_plugin.configuration.schema import Configuration, ModelSection
-    from gpubench_plugin.options import Settings
+    from gpubench_plugin.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +152,7 @@ def _model_section(workload: str) -> type[ModelSection]:
     return section
 
 
-def _refuse_contradiction(
-    item: pytest.Item, own: Iterable[str], overrides: Iterable[str]
-) -> None:
+def _refuse_contradiction(item: pytest.Item, own: Iterable[str], overrides: Iterable[str]) -> None:
     """A case whose id says ``channels_last`` must not be measured without it."""
     fixed = dict(text.split("=", 1) for text in own)
     for text in overrides:

@@ -5,6 +5,7 @@ A report travels between processes as JSON, so whatever is attached to it does t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import pytest
 from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from gpubench_plugin.records import Json, Measurement, Outcome
 
@@ -37,7 +38,7 @@ class Notes:
 NOTES = pytest.StashKey[Notes]()
 CARRIED = pytest.StashKey[list[Any]]()
 """What pytest-benchmark holds of each benchmark measured in this process."""
-PROGRESS = pytest.StashKey["Callable[[int, float], None]"]()
+PROGRESS = pytest.StashKey[Callable[[int, float], None]]()
 """Told between blocks: rounds so far, and the relative half-width of the median's interval."""
 TRACES = pytest.StashKey[Path]()
 """The folder of the run's profiles."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
 
-if TYPE_CHECKING:
-    import torch
+CPU_FILE: Final = Path("/proc/cpuinfo")
 
 TYPES: Final = ("cuda", "mps", "xpu", "cpu")
 """Types of device in the order in which ``auto`` prefers them."""
@@ -76,8 +75,8 @@ def _count(kind: str) -> int:
         return 1
     if kind == "mps":
         return int(torch.backends.mps.is_available())
-    module: torch.types.ModuleType = getattr(torch, kind)
-    return module.device_count() if module.is_available() else 0
+    module = getattr(torch, kind)
+    return int(module.device_count()) if module.is_available() else 0
 
 
 def _describe(kind: str, number: int) -> Device:
@@ -96,10 +95,10 @@ def _describe(kind: str, number: int) -> Device:
     )
 
 
-def cpu_model() -> str:
-    """The processor's model name, or what the platform calls it."""
+def cpu_model(described: Path = CPU_FILE) -> str:
+    """The processor's model name as the kernel has `described` it, or what the platform says."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = described.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

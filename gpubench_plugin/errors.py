@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,7 +45,7 @@ class ResultsError(GpubenchError):
     """A file of the run directory could not be written; earlier files are intact."""
 
 
-class Unsupported(pytest.skip.Exception):
+class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # an attribute
     """A combination this machine, precision or workload does not offer, with the reason.
 
     pytest reports it as a skip; the record keeps it apart from one.
@@ -55,6 +54,8 @@ class Unsupported(pytest.skip.Exception):
 
 def nearest(value: str, allowed: Iterable[str]) -> str:
     """The ending `` (did you mean 'x'?)`` for the choice nearest to `value`, or nothing."""
+    import difflib
+
     matches = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 

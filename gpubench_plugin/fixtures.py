@@ -1,7 +1,7 @@
 """What a benchmark may ask for: devices, precision, ranks, model, data, trainer, and the bench.
 
-Each fixture is usable alone. torch and the rooms are imported in the bodies: a session without
-benchmarks pays nothing for them.
+Each fixture is usable alone. Everything is imported in the bodies: pytest imports this module in
+every project in whose environment the plugin is installed.
 """
 
 from __future__ import annotations
@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin import catalog
-from gpubench_plugin.bench import Bench
-from gpubench_plugin.cases import CASE, Case
-from gpubench_plugin.channel import CARRIED, NOTES, PROGRESS, TRACES, Notes
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.ranks import RANKS
-from gpubench_plugin.selection import offers
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
     from pytest_benchmark.fixture import BenchmarkFixture
 
+    from gpubench_plugin.bench import Bench
+    from gpubench_plugin.cases import Case
     from gpubench_plugin.configuration.schema import Configuration
     from gpubench_plugin.distributed.parallelism.base import Parallelism
     from gpubench_plugin.distributed.process_group import ProcessGroup
@@ -78,6 +72,8 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 @pytest.fixture
 def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
     """The ranks that run together: torchrun's, else a group of one. It lives for the session."""
+    from gpubench_plugin.ranks import RANKS
+
     return request.config.stash[RANKS].process_group(
         _case(request).configuration.distributed.backend, torch_device
     )
@@ -90,6 +86,10 @@ def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Ite
     Its global switches are set for the test and put back after it. A precision that the device
     lacks, or that the benchmark does not offer, makes the benchmark ``unsupported``.
     """
+    from gpubench_plugin import catalog
+    from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.selection import offers
+
     name = _case(request).precision
     if not offers(request.node, name):
         raise Unsupported(f"this benchmark does not offer precision {name}")
@@ -103,6 +103,9 @@ def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Ite
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     """The workload that the configuration names, as built by its module in ``workloads/``."""
+    from gpubench_plugin import catalog
+    from gpubench_plugin.errors import UsageProblem
+
     section = _case(request).configuration.model
     if section.name is None:
         raise UsageProblem(
@@ -139,9 +142,12 @@ def data(
     gpubench_config: Configuration[Any],
     workload: Workload[Any],
     torch_device: torch.device,
+    precision: Precision,
     process_group: ProcessGroup,
 ) -> DataSource:
     """Batches on the device: synthetic ones, or this rank's share of a shipped real data set."""
+    from gpubench_plugin import catalog
+
     source: type[DataSource] = catalog.load("data", gpubench_config.data.source)
     return source(
         workload,
@@ -150,6 +156,7 @@ def data(
         world_size=process_group.world.size,
         rank=process_group.world.rank,
         seed=gpubench_config.experiment.seed,
+        convert=precision.convert_batch,
     )
 
 
@@ -214,6 +221,9 @@ def gpubench(
     process_group: ProcessGroup,
 ) -> Bench:
     """Measure a step: ``gpubench(step, samples=…)``; see :class:`gpubench_plugin.bench.Bench`."""
+    from gpubench_plugin.bench import Bench
+    from gpubench_plugin.channel import CARRIED, NOTES, PROGRESS, TRACES, Notes
+
     notes = request.node.stash.setdefault(NOTES, Notes())
     return Bench(
         item=request.node,
@@ -231,7 +241,10 @@ def gpubench(
 
 
 def _case(request: pytest.FixtureRequest) -> Case:
-    case = request.node.stash.get(CASE, None)
+    from gpubench_plugin.cases import CASE
+    from gpubench_plugin.errors import UsageProblem
+
+    case: Case | None = request.node.stash.get(CASE, None)
     if case is None:
         raise UsageProblem(
             f"{request.node.nodeid}: gpubench's fixtures work in benchmarks only; ask for the "
@@ -246,10 +259,14 @@ def _subjects(request: pytest.FixtureRequest) -> list[Subject]:
 
 
 def _world(request: pytest.FixtureRequest) -> World:
+    from gpubench_plugin.ranks import RANKS
+
     return request.config.stash[RANKS].world
 
 
 def _parallelism(configuration: Configuration[Any], group: ProcessGroup) -> Parallelism:
+    from gpubench_plugin import catalog
+
     name = configuration.distributed.parallelism
     if name == "auto":
         name = "ddp" if group.world.size > 1 else "none"

@@ -22,9 +22,7 @@ def pytest_gpubench_environment(config: pytest.Config) -> Mapping[str, Any] | No
 
 
 @pytest.hookspec
-def pytest_gpubench_metrics(
-    item: pytest.Item, observation: Observation
-) -> Iterable[Metric] | None:
+def pytest_gpubench_metrics(item: pytest.Item, observation: Observation) -> Iterable[Metric] | None:
     """Metrics to add to a benchmark, computed from what was observed.
 
     Called after the measurement, outside the timed region. A name that exists already replaces
@@ -33,9 +31,7 @@ def pytest_gpubench_metrics(
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_gpubench_measurement(
-    item: pytest.Item, measurement: Measurement
-) -> Measurement | None:
+def pytest_gpubench_measurement(item: pytest.Item, measurement: Measurement) -> Measurement | None:
     """A changed measurement to record instead of `measurement`, or None to leave it.
 
     Called once per measured benchmark, before anything is recorded; the first implementation that

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Up to here the central binomial probability is computed in exact integers; above, by lgamma,
-# whose cancellation costs less than nine digits of sixteen at ten million values.
+# Up to here the central binomial probability is computed in exact integers; above, where they
+# grow too long, by lgamma.
 _EXACT_UP_TO = 1000
 
 

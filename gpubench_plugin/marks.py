@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
 
@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pytest
-
-DESCRIPTIONS: Final = (
-    (
-        "gpubench(config=None, ranks=1, limits=None, timeout_s=None): a benchmark; `config` names "
-        "its configuration, `ranks` the world sizes it runs on (an int, a tuple, 'any' or '>=N')."
-    ),
-    (
-        "gpubench_set(*assignments): keys of the configuration that this case sets, e.g. "
-        "'model.channels_last=true'."
-    ),
-    "precision(*names): the precisions this benchmark offers; --precision chooses among them.",
-)
 
 Ranks = int | tuple[int, ...] | str
 

@@ -1,4 +1,4 @@
-"""Flags and ini keys, folded into one frozen :class:`Settings`.
+"""Flags, ini keys and marks as pytest sees them; what they ask for is in ``settings.py``.
 
 Only ``--gpubench-<name>`` is registered: a short name such as ``--precision`` may belong to
 another plugin or a project's conftest. ``arguments.py`` lends the short names where they are free.
@@ -6,14 +6,10 @@ another plugin or a project's conftest. ``arguments.py`` lends the short names w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pytest
-
-from gpubench_plugin import catalog
-from gpubench_plugin.errors import UsageProblem, not_one_of
+if TYPE_CHECKING:
+    import pytest
 
 SECTIONS: Final = (
     "experiment",
@@ -27,9 +23,7 @@ SECTIONS: Final = (
 )
 """The sections of a configuration, known here without importing the schema."""
 
-PRESETS: Final = ("auto", "tiny", "full")
-
-_FLAGS: Final[dict[str, dict[str, str]]] = {
+FLAGS: Final[dict[str, dict[str, str]]] = {
     "precision": {
         "metavar": "NAMES",
         "help": "Precisions to measure, comma-separated: fp32, tf32, amp, bf16, fp16-true, …",
@@ -59,10 +53,22 @@ _FLAGS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-SHORT_NAMES: Final = tuple(_FLAGS)
+MARKS: Final = (
+    (
+        "gpubench(config=None, ranks=1, limits=None, timeout_s=None): a benchmark; `config` names "
+        "its configuration, `ranks` the world sizes it runs on (an int, a tuple, 'any' or '>=N')."
+    ),
+    (
+        "gpubench_set(*assignments): keys of the configuration that this case sets, e.g. "
+        "'model.channels_last=true'."
+    ),
+    "precision(*names): the precisions this benchmark offers; --precision chooses among them.",
+)
+
+SHORT_NAMES: Final = tuple(FLAGS)
 """The names that ``--<name>`` may stand for, without the leading dashes."""
 
-_INI: Final = {
+INI: Final = {
     "precision": ("fp32", "Precisions measured when --precision is not given"),
     "device": ("auto", "Devices measured when --device is not given"),
     "preset": ("auto", "Preset used when --preset is not given"),
@@ -74,85 +80,19 @@ _INI: Final = {
 def add_options(parser: pytest.Parser) -> None:
     """Register the flags and ini keys."""
     group = parser.getgroup("gpubench", "GPU benchmarks (gpubench)")
-    for name, attributes in _FLAGS.items():
-        group.addoption(f"--gpubench-{name}", dest=_dest(name), **attributes)  # type: ignore[arg-type] # a dict of keywords
-    for name, (default, text) in _INI.items():
-        parser.addini(_dest(name), text, default=default)
+    for name, attributes in FLAGS.items():
+        group.addoption(f"--gpubench-{name}", dest=destination(name), **attributes)
+    for name, (default, text) in INI.items():
+        parser.addini(destination(name), text, default=default)
 
 
 def is_asked_for(config: pytest.Config) -> bool:
     """Whether a flag is given or an ini key differs from its default."""
-    return any(config.getoption(_dest(name)) for name in _FLAGS) or any(
-        config.getini(_dest(name)) != default for name, (default, _) in _INI.items()
+    return any(config.getoption(destination(name)) not in (None, False) for name in FLAGS) or any(
+        config.getini(destination(name)) != default for name, (default, _) in INI.items()
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the flags and ini keys ask for.
-
-    `precisions` is empty where the benchmark decides: then `default_precisions` apply unless the
-    benchmark carries a ``precision`` mark. `results_dir` is absolute.
-    """
-
-    precisions: tuple[str, ...]
-    default_precisions: tuple[str, ...]
-    devices: tuple[str, ...]
-    preset: str
-    configs: tuple[Path, ...]
-    overrides: tuple[str, ...]
-    results_dir: Path
-    experiment: str
-    tag: str
-    profile: bool
-
-    @classmethod
-    def from_config(cls, config: pytest.Config) -> Settings:
-        """The settings of a session.
-
-        Raises:
-            UsageProblem: a precision or preset is unknown, or a list is empty.
-        """
-        flags = {name: config.getoption(_dest(name)) for name in _FLAGS}
-        chosen = {name: flags[name] or config.getini(_dest(name)) for name in _INI}
-        here = config.invocation_params.dir
-        if chosen["preset"] not in PRESETS:
-            raise not_one_of("--preset", chosen["preset"], PRESETS)
-        return cls(
-            precisions=_precisions("--precision", flags["precision"]) if flags["precision"] else (),
-            default_precisions=_precisions("gpubench_precision", config.getini(_dest("precision"))),
-            devices=_names("--device", chosen["device"]),
-            preset=chosen["preset"],
-            configs=tuple(here / path for path in flags["config"] or ()),
-            overrides=tuple(flags["set"] or ()),
-            results_dir=here / flags["results-dir"]
-            if flags["results-dir"]
-            else config.rootpath / chosen["results-dir"],
-            experiment=chosen["experiment"],
-            tag=flags["tag"] or "",
-            profile=bool(flags["profile"]),
-        )
-
-
-SETTINGS = pytest.StashKey[Settings]()
-
-
-def _dest(name: str) -> str:
+def destination(name: str) -> str:
+    """Where pytest keeps the flag, and the name of the ini key."""
     return f"gpubench_{name.replace('-', '_')}"
-
-
-def _names(key: str, text: str) -> tuple[str, ...]:
-    """The comma-separated names in `text`, each once."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise UsageProblem(f"{key}={text}: an empty name in the list")
-    return tuple(dict.fromkeys(names))
-
-
-def _precisions(key: str, text: str) -> tuple[str, ...]:
-    allowed = catalog.choices("precision")
-    names = _names(key, text)
-    for name in names:
-        if name not in allowed:
-            raise not_one_of(key, name, allowed)
-    return names

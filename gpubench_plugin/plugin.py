@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin import hookspecs, marks
+from gpubench_plugin import hookspecs
 from gpubench_plugin.arguments import lend_short_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.fixtures import (
@@ -28,13 +28,15 @@ from gpubench_plugin.fixtures import (
     workload,
     world_size,
 )
-from gpubench_plugin.options import SETTINGS, Settings, add_options, is_asked_for
-from gpubench_plugin.ranks import RANKS, Ranks
+from gpubench_plugin.options import MARKS, add_options, is_asked_for
 from gpubench_plugin.selection import is_benchmark, parametrize
 from gpubench_plugin.valve import Valve, is_secondary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from gpubench_plugin.ranks import Ranks
+    from gpubench_plugin.settings import Settings
 
 __all__ = [
     "data",
@@ -74,14 +76,14 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Ite
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marks; check the flags, if any; hold back the output of other ranks."""
-    for description in marks.DESCRIPTIONS:
+    for description in MARKS:
         config.addinivalue_line("markers", description)
     if is_asked_for(config):
         _or_usage_error(_settings, config)
     if is_secondary(os.environ):
         # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
         config.stash[_VALVE] = valve = Valve(sys.stdout)
-        sys.stdout = valve  # type: ignore[assignment] # a text stream
+        sys.stdout = valve
         config.add_cleanup(lambda: setattr(sys, "stdout", valve.terminal))
 
 
@@ -89,6 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give benchmarks their cases, after the marks of their own."""
     config = metafunc.config
+    if not is_benchmark(metafunc.definition, metafunc.fixturenames):
+        return
     try:
         settings, ranks = _settings(config), _ranks(config)
         parametrize(metafunc, settings, ranks.world.size)
@@ -102,7 +106,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the roles of a session that has benchmarks."""
     config = session.config
     valve = config.stash.get(_VALVE, None)
-    benchmarks = [item for item in session.items if is_benchmark(item)]
+    benchmarks = [
+        item for item in session.items if is_benchmark(item, getattr(item, "fixturenames", ()))
+    ]
     if benchmarks or _PROBLEM in config.stash:
         _or_usage_error(_start, session, benchmarks, valve)
     elif valve is not None:
@@ -117,19 +123,29 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve 
     if _PROBLEM in config.stash:
         raise config.stash[_PROBLEM]
     cases.check_marks(benchmarks)
-    if not config.option.collectonly:
+    if not _only_looks(config):
         rank = Rank(config, _settings(config), _ranks(config))
         rank.start(benchmarks, valve)
         config.pluginmanager.register(rank, "gpubench-rank")
 
 
+def _only_looks(config: pytest.Config) -> bool:
+    """Whether pytest collects without running anything."""
+    looks = ("collectonly", "showfixtures", "show_fixtures_per_test")
+    return any(config.getoption(name, default=False) for name in looks)
+
+
 def _settings(config: pytest.Config) -> Settings:
+    from gpubench_plugin.settings import SETTINGS, Settings
+
     if SETTINGS not in config.stash:
         config.stash[SETTINGS] = Settings.from_config(config)
     return config.stash[SETTINGS]
 
 
 def _ranks(config: pytest.Config) -> Ranks:
+    from gpubench_plugin.ranks import RANKS, Ranks
+
     if RANKS not in config.stash:
         config.stash[RANKS] = Ranks(os.environ)
     return config.stash[RANKS]

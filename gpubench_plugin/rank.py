@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +14,10 @@ from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
-    from gpubench_plugin.options import Settings
     from gpubench_plugin.ranks import Ranks
+    from gpubench_plugin.settings import Settings
     from gpubench_plugin.valve import Valve
 
 
@@ -66,26 +66,25 @@ class Rank:
             case.configuration.distributed.backend, torch.device(case.device.torch_name)
         )
         digest = sha256("\n".join(item.nodeid for item in items).encode()).hexdigest()
-        told = group.gather("collection", {"digest": digest, "count": len(items)})
-        verdict = told and {
-            "run": str(run),
-            "different": [
-                f"rank {rank} selected {other['count']} benchmarks"
-                for rank, other in enumerate(told)
-                if other["digest"] != digest
-            ],
-        }
-        agreed = group.publish("run", verdict)
+        told = group.gather("collection", {"digest": digest, "count": len(items)}) or []
+        different = [
+            f"rank {rank} selected {other['count']}"
+            for rank, other in enumerate(told)
+            if other["digest"] != digest
+        ]
+        agreed = group.publish(
+            "run", {"path": str(run), "count": len(items), "different": different}
+        )
         if agreed["different"]:
             raise UsageProblem(
-                f"the ranks collected different benchmarks: rank 0 selected "
-                f"{told[0]['count'] if told else 'others'}, {', '.join(agreed['different'])}"
+                "the ranks collected different benchmarks: rank 0 selected "
+                f"{agreed['count']}, {', '.join(agreed['different'])}"
             )
         if valve is not None:
             pytest_benchmark.mute(self._config)
-            log = Path(agreed["run"]) / "ranks" / f"rank-{self._ranks.world.rank}.log"
+            log = Path(agreed["path"]) / "ranks" / f"rank-{self._ranks.world.rank}.log"
             log.parent.mkdir(exist_ok=True)
-            valve.release(log.open("w", encoding="utf-8"))
+            valve.release(log.open("w", encoding="utf-8", buffering=1))
 
     def _refuse_bad_company(self) -> None:
         if not self._config.pluginmanager.hasplugin("benchmark"):
@@ -106,9 +105,9 @@ class Rank:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Iterator[Any]:
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach the benchmark's notes to its report; a failed one is not saved as good."""
-        report: pytest.TestReport = yield
+        report = yield
         if CASE in item.stash:
             channel.attach(item, call, report)
             carrier = getattr(item, "funcargs", {}).get("benchmark")

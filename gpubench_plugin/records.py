@@ -75,7 +75,8 @@ class Samples:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Samples:
         """The samples written by :meth:`to_json`."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+        fields: Json = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**fields)
 
 
 @dataclass(frozen=True, kw_only=True)

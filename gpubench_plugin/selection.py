@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-    from gpubench_plugin.options import Settings
+    from gpubench_plugin.settings import Settings
 
 FIXTURE = "gpubench"
 
 
-def is_benchmark(item: pytest.Item) -> bool:
+def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
     """Whether `item` is one of ours: it asks for the fixture or carries the mark."""
-    return FIXTURE in getattr(item, "fixturenames", ()) or bool(item.get_closest_marker(FIXTURE))
+    return FIXTURE in fixturenames or item.get_closest_marker(FIXTURE) is not None
 
 
 def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int) -> None:
-    """Give a benchmark its cases; leave every other test, and every name it marks itself, alone."""
+    """Give a benchmark its cases; leave every name that it parametrizes itself alone."""
     definition = metafunc.definition
-    if FIXTURE not in metafunc.fixturenames and not definition.get_closest_marker(FIXTURE):
-        return
     own = set(_own_names(definition.iter_markers("parametrize")))
 
     def add(name: str, values: Iterable[str], ids: Iterable[str] | None = None) -> None:

@@ -5,6 +5,7 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from datetime import UTC, datetime
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin import channel
-from gpubench_plugin.channel import CARRIED, TRACES
+from gpubench_plugin.channel import CARRIED, PROGRESS, TRACES
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.glyphs import glyphs_for
+from gpubench_plugin.reports.status import StatusLine
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.cases import Case
-    from gpubench_plugin.options import Settings
     from gpubench_plugin.records import Json, RunStatus
+    from gpubench_plugin.settings import Settings
 
 _STATUS: Final[dict[int, RunStatus]] = {
     pytest.ExitCode.OK: "complete",
@@ -48,6 +50,7 @@ class Session:
         self._told: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
         self._problem: ResultsError | None = None
+        self._status = _status_line()
 
     def start(self) -> Path:
         """Open the run; nothing has been measured yet.
@@ -66,13 +69,14 @@ class Session:
             self._recorder = Recorder(
                 directory,
                 experiment=settings.experiment,
-                command=self._config.invocation_params.args,  # type: ignore[arg-type] # strings
+                command=[str(argument) for argument in self._config.invocation_params.args],
                 environment=self._environment(),
                 configurations=to_yaml({i: case.configuration for i, case in self._cases.items()}),
             )
         except ResultsError as error:
             raise UsageProblem(f"--results-dir: {error}") from error
         self._config.stash[TRACES] = directory.traces
+        self._config.stash[PROGRESS] = self._show_progress
         return directory.path
 
     def _environment(self) -> Json:
@@ -97,9 +101,20 @@ class Session:
             width=_width(self._config),
         )
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say on a terminal that a benchmark is on its way to steady state."""
+        if nodeid in self._cases:
+            self._status.show("checking and warming up")
+
+    def _show_progress(self, rounds: int, half_width: float) -> None:
+        known = f", ±{half_width:.1%}" if half_width < math.inf else ""
+        self._status.show(f"{rounds} rounds{known}")
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record a benchmark as soon as its last report is there."""
+        self._status.clear()
         case = self._cases.get(report.nodeid)
         if case is None:
             return
@@ -129,12 +144,16 @@ class Session:
         return handled
 
     def pytest_benchmark_update_json(self, output_json: Json) -> None:
-        """Add our metrics to every file that pytest-benchmark writes."""
-        pytest_benchmark.add_metrics(output_json, self._measurements)
+        """Add our metrics, and the run they belong to, to every file pytest-benchmark writes.
 
-    def pytest_benchmark_update_machine_info(self, machine_info: Json) -> None:
-        """Add the GPUs to pytest-benchmark's facts of the machine."""
-        machine_info.update(pytest_benchmark.machine_facts())
+        The devices are not part of its ``machine_info``: that is compared before it is known
+        whether a session has benchmarks of ours.
+        """
+        pytest_benchmark.add_metrics(output_json, self._measurements)
+        output_json["gpubench"] = {
+            "run_id": self._recorder.directory.path.name,
+            "devices": self._device_models(),
+        }
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -176,11 +195,14 @@ class Session:
         return pytest_benchmark.benchmark_json(self._config, carried, self._measurements)
 
     def _devices(self) -> str:
-        models = {case.device.torch_name: case.device.model for case in self._cases.values()}
+        models = self._device_models()
         named = ", ".join(f"{name} ({model})" for name, model in models.items())
         if "auto" in self._settings.devices and "cpu" in models:
             return f"{named}; auto: no accelerator found"
         return named
+
+    def _device_models(self) -> dict[str, str]:
+        return {case.device.torch_name: case.device.model for case in self._cases.values()}
 
     def _shown_directory(self) -> str:
         here = self._config.invocation_params.dir
@@ -210,6 +232,21 @@ def _require_writable_json(config: pytest.Config) -> None:
         raise UsageProblem(f"--benchmark-json={given}: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK):
         raise UsageProblem(f"--benchmark-json={given}: the folder {folder} is not writable")
+
+
+def _status_line() -> StatusLine:
+    """A line on this process' terminal, however pytest captures output during a test."""
+    try:
+        terminal = os.dup(sys.stdout.fileno()) if sys.stdout.isatty() else None
+    except (OSError, ValueError):
+        terminal = None
+    glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
+
+    def write(text: str) -> None:
+        if terminal is not None:
+            os.write(terminal, text.encode(sys.stdout.encoding or "utf-8", "replace"))
+
+    return StatusLine(write, terminal is not None, glyphs=glyphs)
 
 
 def _width(config: pytest.Config) -> int:

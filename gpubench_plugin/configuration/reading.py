@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 10_000
+MAX_DEPTH = 50
 
+_TOO_DEEP = f"nested more than {MAX_DEPTH} deep, or an anchor (&) that contains itself"
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {
     "null": re.compile(r"(?:~|null|Null|NULL|)$"),
@@ -92,8 +94,7 @@ def parse(text: str, label: str) -> Any:
         message = f"{label}:{line}: the character {character!r} is not allowed in YAML"
         raise UsageProblem(message) from None
     except RecursionError:
-        message = f"{label}: nested too deeply, or an anchor (&) that contains itself"
-        raise UsageProblem(message) from None
+        raise UsageProblem(f"{label}: {_TOO_DEEP}") from None
 
 
 def _text(path: Path, label: str) -> str:
@@ -128,31 +129,33 @@ class _Values:
     def __init__(self) -> None:
         self._left = MAX_VALUES
 
-    def of(self, node: yaml.Node) -> Any:
+    def of(self, node: yaml.Node, depth: int = 0) -> Any:
         self._left -= 1
+        if depth > MAX_DEPTH:
+            raise _refuse(node, _TOO_DEEP)
         if self._left < 0:
             raise _refuse(node, f"more than {MAX_VALUES} values, counting anchors (&) as repeated")
         tag = node.tag.removeprefix(_TAG)
         match node:
             case yaml.MappingNode() if tag == "map":
-                return self._mapping(node)
+                return self._mapping(node, depth)
             case yaml.SequenceNode() if tag == "seq":
-                return [self.of(item) for item in node.value]
+                return [self.of(item, depth + 1) for item in node.value]
             case yaml.ScalarNode() if tag in _SCALAR_VALUES:
                 return _scalar(node, tag)
         shown = node.tag.replace(_TAG, "!!")
         allowed = "only plain values are: mappings, lists, text, numbers, true, false and null"
         raise _refuse(node, f"the tag {shown} is not allowed here; {allowed}")
 
-    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = self.of(key_node)
+            key = self.of(key_node, depth + 1)
             if not isinstance(key, str):
                 raise _refuse(key_node, f"the key {key!r} is not text; put it in quotes")
             if key in values:
                 raise _refuse(key_node, f"the key {key!r} stands twice in one mapping")
-            values[key] = self.of(value_node)
+            values[key] = self.of(value_node, depth + 1)
         return values
 
 

@@ -32,5 +32,5 @@ class RankAgreement:
 
     def barrier(self) -> None:
         """Return once every rank is here."""
-        if self._group is not None:
-            dist.barrier(group=self._group)
+        # Unlike torch's barrier this never has to guess a device, and takes no longer.
+        self.decide(0)

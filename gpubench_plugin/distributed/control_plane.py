@@ -82,7 +82,7 @@ class ControlPlane:
         self._operations += 1
         doing = f"{operation} {tag!r}"
         self._store.set(f"at/{self._world.rank}", json.dumps([self._operations, doing]))
-        return f"{self._operations}", doing
+        return f"{self._operations} {doing}", doing
 
     def _put(self, key: str, record: Json) -> int:
         text = json.dumps(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
     from gpubench_plugin.distributed.world import World
-
-_LOOPBACK: Final = ("localhost", "127.", "::1")
 
 
 def store_for(world: World) -> Store:
@@ -36,7 +34,8 @@ def store_for(world: World) -> Store:
 
 def on_loopback() -> bool:
     """Whether the ranks meet over the loopback interface, so that all are on this host."""
-    return os.environ.get("MASTER_ADDR", "localhost").startswith(_LOOPBACK)
+    address = os.environ.get("MASTER_ADDR", "localhost")
+    return address in {"localhost", "::1"} or address.startswith("127.")
 
 
 @cache  # rank zero may host it: it must outlive the groups made with it

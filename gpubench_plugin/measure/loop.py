@@ -58,7 +58,7 @@ def measure(
     with _garbage(collected_while_timing=section.gc):
         agreement.barrier()
         first_step_s = clock.first(task)
-        warm = warm_up(task, clock=clock, section=section, planner=planner, agreement=agreement)
+        warm = warm_up(task, clock=clock, section=section, agreement=agreement)
         calibration_calls = clock.calibrate(task)
         plan = planner.plan(warm.pace).agreed(agreement)
         rule = rule_for(section)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 _DEVIATIONS = 3.0
 _NORMAL = 1.4826
 
-# Spread below this share of the median is the clock's ticking, not the samples'.
-_LEAST_SPREAD = 1e-3
+# Spread below this share of the median is taken as that: a quiet machine makes no outliers of
+# differences that nobody acts on.
+_LEAST_SPREAD = 0.01
 
 # Of normal data 0.3 % lie outside: fewer than this share says nothing.
 _SHARE = 0.01

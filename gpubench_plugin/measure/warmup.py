@@ -39,15 +39,19 @@ class WarmUp:
     steady: bool
 
 
-def warm_up(
-    task: Task, *, clock: Clock, section: MeasureSection, planner: Planner, agreement: Agreement
-) -> WarmUp:
+def warm_up(task: Task, *, clock: Clock, section: MeasureSection, agreement: Agreement) -> WarmUp:
     """Run rounds until the step is steady, or the limits of `section` end the wait.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the medians of the last
     five and the previous five rounds are within `steady_tolerance`, through `warmup_max_rounds`
-    further rounds or `warmup_max_s` in all.
+    further rounds or `warmup_max_s` in all. What ends measuring has no part in it.
     """
+    planner = Planner(
+        clock=clock,
+        section=section.model_copy(update={"by": "ci"}),
+        world_size=agreement.world_size,
+        bare=task.bare,
+    )
     course = _Course(clock, section)
     while agreement.decide(int(course.goes_on())):
         plan = course.next_plan(planner).agreed(agreement)
@@ -87,6 +91,7 @@ class _Course:
         self._rounds_s: list[float] = []
         self._rounds_to_go = section.warmup_max_rounds
         self._last_block_calls = 0
+        self._long_enough = False
         self.durations_s = array("d")
         self.calls = 0
         self.pace = Pace(timed_s=0.0, wall_s=0.0)
@@ -98,7 +103,7 @@ class _Course:
     def goes_on(self) -> bool:
         if self._elapsed_s() >= self._section.warmup_max_s:
             return False
-        return self._too_short() or not (self.steady or self._rounds_to_go <= 0)
+        return not (self._long_enough and (self.steady or self._rounds_to_go <= 0))
 
     def next_plan(self, planner: Planner) -> Plan:
         """The next block: one call first, and never much more than the time allows."""
@@ -114,25 +119,19 @@ class _Course:
 
     def add(self, block: Block, plan: Plan, *, wall_s: float) -> None:
         rounds_s = round_medians(block.durations_s, plan.durations_per_round)
-        if not self._too_short():
+        if self._long_enough:
             self._rounds_to_go -= len(rounds_s)
         # Only what is looked at again is kept.
         self._rounds_s = [*self._rounds_s, *rounds_s][-2 * _WINDOW :]
         self.durations_s.extend(seconds * plan.calls_per_duration for seconds in block.durations_s)
         self.calls += block.calls
         self._last_block_calls = block.calls
-        self.pace = Pace(
-            timed_s=median(self._rounds_s[-_WINDOW:]) if self._settled() else median(rounds_s),
-            wall_s=wall_s / block.calls,
+        self._long_enough = (
+            self.calls >= self._section.warmup_iterations and self._elapsed_s() >= self._shortest_s
         )
-
-    def _settled(self) -> bool:
-        """Whether the rounds kept are of the present size, not of the first few calls."""
-        return not self._too_short()
-
-    def _too_short(self) -> bool:
-        few = self.calls < self._section.warmup_iterations
-        return few or self._elapsed_s() < self._shortest_s
+        # Before, the rounds kept may be those of the first, slow calls.
+        recent_s = self._rounds_s[-_WINDOW:] if self._long_enough else rounds_s
+        self.pace = Pace(timed_s=median(recent_s), wall_s=wall_s / block.calls)
 
     def _elapsed_s(self) -> float:
         return (self._now() - self._start_ns) * 1e-9

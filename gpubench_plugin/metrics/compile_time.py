@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Observation
 
 
-class CompileTime(MetricSource):
+class Compilation(MetricSource):
     """What the first step of a compiled model takes beyond a steady one.
 
     It includes whatever else happens only once, such as the choice of kernels. A first step no

@@ -7,7 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def printable(text: str) -> str:
@@ -39,20 +39,25 @@ def cut(text: str, columns: int, ellipsis: str) -> str:
 def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
     """Each of `texts` in at most `columns`, cut in the middle where it is longer.
 
-    What tells the texts apart is kept: the cut moves until all differ, if there is such a place.
-    It starts at a third, since the parameters at the end of a test's name distinguish most.
+    What tells the texts apart is kept: the cut moves until all differ, and if there is no such
+    place, both ends are cut. It starts at a third, since the parameters at the end of a test's
+    name distinguish most.
     """
-    room = max(columns - width(ellipsis), 0)
-    starts = sorted(range(room + 1), key=lambda head: abs(head - room // 3))
-    attempts = (
-        [_without_middle(text, columns, head, ellipsis) for text in texts] for head in starts
-    )
+    different = len(set(texts))
     first: list[str] | None = None
-    for attempt in attempts:
-        first = first or attempt
-        if len(set(attempt)) == len(set(texts)):
-            return attempt
-    return first or list(texts)
+    for shown in _attempts(texts, columns, ellipsis):
+        first = first or shown
+        if len(set(shown)) == different:
+            return shown
+    return first or []
+
+
+def _attempts(texts: Sequence[str], columns: int, ellipsis: str) -> Iterator[list[str]]:
+    room = max(columns - width(ellipsis), 0)
+    for head in sorted(range(room + 1), key=lambda head: abs(head - room // 3)):
+        yield [_without_middle(text, columns, head, ellipsis) for text in texts]
+    for start in range(max(map(len, texts), default=0)):
+        yield [_without_ends(text, columns, start, ellipsis) for text in texts]
 
 
 def _without_middle(text: str, columns: int, head: int, ellipsis: str) -> str:
@@ -60,6 +65,12 @@ def _without_middle(text: str, columns: int, head: int, ellipsis: str) -> str:
         return text
     tail = max(columns - width(ellipsis) - head, 0)
     return _head(text, head) + ellipsis + _head(text[::-1], tail)[::-1]
+
+
+def _without_ends(text: str, columns: int, start: int, ellipsis: str) -> str:
+    if width(text) <= columns:
+        return text
+    return ellipsis + _head(text[start:], max(columns - 2 * width(ellipsis), 0)) + ellipsis
 
 
 def _head(text: str, columns: int) -> str:

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.reports.glyphs import Glyphs
 
-_CLEAR: Final = "\r\x1b[K"
-"""Back to the first column, erase to the end of the line (ECMA-48, EL)."""
+_CLEAR: Final = "\x1b[K"
+"""Erase from the cursor to the end of the line (ECMA-48, EL)."""
+_BEFORE: Final = "\x1b7\x1b[?7l"
+"""Save the cursor (DECSC), do not wrap at the last column (DECAWM)."""
+_AFTER: Final = f"{_CLEAR}\x1b[?7h\x1b8"
+"""Erase what was longer before, wrap again, and put the cursor back (DECRC)."""
 
 _INTERVAL_S: Final = 0.1
 """The eye follows no more than ten changes a second."""
@@ -27,7 +31,10 @@ def _terminal_width() -> int:
 
 
 class StatusLine:
-    """Rewrites one line of a terminal; where it is not `enabled`, nothing at all is written.
+    """Rewrites the rest of a terminal's line, behind what others wrote; the cursor stays there.
+
+    So pytest, which knows nothing of it, goes on writing where it stopped. Where the line is not
+    `enabled`, nothing at all is written.
 
     Args:
         write: takes text to the terminal at once; it must not buffer.
@@ -57,18 +64,19 @@ class StatusLine:
         self._shown_at = -math.inf
 
     def show(self, text: str) -> None:
-        """Replace the line by `text`, cut to the width; a text too soon after one is left out."""
+        """Show `text` instead of the one before; a text too soon after one is left out."""
         if not self._enabled:
             return
         now = self._clock()
         if now - self._shown_at < self._interval_s:
             return
         self._shown_at = now
-        # The last column stays free: some terminals wrap as soon as it is written.
-        self._write(_CLEAR + cut(printable(text), self._width() - 1, self._glyphs.ellipsis))
+        self._write(
+            f"{_BEFORE} {cut(printable(text), self._width() - 1, self._glyphs.ellipsis)}{_AFTER}"
+        )
 
     def clear(self) -> None:
-        """Take the line away, so that other output can follow."""
+        """Take the text away, so that other output can follow."""
         if self._shown_at > -math.inf:
             self._write(_CLEAR)
             self._shown_at = -math.inf

@@ -6,6 +6,7 @@ knows whether the terminal has colours.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
@@ -82,7 +83,7 @@ def summary_lines(
     if not measurements:
         return [(("nothing was measured", _DOUBTFUL),)]
     ordered = _by_file(measurements)
-    names = [printable(_split(m.id)[1]) for m in ordered]
+    names = _labels(ordered)
     longest = max(map(cells.width, names)) + len(GAP)
     chosen = fitting(ordered, width, longest, glyphs)
     room = width - sum(len(GAP) + column.width for column in chosen.values())
@@ -104,6 +105,23 @@ def _by_file(measurements: Sequence[Measurement]) -> list[Measurement]:
     """The benchmarks of each file together, files in the order in which they came."""
     files = list(dict.fromkeys(_split(m.id)[0] for m in measurements))
     return sorted(measurements, key=lambda m: files.index(_split(m.id)[0]))
+
+
+def _labels(measurements: Sequence[Measurement]) -> list[str]:
+    """The names without ``test_``, and without precision and world size where all share them.
+
+    Then the header says them.
+    """
+    shared = {(m.params.get("precision"), m.params.get("world_size")) for m in measurements}
+    precision, world_size = shared.pop() if len(shared) == 1 else (None, None)
+    implied = re.compile(rf"(?<![^[-]){re.escape(f'{precision}-ws{world_size}')}(?=[-\]])-?")
+    labels = []
+    for measurement in measurements:
+        name = _split(measurement.id)[1].removeprefix("test_")
+        if precision and world_size:
+            name = implied.sub("", name).replace("-]", "]").removesuffix("[]")
+        labels.append(printable(name))
+    return labels
 
 
 def _split(node_id: str) -> tuple[str, str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.devices import CPU_FILE, cpu_model
+
 if TYPE_CHECKING:
     from gpubench_plugin.records import Json
 
-CPU_FILE: Final = Path("/proc/cpuinfo")
 QUOTA_FILE: Final = Path("/sys/fs/cgroup/cpu.max")
 """Of cgroup v2: quota and period in microseconds, or ``max`` for no quota."""
 
@@ -22,12 +22,11 @@ def cpu_facts(cpu_file: Path = CPU_FILE, quota_file: Path = QUOTA_FILE) -> Json:
     `quota_cores` is the share a container may use, which no count of cores shows.
     """
     described = _read(cpu_file)
-    model = re.search(r"^model name\s*:\s*(.+)$", described, re.MULTILINE)
     cores = set(
         re.findall(r"^physical id\s*:\s*(\d+)$.*?^core id\s*:\s*(\d+)$", described, re.M | re.S)
     )
     return {
-        "model": model[1].strip() if model else platform.processor() or platform.machine(),
+        "model": cpu_model(cpu_file),
         "physical_cores": len(cores) or None,
         "logical_cores": os.cpu_count(),
         "usable_cores": _usable_cores(),

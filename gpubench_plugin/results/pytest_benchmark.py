@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.results import json_text
-from gpubench_plugin.results.gpus import gpu_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json, Measurement, Samples
 
 DATA_LIMIT: Final = 10_000
-"""Durations carried per benchmark; the run's journal keeps all."""
+"""Rounds carried per benchmark; the run's journal keeps all durations."""
 
 
 def measuring_disabled(benchmark: BenchmarkFixture) -> bool:
@@ -55,8 +54,9 @@ def carry(
 ) -> None:
     """Make `measurement` the result of the test that requested `benchmark`.
 
-    More than `data_limit` durations are thinned to that many which have the same extremes, the
-    same median and the same distribution; metrics are not touched by it.
+    What pytest-benchmark calls a round is one here too: seconds per call of at least a millisecond
+    of calls, so that its median is ours. More than `data_limit` rounds are thinned to that many
+    which have the same extremes, the same median and the same distribution.
 
     Raises:
         MeasurementError: there are no samples, or one of the numbers is not finite.
@@ -65,8 +65,8 @@ def carry(
     benchmark.cprofile = False  # it would profile the no-op
     benchmark.pedantic(_carry)
     carrier: Metadata = benchmark.stats
-    carrier.stats.data[:] = _thinned(samples.durations_s, data_limit)
-    carrier.iterations = samples.calls_per_duration
+    carrier.stats.data[:] = _thinned(samples.rounds_s, data_limit)
+    carrier.iterations = samples.calls_per_duration * samples.durations_per_round
     carrier.options = {**_section(measurement, "measure"), "timer": samples.timer}
     carrier.params = dict(measurement.params) or None
     benchmark.extra_info.update(
@@ -138,19 +138,6 @@ def benchmark_json(
     add_metrics(written, measurements)
     plain: Json = json_text.plain(written)
     return plain
-
-
-def machine_facts() -> Json:
-    """What to add to pytest-benchmark's machine information: the GPUs, where there are any.
-
-    It may be asked for while pytest is still being configured, so CUDA is not initialised. Serial
-    numbers are left out: two machines of a kind may be compared.
-    """
-    gpus = gpu_facts()
-    if gpus is None:
-        return {}
-    kinds = [{k: v for k, v in device.items() if k != "uuid"} for device in gpus["devices"]]
-    return {"gpu": {"driver": gpus["driver"], "devices": kinds}}
 
 
 def _carry() -> None:

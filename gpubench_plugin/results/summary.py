@@ -1,9 +1,8 @@
 """``summary.json``: what a run was and what it found. Written last, validated before.
 
-The published schema, ``docs/schemas/summary.schema.json``, is generated from the models here::
+The published schema is generated from the models here, and a test keeps it current::
 
-    python -c "from gpubench_plugin.results import summary; \
-        print(summary.schema_text(), end='')" > docs/schemas/summary.schema.json
+    gpubench schema > docs/schemas/summary.schema.json
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ from pydantic import (
 )
 
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import (  # noqa: TC001 # the models are built from them
-    Better,
-    Outcome,
-    RunStatus,
-)
+from gpubench_plugin.records import Better, Outcome, RunStatus
 from gpubench_plugin.results import atomic, json_text
 from gpubench_plugin.results.redaction import redacted_command
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812 # the name everyone knows
 from pydantic import Field
+from torch.nn.functional import cross_entropy, interpolate
 
 from gpubench_plugin.configuration.schema import ModelSection, PositiveInt
 from gpubench_plugin.errors import UsageProblem
@@ -48,10 +48,10 @@ class ImageClassifier(Workload[S]):
                 f"model.classes: {self.section.classes} is too few; the images are of {present}"
             )
         side = self.section.image_size
-        scaled = F.interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
+        scaled = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
         coloured = scaled.expand(-1, self.channels, -1, -1)
         return Batch(coloured.contiguous(memory_format=self.memory_format), labels)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The mean cross entropy, in fp32 whatever the precision of the logits."""
-        return F.cross_entropy(self.forward(module, batch).float(), batch.targets)
+        return cross_entropy(self.forward(module, batch).float(), batch.targets)

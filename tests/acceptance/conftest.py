@@ -74,8 +74,7 @@ class Project:
     ) -> subprocess.Popen[str]:
         """Start pytest, or with `ranks` torchrun with that many ranks of it."""
         launcher = (
-            ["torch.distributed.run", f"--nproc-per-node={ranks}", "--master-addr=127.0.0.1"]
-            + ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "-m"]
+            ["torch.distributed.run", f"--nproc-per-node={ranks}", "--standalone", "-m"]
             if ranks
             else []
         )

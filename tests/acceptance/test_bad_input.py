@@ -45,7 +45,7 @@ def refused(project: Project, *args: str) -> str:
         ("--device=cuda:x", ["--device=cuda:x", "number"]),
         ("--device=cuda", ["--device=cuda", "cpu"]),
         ("--training.batch_sizes=64", ["training.batch_sizes", "training.batch_size"]),
-        ("--set=training.batch_size=many", ["training.batch_size", "many", "--training.batch_size"]),
+        ("--set=training.batch_size=many", ["training.batch_size", "many", "integer"]),
         ("--training.batch_size=-1", ["training.batch_size", "-1"]),
         ("--measure.by=guess", ["measure.by", "guess", "ci", "steps", "time"]),
         ("--precision.name=amp", ["precision.name", "--precision"]),
@@ -69,7 +69,7 @@ def test_bad_option_is_refused_before_anything_is_measured(
     [
         ("training: {batch_sizes: 4}", ["training.batch_sizes", "training.batch_size"]),
         ("training: {batch_size: four}", ["training.batch_size", "four"]),
-        ("training: [", ["small.yaml", "line 1"]),
+        ("training: [", ["small.yaml:1:12"]),
         ("training: {batch_size: 1, batch_size: 2}", ["small.yaml", "batch_size"]),
         ("training: !!python/object/apply:os.getcwd []", ["small.yaml", "python"]),
         ("trainings: {}", ["trainings", "training"]),
@@ -106,9 +106,7 @@ def test_missing_configuration_names_the_nearest(small: Project) -> None:
 )
 def test_bad_mark_is_refused(small: Project, mark: str, said: list[str]) -> None:
     """The message names the test, the mark and what is allowed."""
-    small.write(
-        "test_it.py", f"import pytest\n@pytest.mark.{mark}\ndef test_x(gpubench): pass\n"
-    )
+    small.write("test_it.py", f"import pytest\n@pytest.mark.{mark}\ndef test_x(gpubench): pass\n")
 
     message = refused(small)
 

@@ -85,8 +85,9 @@ def test_anchors_are_values() -> None:
         ("a: 1\n---\nb: 1", "x.yaml:2:1: expected a single document"),
         ("a: *nowhere", "x.yaml:1:4: found undefined alias 'nowhere'"),
         ("a: 1\nb: \a", "x.yaml:2: the character '\\x07' is not allowed"),
-        ("&a [*a]", "x.yaml: nested too deeply"),
-        ("[" * 5000, "x.yaml: nested too deeply"),
+        ("&a [*a]", "x.yaml:1:1: nested more than 50 deep, or an anchor (&) that contains itself"),
+        ("a: " + "[" * 51 + "]" * 51, "x.yaml:1:54: nested more than 50 deep"),
+        ("[" * 5000, "x.yaml: nested more than 50 deep"),
     ],
 )
 def test_a_refusal_says_where_and_what(text: str, message: str) -> None:

@@ -305,7 +305,7 @@ class TestRefusals:
             ),
             ("data.warmup_seconds=3", "unknown key (did you mean 'measure.warmup_s'?); allowed: "),
             ("data.zzz=3", "unknown key; allowed: source, global_batch_size"),
-            ("trainig.steps=3", "unknown section (did you mean 'training'?); allowed: experiment"),
+            ("train.steps=3", "unknown section (did you mean 'training'?); allowed: experiment"),
             (
                 "training.batch_size=many",
                 '"many" is not allowed; allowed: an integer greater than 0',

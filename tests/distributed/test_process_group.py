@@ -63,9 +63,9 @@ def test_world_of_one_has_collectives_and_talks_to_itself() -> None:
         total = torch.ones(3)
         dist.all_reduce(total)
         assert torch.ones(3).equal(total)
-        assert [{"a": [1, 2]}] == group.gather("tag", {"a": (1, 2)})
-        assert {"b": 1} == group.publish("tag", {"b": 1})
-        assert (1, 5) == (group.agreement.world_size, group.agreement.decide(5))
+        assert group.gather("tag", {"a": (1, 2)}) == [{"a": [1, 2]}]
+        assert group.publish("tag", {"b": 1}) == {"b": 1}
+        assert (group.agreement.world_size, group.agreement.decide(5)) == (1, 5)
         group.agreement.barrier()
         group.wait_for_all("leave")
 
@@ -130,9 +130,7 @@ def test_backend_fits_the_device(
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_nccl_where_it_cannot_work_is_refused(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nccl_where_it_cannot_work_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL on a CPU, or in a torch without it, names the key and what is allowed."""
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     with pytest.raises(UsageProblem, match=r"distributed.backend='nccl'.*allowed: auto, gloo"):
@@ -145,7 +143,7 @@ def test_ranks_are_bound_by_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(rank=5, local_rank=1, size=8, local_size=4)
     assert torch.device("cuda:1") == bound_device(CUDA, world)
     assert torch.device("cuda:3") == bound_device(torch.device("cuda:3"), World())
-    assert CPU == bound_device(CPU, world)
+    assert bound_device(CPU, world) == CPU
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin.results import gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 VERSION = """\
 NVRM version: NVIDIA UNIX {kind}  580.65.06  Release Build  (builder@host)
@@ -21,10 +25,11 @@ Video BIOS: \t 96.00.74.00.01
 Bus Type: \t PCIe
 """
 PYNVML = """
+import pathlib
 class NVMLError(Exception): pass
 class Memory: total = 80 * 2**30
 def nvmlInit(): pass
-def nvmlShutdown(): open({log!r}, "a").write("shut down")
+def nvmlShutdown(): pathlib.Path({log!r}).write_text("shut down")
 def nvmlSystemGetDriverVersion(): return b"470.57.02"
 def nvmlDeviceGetCount(): return 2
 def nvmlDeviceGetHandleByIndex(index): return index
@@ -35,7 +40,7 @@ def nvmlDeviceGetMemoryInfo(handle): return Memory
 
 
 @pytest.fixture(autouse=True)
-def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Neither this machine's driver nor its pynvml takes part; the folder of driver files."""
     monkeypatch.setattr(gpus, "DRIVER_FILES", tmp_path / "nvidia")
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
@@ -43,7 +48,8 @@ def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError('no driver')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path / "nvidia"
+    yield tmp_path / "nvidia"
+    sys.modules.pop("pynvml", None)
 
 
 def test_machine_without_gpu() -> None:

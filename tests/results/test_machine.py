@@ -27,9 +27,7 @@ def test_cores_are_counted_once(tmp_path: Path) -> None:
     """Two sockets of two cores with two threads each have four physical cores."""
     path = tmp_path / "cpuinfo"
     path.write_text(
-        "".join(
-            PROCESSOR.format(number=n, socket=n // 4, core=n % 4 // 2) for n in range(8)
-        )
+        "".join(PROCESSOR.format(number=n, socket=n // 4, core=n % 4 // 2) for n in range(8))
     )
     facts = cpu_facts(path)
     assert (facts["model"], facts["physical_cores"]) == ("Some CPU @ 3.00GHz", 4)

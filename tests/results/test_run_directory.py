@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,9 +104,9 @@ def test_read_only_folder_is_refused(read_only_folder: Path) -> None:
 def test_full_disk_is_refused(small_disk: Path, fill_up: Callable[[Path], None]) -> None:
     """A disk that is full already is found before anything is measured; no folder is left."""
     fill_up(small_disk)
-    with pytest.raises(UsageProblem, match="--results-dir: .*No space left on device"):
+    with pytest.raises(UsageProblem, match=r"--results-dir: .*No space left on device"):
         RunDirectory.create(small_disk / "results", "resnet", RUN)
-    assert os.listdir(small_disk) == ["filler"]  # noqa: PTH208 # names only
+    assert [p.name for p in small_disk.iterdir()] == ["filler"]
 
 
 def test_run_that_exists_is_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_gives_batches_of_the_asked_size_without_end(name, slope):
     source = catalog.load("data", name)(slope, batch_size=400, device=CPU)
     beyond = (source.steps_per_epoch or 1) + 1
     assert {400} == {len(next(source).inputs) for _ in range(beyond)}
-    assert 400 == source.batch_size
+    assert source.batch_size == 400
     assert iter(source) is source
 
 

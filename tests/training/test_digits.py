@@ -32,7 +32,7 @@ def test_reads_1797_images_from_0_to_1():
         images.min(),
         images.max(),
     )
-    assert [178, 182, 177, 183, 181, 182, 181, 179, 174, 180] == np.bincount(labels).tolist()
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
 def test_changed_file_is_refused(tmp_path):
@@ -50,7 +50,7 @@ def test_ranks_share_the_data_without_overlap(slope):
         Digits(slope, batch_size=898, device=CPU, world_size=2, rank=rank, seed=3)
         for rank in range(2)
     ]
-    assert [1, 1] == [source.steps_per_epoch for source in ranks]
+    assert [source.steps_per_epoch for source in ranks] == [1, 1]
     _, labels = read_digits()
     order = np.random.default_rng(3).permutation(1797)
     assert [labels[order[r::2]][:898].tolist() for r in range(2)] == [
@@ -61,7 +61,7 @@ def test_ranks_share_the_data_without_overlap(slope):
 def test_wraps_around(slope):
     """The last batch of an epoch is filled from its beginning, and the next epoch repeats it."""
     source = Digits(slope, batch_size=1000, device=CPU)
-    assert 2 == source.steps_per_epoch
+    assert source.steps_per_epoch == 2
     epoch, again = targets(source, 2), targets(source, 2)
     assert epoch[:203] == epoch[1797:]
     assert epoch == again

@@ -58,7 +58,7 @@ def test_skipped_steps_are_counted(optimizer, fused, clipping):
     made, weight = optimization(optimizer=optimizer, fused=fused, gradient_clipping=clipping)
     unchanged = [step(made, weight, overflow=overflow) for overflow in SKIPPED]
     assert unchanged == SKIPPED
-    assert (6, 3) == (made.steps, made.skipped_steps())
+    assert (made.steps, made.skipped_steps()) == (6, 3)
 
 
 @every_kind
@@ -69,14 +69,14 @@ def test_reset_counts_from_zero(optimizer, fused):
     made.reset()
     step(made, weight)
     step(made, weight, overflow=True)
-    assert (2, 1) == (made.steps, made.skipped_steps())
+    assert (made.steps, made.skipped_steps()) == (2, 1)
 
 
 def test_without_a_scaler_nothing_is_skipped():
     """Without loss scaling every step updates the weights."""
     made, weight = optimization(scaler=False)
     assert not step(made, weight)
-    assert (1, 0) == (made.steps, made.skipped_steps())
+    assert (made.steps, made.skipped_steps()) == (1, 0)
 
 
 @pytest.mark.parametrize("clipping", [None, 1.0])
@@ -87,7 +87,7 @@ def test_fused_steps_read_nothing_from_the_device(clipping):
         for overflow in SKIPPED:
             made.backward((weight * (INF if overflow else 1.0)).sum())
             made.update()
-    assert 0 == readings.count
+    assert readings.count == 0
 
 
 def test_reading_is_noticed():
@@ -96,7 +96,7 @@ def test_reading_is_noticed():
     with Readings() as readings:
         made.backward(weight.sum())
         made.update()
-    assert 1 == readings.count
+    assert readings.count == 1
 
 
 @every_kind
@@ -114,7 +114,7 @@ def test_small_gradients_are_not_clipped():
     """Gradients within the norm stay as they are."""
     made, weight = optimization(scaler=False, gradient_clipping=10.0, momentum=0.0)
     step(made, weight)
-    assert [0.875] * 3 == weight.tolist()
+    assert weight.tolist() == [0.875] * 3
 
 
 def test_gradients_are_gone_after_a_step():
@@ -132,7 +132,7 @@ def test_schedule_follows_the_updates(scaler):
     for _ in range(3):
         seen.append(made.learning_rate)
         step(made, weight)
-    assert [0.125, 0.09375, 0.0625] == seen
+    assert seen == [0.125, 0.09375, 0.0625]
 
 
 def test_schedule_waits_for_skipped_steps():
@@ -142,4 +142,4 @@ def test_schedule_waits_for_skipped_steps():
     for overflow in (True, False, True, False):
         step(made, weight, overflow=overflow)
         rates.append(made.learning_rate)
-    assert [0.125, 0.09375, 0.09375, 0.0625] == rates
+    assert rates == [0.125, 0.09375, 0.09375, 0.0625]

@@ -22,7 +22,7 @@ def test_takes_rate_and_decay_from_the_configuration(name):
     """The configured learning rate and weight decay are the optimizer's."""
     _, optimizer, _ = build(name, learning_rate=0.25, weight_decay=0.125)
     group = optimizer.param_groups[0]
-    assert (0.25, 0.125) == (group["lr"], group["weight_decay"])
+    assert (group["lr"], group["weight_decay"]) == (0.25, 0.125)
 
 
 @every_optimizer
@@ -50,4 +50,4 @@ def test_lowers_a_loss(name):
 def test_sgd_has_the_configured_momentum():
     """Momentum is SGD's key."""
     _, optimizer, _ = build("sgd", momentum=0.5)
-    assert 0.5 == optimizer.param_groups[0]["momentum"]
+    assert optimizer.param_groups[0]["momentum"] == 0.5

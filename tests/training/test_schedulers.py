@@ -25,8 +25,8 @@ def rates(name, *, steps, updates):
 def test_first_step_has_the_configured_rate(name):
     """Every schedule begins with the configured rate and never exceeds it."""
     seen = rates(name, steps=4, updates=8)
-    assert 0.5 == seen[0]
-    assert 0.5 == max(seen)
+    assert seen[0] == 0.5
+    assert max(seen) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ def test_split_gives_views_in_order():
     """Splitting gives batches of the asked size that share the whole's memory."""
     whole = Batch(torch.arange(12.0).reshape(6, 2), torch.arange(6))
     parts = whole.split(2)
-    assert [[0, 1], [2, 3], [4, 5]] == [part.targets.tolist() for part in parts]
+    assert [part.targets.tolist() for part in parts] == [[0, 1], [2, 3], [4, 5]]
     assert whole.inputs[2:].data_ptr() == parts[1].inputs.data_ptr()
 
 

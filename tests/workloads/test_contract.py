@@ -30,7 +30,7 @@ def test_tiny_preset_trains_every_parameter(name, make_workload):
         if parameter.requires_grad
         and (parameter.grad is None or not bool(parameter.grad.isfinite().all()))
     ]
-    assert (0, True, []) == (loss.ndim, bool(loss.isfinite()), lacking)
+    assert (loss.ndim, bool(loss.isfinite()), lacking) == (0, True, [])
 
 
 @every_workload
@@ -53,7 +53,7 @@ def test_weights_follow_the_seed(name, make_workload):
         torch.manual_seed(seed)
         return torch.cat([p.detach().flatten() for p in workload.build().parameters()])
 
-    assert (True, False) == (weights(0).equal(weights(0)), weights(0).equal(weights(1)))
+    assert (weights(0).equal(weights(0)), weights(0).equal(weights(1))) == (True, False)
 
 
 @every_workload
@@ -61,11 +61,11 @@ def test_synthetic_batch_follows_its_generator(name, make_workload):
     """Equal generators give equal batches of the size asked for, others give others."""
     workload = make_workload(name, "tiny")
     first, again, other = (batch_of(workload, 4, seed) for seed in (0, 0, 1))
-    assert (4, True, False) == (
+    assert (
         len(first.inputs),
         first.inputs.equal(again.inputs) and first.targets.equal(again.targets),
         first.inputs.equal(other.inputs),
-    )
+    ) == (4, True, False)
 
 
 @every_workload
@@ -87,4 +87,4 @@ def test_forward_leaves_one_row_per_sample(name, make_workload):
     module = workload.build().eval()
     with torch.inference_mode():
         output = workload.forward(module, batch_of(workload, 3))
-    assert (3, True) == (len(output), bool(output.isfinite().all()))
+    assert (len(output), bool(output.isfinite().all())) == (3, True)

@@ -8,14 +8,14 @@ import torch
 def test_layers_are_as_configured(make_workload):
     """The tiny preset is 64-128-128-10."""
     weights = [tuple(p.shape) for p in make_workload("mlp", "tiny").build().parameters()]
-    assert [(128, 64), (128,), (128, 128), (128,), (10, 128), (10,)] == weights
+    assert weights == [(128, 64), (128,), (128, 128), (128,), (10, 128), (10,)]
 
 
 def test_full_preset_has_150_million_parameters(make_workload):
     """The widened preset is 1024-8192-8192-8192-1000."""
     with torch.device("meta"):
         module = make_workload("mlp", "full").build()
-    assert 150_823_912 == sum(p.numel() for p in module.parameters())
+    assert sum(p.numel() for p in module.parameters()) == 150_823_912
 
 
 def test_images_of_its_size_stay_as_they_are(make_workload):

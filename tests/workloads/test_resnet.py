@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
+from torch.nn.functional import interpolate
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpubench_plugin.errors import Unsupported, UsageProblem
@@ -40,8 +40,8 @@ def test_digits_become_three_equal_channels(name, make_workload):
     """Grey 8×8 images are scaled to 3×32×32, channels_last, all channels alike."""
     images, labels = torch.rand(2, 1, 8, 8), torch.tensor([0, 9])
     inputs = make_workload(name, "tiny").from_images(images, labels).inputs
-    scaled = F.interpolate(images, size=(32, 32), mode="bilinear")
-    assert (2, 3, 32, 32) == inputs.shape
+    scaled = interpolate(images, size=(32, 32), mode="bilinear")
+    assert inputs.shape == (2, 3, 32, 32)
     assert inputs.is_contiguous(memory_format=torch.channels_last)
     assert all(inputs[:, channel : channel + 1].equal(scaled) for channel in range(3))
 

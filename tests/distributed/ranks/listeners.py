@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,7 @@ def listeners() -> set[str]:
     own = set()
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            own.add(os.readlink(descriptor))
+            own.add(str(descriptor.readlink()))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:

@@ -15,7 +15,7 @@ from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 
 sys.path.insert(0, str(Path(__file__).parent))
-from listeners import listeners, on_loopback  # noqa: E402 # a neighbour, not a package
+from listeners import listeners, on_loopback  # a neighbour, not a package
 
 world = World.from_environment(os.environ)
 heard = {}

@@ -1,0 +1,131 @@
+"""torchrun: every rank runs a pytest session, rank zero alone prints and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.acceptance.conftest import Project
+
+MLP = """
+import pytest
+@pytest.mark.gpubench(config="mlp", ranks="any")
+def test_mlp(gpubench, trainer, model):
+    assert type(model).__name__ == "DistributedDataParallel"
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+"""
+
+
+def test_two_ranks_train_under_ddp_print_once_and_write_one_run(project: Project) -> None:
+    """The headline is of both ranks: samples of both, in one run directory, printed once."""
+    project.write("test_it.py", MLP)
+
+    run = project.run("--preset=tiny", "--benchmark-json=saved.json", ranks=2)
+
+    assert run.code == 0, run.out + run.err
+    assert run.out.count("test session starts") == 1
+    assert run.out.count("1 passed") == 1
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["id"] == "test_it.py::test_mlp[fp32-ws2]"
+    assert (benchmark["outcome"], benchmark["world_size"]) == ("measured", 2)
+    assert benchmark["configuration"]["distributed"]["world_size"] == 2
+    (line,) = (line for line in run.journal if line["event"] == "benchmark")
+    samples = line["samples"]
+    both = 2 * benchmark["configuration"]["training"]["batch_size"] * sum(samples["block_calls"])
+    expected = both / sum(samples["block_s"])
+    assert abs(benchmark["metrics"]["samples_per_s"]["value"] / expected - 1) < 1e-9
+    assert "rank_skew_s" in benchmark["metrics"]
+    assert (project.path / "saved.json").exists()
+    assert "1 passed" in (run.directory / "ranks" / "rank-1.log").read_text()
+
+
+def test_headline_is_the_slowest_ranks(project: Project) -> None:
+    """A rank that sleeps twice as long decides the step time; the fast rank does not hide it."""
+    project.write(
+        "test_it.py",
+        """
+        import time, pytest
+        @pytest.mark.gpubench(ranks="any")
+        def test_x(gpubench, process_group):
+            gpubench(lambda: time.sleep(0.02 * (1 + process_group.world.rank)))
+        """,
+    )
+
+    run = project.run(ranks=2)
+
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["metrics"]["step_time_s"]["value"] >= 0.04
+    assert benchmark["metrics"]["rank_skew_s"]["value"] >= 0.015
+
+
+def test_benchmark_for_one_rank_is_skipped_with_the_reason(project: Project) -> None:
+    """World sizes that do not fit are skipped; the others are measured."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        def test_one(gpubench): gpubench(lambda: None)
+        @pytest.mark.gpubench(ranks=(2, 4))
+        def test_two(gpubench): gpubench(lambda: None)
+        @pytest.mark.gpubench(ranks=">=3")
+        def test_three(gpubench): gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run(ranks=2)
+
+    assert run.outcomes == {
+        "test_one[fp32-ws2]": "skipped",
+        "test_two[fp32-ws2]": "measured",
+        "test_three[fp32-ws2]": "skipped",
+    }
+    assert "ranks=1" in run.summary["benchmarks"][0]["reason"]
+
+
+def test_failed_check_on_one_rank_fails_the_benchmark_on_both(project: Project) -> None:
+    """The ranks exchange what their checks found, so that none waits for a rank that gave up."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        class Broken:
+            def __init__(self, rank): self.rank = rank
+            def prepare(self, log):
+                if self.rank == 1:
+                    raise RuntimeError("no luck")
+                from gpubench_plugin.records import Check
+                return Check()
+        @pytest.mark.gpubench(ranks="any")
+        def test_x(gpubench, process_group):
+            gpubench._subjects.append(Broken(process_group.world.rank))
+            gpubench(lambda: None)
+        @pytest.mark.gpubench(ranks="any")
+        def test_y(gpubench):
+            gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run(ranks=2)
+
+    assert run.code != 0
+    assert run.outcomes == {"test_x[fp32-ws2]": "failed", "test_y[fp32-ws2]": "measured"}
+    assert "rank 1: no luck" in run.summary["benchmarks"][0]["reason"]
+
+
+def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -> None:
+    """A selection that depends on the rank is found before anything is measured."""
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest
+        @pytest.mark.gpubench(ranks="any")
+        def test_x(gpubench): gpubench(lambda: None)
+        if os.environ["RANK"] == "1":
+            test_y = test_x
+        """,
+    )
+
+    run = project.run(ranks=2)
+
+    assert run.code != 0
+    assert "different benchmarks: rank 0 selected 1, rank 1 selected 2" in run.err

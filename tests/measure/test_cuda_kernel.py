@@ -1,0 +1,123 @@
+"""The clock of CUDA kernels, on a device that runs on paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubench_plugin.measure.clocks.base import Step, Task
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+
+US = 1000
+
+
+@pytest.fixture
+def device() -> FakeCuda:
+    return FakeCuda(FakeHost())
+
+
+def kernel(device: FakeCuda, *, hot_ns: int, cold_ns: int = 0) -> Step:
+    """A kernel whose launch costs 8 µs, slower on a cache that was overwritten."""
+
+    def step() -> None:
+        duration = cold_ns if device.cache_overwritten else hot_ns
+        device.cache_overwritten = False
+        device.launch(enqueue_ns=8 * US, device_ns=duration)
+
+    return step
+
+
+def test_the_launch_is_not_in_the_duration(device: FakeCuda) -> None:
+    """Kernels of 3 µs with launches of 8 µs last 3 µs, because they queue behind a spin."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=3 * US))
+    block = clock.block(task, durations=3, calls_per_duration=10)
+    assert pytest.approx([3e-6] * 3) == list(block.durations_s)
+    assert pytest.approx(90e-6) == block.length_s
+    assert clock.flags(block.evidence) == ()
+
+
+@pytest.mark.parametrize(
+    ("calls_per_duration", "durations", "bursts"), [(1, 32, 1), (1, 70, 3), (10, 7, 3), (32, 2, 2)]
+)
+def test_at_most_32_launches_wait_behind_a_spin(
+    device: FakeCuda, calls_per_duration: int, durations: int, bursts: int
+) -> None:
+    """A block is run in bursts, each behind a spin of its own."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=30 * US))
+    clock.block(task, durations=1)
+    device.spins = 0
+    block = clock.block(task, durations=durations, calls_per_duration=calls_per_duration)
+    assert bursts == device.spins
+    assert durations == len(block.durations_s)
+    assert durations * calls_per_duration == block.calls
+
+
+def test_cold_kernels_find_an_overwritten_cache(device: FakeCuda) -> None:
+    """Cold, every launch follows a write over the cache that is not in its duration."""
+    clock = CudaKernelClock(device, cache="cold", now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=30 * US, cold_ns=45 * US))
+    block = clock.block(task, durations=40)
+    assert pytest.approx([45e-6] * 40) == list(block.durations_s)
+    assert clock.timer == "cuda_kernel_cold"
+
+
+def test_hot_kernels_do_not(device: FakeCuda) -> None:
+    """Hot, nothing is written between the launches."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=30 * US, cold_ns=45 * US))
+    block = clock.block(task, durations=40)
+    assert pytest.approx([30e-6] * 40) == list(block.durations_s)
+    assert clock.timer == "cuda_kernel_hot"
+
+
+def test_only_short_hot_kernels_are_grouped(device: FakeCuda) -> None:
+    """Below 20 µs several launches share a duration, at most 32; a cold one is always alone."""
+    hot, cold = CudaKernelClock(device), CudaKernelClock(device, cache="cold")
+    assert [hot.grouped(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 3, 10, 32]
+    assert [cold.grouped(s) for s in (20e-6, 19e-6, 5e-6, 1e-7)] == [1, 1, 1, 1]
+
+
+def test_a_spin_grows_with_the_launches(device: FakeCuda) -> None:
+    """A step slow to hand over is late at first only: the next spin is long enough."""
+    clock = CudaKernelClock(device, now=device.host.now)
+
+    def slow() -> None:
+        device.launch(enqueue_ns=400 * US, device_ns=30 * US)
+
+    task = Task(step=slow)
+    assert clock.flags(clock.block(task, durations=32).evidence) == ("launch_bound",)
+    assert clock.flags(clock.block(task, durations=32).evidence) == ()
+
+
+def test_a_short_last_burst_does_not_shorten_the_next_spin(device: FakeCuda) -> None:
+    """After a burst of one launch a full burst still waits behind its spin."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(step=kernel(device, hot_ns=30 * US))
+    clock.block(task, durations=33)
+    assert clock.flags(clock.block(task, durations=32).evidence) == ()
+
+
+def test_a_step_that_waits_is_flagged(device: FakeCuda) -> None:
+    """What waits for the device cannot queue behind a spin: its durations hold the launches."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    launch = kernel(device, hot_ns=30 * US)
+
+    def waiting() -> None:
+        launch()
+        device.synchronize()
+
+    task = Task(step=waiting)
+    clock.block(task, durations=32)
+    assert clock.flags(clock.block(task, durations=320).evidence) == ("launch_bound",)
+
+
+def test_setup_runs_outside_the_events(device: FakeCuda) -> None:
+    """The work of a setup is in no duration."""
+    clock = CudaKernelClock(device, now=device.host.now)
+    task = Task(
+        step=kernel(device, hot_ns=30 * US),
+        setup=lambda: device.launch(enqueue_ns=US, device_ns=900 * US),
+    )
+    assert pytest.approx([30e-6] * 5) == list(clock.block(task, durations=5).durations_s)

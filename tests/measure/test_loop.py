@@ -1,0 +1,316 @@
+"""The measuring loop, mostly on a host clock that only goes on when it is told to."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.measure.agreement import Alone
+from gpubench_plugin.measure.clocks.base import Block, Clock, Task
+from gpubench_plugin.measure.clocks.cpu import CpuClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.records import Samples
+
+MS = 1_000_000
+
+
+class Counted:
+    """A step that counts its calls and takes these times in turn."""
+
+    def __init__(self, host: FakeHost, *times_ns: int) -> None:
+        self.calls = 0
+        self._host = host
+        self._times = cycle(times_ns)
+
+    def __call__(self) -> None:
+        self.calls += 1
+        self._host.spend(next(self._times))
+
+
+def measured(*times_ns: int, **keys: Any) -> tuple[Samples, Counted]:
+    """The samples of a step on the fake host's clock, and the step."""
+    host = FakeHost()
+    step = Counted(host, *times_ns)
+    return (
+        measure(step, clock=CpuClock(host.now), section=MeasureSection(**keys), agreement=Alone()),
+        step,
+    )
+
+
+def test_a_steady_step_is_done_after_ten_rounds() -> None:
+    """Nothing is flagged, and every call is in one of the parts of the samples."""
+    samples, step = measured(2 * MS)
+    assert pytest.approx(list(samples.durations_s)) == [0.002] * 10
+    assert samples.block_calls == (1,) * 10
+    assert pytest.approx(list(samples.block_s)) == [0.002] * 10
+    assert pytest.approx(0.002) == samples.first_step_s
+    assert (samples.calls_per_duration, samples.durations_per_round, samples.warmup_calls) == (
+        1,
+        1,
+        50,
+    )
+    assert samples.flags == ()
+    assert 1 + samples.warmup_calls + samples.calls == step.calls
+    assert samples.timer == "perf_counter_ns"
+
+
+def test_a_short_step_is_timed_in_groups() -> None:
+    """Steps of 130 ns are timed 385 at a time, which is 50 µs, and rounds last a millisecond."""
+    samples, step = measured(130)
+    assert (samples.calls_per_duration, samples.durations_per_round) == (385, 20)
+    assert pytest.approx(list(samples.durations_s)) == [1.3e-7] * 200
+    assert samples.block_calls == (7700,) * 10
+    assert 1 + samples.warmup_calls + samples.calls == step.calls
+
+
+def test_rounds_of_the_record_are_those_of_the_loop() -> None:
+    """Whole rounds per block: the record cuts the durations where the loop did."""
+    samples, _ = measured(300_000, 310_000, 290_000)
+    assert samples.durations_per_round == 4
+    assert len(samples.durations_s) == 4 * len(samples.rounds_s)
+    assert all(calls % 4 == 0 for calls in samples.block_calls)
+
+
+def test_a_noisy_step_is_looked_at_again() -> None:
+    """Half-widths above 1 % at a look double the rounds, up to the most, and are then flagged."""
+    samples, _ = measured(2 * MS, 3 * MS)
+    assert len(samples.rounds_s) == 200
+    assert "not_converged" in samples.flags
+
+
+def test_a_limit_of_time_is_kept() -> None:
+    """A step of 1.2 s is measured until the 3 s of the limit are over, not for ten rounds."""
+    samples, _ = measured(1200 * MS)
+    assert pytest.approx(list(samples.durations_s)) == [1.2] * 3
+    assert samples.flags == ("unsteady", "not_converged")
+
+
+def test_a_wider_target_is_reached_sooner() -> None:
+    """The half-width asked for decides."""
+    samples, _ = measured(100 * MS, 101 * MS, ci_half_width=0.006)
+    assert len(samples.rounds_s) == 10
+    assert samples.flags == ()
+
+
+@pytest.mark.parametrize("per_call_ns", [100, 4_000, 7_000, 400_000, 5 * MS])
+@pytest.mark.parametrize("steps", [1, 7, 50, 1200])
+def test_by_steps_exactly_so_many_calls_are_timed(per_call_ns: int, steps: int) -> None:
+    """The number of timed calls is that of the configuration, for every length of the step."""
+    samples, step = measured(per_call_ns, by="steps", steps=steps)
+    assert steps == samples.calls
+    assert samples.rounds_s
+    assert 1 + samples.warmup_calls + samples.calls == step.calls
+
+
+def test_by_time_the_window_is_filled() -> None:
+    """Blocks follow each other until the window is over, and the interval stops nothing."""
+    samples, _ = measured(3 * MS, by="time", time_s=0.5)
+    assert 0.5 <= sum(samples.block_s) < 0.5 + 0.003
+
+
+def test_a_step_that_never_rests_is_flagged() -> None:
+    """A step that gets slower all the time is ``unsteady``."""
+    host = FakeHost()
+    times = iter(range(MS, 10**9, MS // 5))
+    samples = measure(
+        lambda: host.spend(next(times)),
+        clock=CpuClock(host.now),
+        section=MeasureSection(),
+        agreement=Alone(),
+    )
+    assert "unsteady" in samples.flags
+
+
+def test_stalls_are_flagged_and_kept() -> None:
+    """Every 20th call stalls: the flag is set and the stalls are in the samples."""
+    samples, _ = measured(*[2 * MS] * 19, 20 * MS, by="steps", steps=100)
+    assert "outliers" in samples.flags
+    assert sum(duration > 0.01 for duration in samples.durations_s) == 5
+
+
+def test_a_clocks_flags_are_recorded() -> None:
+    """What the clock concludes from the evidence of the timed blocks is in the samples."""
+    host = FakeHost()
+    device = FakeCuda(host)
+    samples = measure(
+        lambda: device.launch(enqueue_ns=200_000, device_ns=10_000),
+        clock=CudaStepClock(device, host.now),
+        section=MeasureSection(),
+        agreement=Alone(),
+    )
+    assert samples.flags == ("launch_bound",)
+    assert pytest.approx(2e-4, rel=0.01) == samples.durations_s[5]
+    assert samples.timer == "cuda_events"
+
+
+def test_setup_and_teardown_surround_every_call() -> None:
+    """They run once per call, the first and those of the warm-up included, and are not timed."""
+    host = FakeHost()
+    order: list[str] = []
+
+    def noted(name: str, ns: int) -> Callable[[], None]:
+        def call() -> None:
+            order.append(name)
+            host.spend(ns)
+
+        return call
+
+    samples = measure(
+        noted("step", 1000),
+        clock=CpuClock(host.now),
+        section=MeasureSection(),
+        agreement=Alone(),
+        setup=noted("setup", 2 * MS),
+        teardown=noted("teardown", 3 * MS),
+    )
+    calls = 1 + samples.warmup_calls + samples.calls
+    assert ["setup", "step", "teardown"] * calls == order
+    assert samples.calls_per_duration == 1
+    assert {1e-6} == {round(duration, 12) for duration in samples.durations_s}
+    assert pytest.approx(samples.calls * 1e-6) == sum(samples.block_s)
+    assert host.time_ns * 1e-9 < 10
+
+
+def test_the_timed_calls_are_announced_once() -> None:
+    """The announcement comes after the warm-up and before the first timed call."""
+    host = FakeHost()
+    step = Counted(host, 2 * MS)
+    announced: list[int] = []
+    samples = measure(
+        step,
+        clock=CpuClock(host.now),
+        section=MeasureSection(),
+        agreement=Alone(),
+        on_timed=lambda: announced.append(step.calls),
+    )
+    assert [1 + samples.warmup_calls] == announced
+
+
+def test_progress_is_told_between_blocks() -> None:
+    """After every block: its rounds, and the half-width as of the last look."""
+    host = FakeHost()
+    told: list[tuple[int, float]] = []
+    samples = measure(
+        Counted(host, 2 * MS, 3 * MS),
+        clock=CpuClock(host.now),
+        section=MeasureSection(),
+        agreement=Alone(),
+        on_progress=lambda rounds, half_width: told.append((rounds, half_width)),
+    )
+    assert list(range(1, 201)) == [rounds for rounds, _ in told]
+    assert all(half_width == math.inf for _, half_width in told[:9])
+    assert all(half_width == 0.2 for _, half_width in told[9:])
+    assert len(samples.block_s) == len(told)
+
+
+class Broken(Clock):
+    """A clock whose timed durations are wrong after some good ones."""
+
+    timer = "broken"
+
+    def __init__(self, host: FakeHost, wrong: float) -> None:
+        super().__init__(host.now)
+        self._good = CpuClock(host.now)
+        self._wrong = wrong
+        self.timing = False
+
+    def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
+        block = self._good.block(task, durations=durations, calls_per_duration=calls_per_duration)
+        if self.timing:
+            block.durations_s[-1] = self._wrong
+        return block
+
+
+@pytest.mark.parametrize("wrong", [0.0, math.nan, math.inf])
+def test_impossible_durations_are_refused(wrong: float) -> None:
+    """A timed duration of zero, or not finite, ends the measurement with an error."""
+    host = FakeHost()
+    clock = Broken(host, wrong)
+    with pytest.raises(MeasurementError, match=f"lasted {wrong} s"):
+        measure(
+            Counted(host, 2 * MS),
+            clock=clock,
+            section=MeasureSection(),
+            agreement=Alone(),
+            on_timed=lambda: setattr(clock, "timing", True),
+        )
+
+
+@pytest.fixture
+def garbage_collector() -> Iterator[None]:
+    """Garbage collection on before the test, and after it."""
+    gc.enable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("garbage_collector")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_garbage_is_collected_while_timing_only_if_wanted(wanted: bool) -> None:
+    """``measure.gc`` decides; afterwards the collector is on as before."""
+    host = FakeHost()
+    seen: set[bool] = set()
+
+    def step() -> None:
+        seen.add(gc.isenabled())
+        host.spend(2 * MS)
+
+    measure(step, clock=CpuClock(host.now), section=MeasureSection(gc=wanted), agreement=Alone())
+    assert {wanted} == seen
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("garbage_collector")
+def test_a_collector_that_was_off_stays_off() -> None:
+    """The state before the measurement is put back, whichever it was."""
+    gc.disable()
+    measured(2 * MS)
+    assert not gc.isenabled()
+
+
+@pytest.mark.usefixtures("garbage_collector")
+@pytest.mark.parametrize("at_call", [1, 5, 55])
+def test_an_exception_of_the_step_goes_on_to_the_caller(at_call: int) -> None:
+    """In the first call, the warm-up or a timed block: garbage collection is on again."""
+    host = FakeHost()
+    calls = iter(range(1, 1000))
+
+    def step() -> None:
+        if next(calls) == at_call:
+            raise ZeroDivisionError
+        host.spend(2 * MS)
+
+    with pytest.raises(ZeroDivisionError):
+        measure(step, clock=CpuClock(host.now), section=MeasureSection(), agreement=Alone())
+    assert gc.isenabled()
+
+
+def test_a_real_step_is_measured() -> None:
+    """On the real clock, the samples of a real step are finite, positive and add up."""
+    calls = 0
+
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+        time.sleep(1e-4)
+
+    samples = measure(
+        step,
+        clock=CpuClock(),
+        section=MeasureSection(by="steps", steps=20, warmup_s=0.01),
+        agreement=Alone(),
+    )
+    assert samples.calls == 20
+    assert 1 + samples.warmup_calls + 20 == calls
+    assert min(samples.durations_s) >= 1e-4
+    assert sum(samples.block_s) == pytest.approx(sum(samples.durations_s))

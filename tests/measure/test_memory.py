@@ -1,0 +1,99 @@
+"""The peak of memory in use while a benchmark ran."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubench_plugin.measure.probes.memory import SINCE_START, PeakMemory
+
+CPU = torch.device("cpu")
+MIB = 1024**2
+
+
+def resettable() -> bool:
+    """Whether this system lets a process reset its peak."""
+    with PeakMemory(CPU) as memory:
+        pass
+    return not memory.flags
+
+
+def peak_of(size: int) -> int:
+    """The peak while so many bytes are in use for a moment."""
+    with PeakMemory(CPU) as memory:
+        block = bytearray(b"x") * size
+        del block
+    assert memory.peak_bytes is not None
+    return memory.peak_bytes
+
+
+@pytest.mark.skipif(not resettable(), reason="this system does not let a process reset its peak")
+def test_memory_in_use_for_a_moment_is_seen() -> None:
+    """What was in use raises the peak, and is forgotten at the next entry."""
+    large = peak_of(256 * MIB)
+    small = peak_of(1)
+    assert 200 * MIB < large - small < 300 * MIB
+
+
+def test_a_peak_that_cannot_be_reset_is_flagged(tmp_path: Path) -> None:
+    """Without the file that resets it, the peak is the process's since its start, and says so."""
+    with PeakMemory(CPU, clear=tmp_path / "missing" / "clear_refs") as memory:
+        pass
+    assert memory.flags == (SINCE_START,)
+    assert memory.peak_bytes is not None
+    assert memory.peak_bytes > 10 * MIB
+
+
+def test_a_status_without_the_peak_is_flagged(tmp_path: Path) -> None:
+    """A system whose status does not state the peak is treated alike."""
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\n", encoding="ascii")
+    with PeakMemory(CPU, clear=tmp_path / "clear_refs", status=status) as memory:
+        pass
+    assert memory.flags == (SINCE_START,)
+
+
+def test_the_status_is_in_kibibytes(tmp_path: Path) -> None:
+    """VmHWM is read as Linux writes it, at the exit."""
+    status = tmp_path / "status"
+    status.write_text("VmHWM:\t  1 kB\n", encoding="ascii")
+    clear = tmp_path / "clear_refs"
+    with PeakMemory(CPU, clear=clear, status=status) as memory:
+        status.write_text("VmPeak:\t  9 kB\nVmHWM:\t     2048 kB\n", encoding="ascii")
+    assert (memory.peak_bytes, memory.flags) == (2 * MIB, ())
+    assert memory.facts == {"peak_memory_bytes": 2.0 * MIB}
+    assert clear.read_text(encoding="ascii") == "5"
+
+
+def test_an_accelerator_has_its_own_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters are reset at the entry and read at the exit, on the device asked for."""
+    device = torch.device("cuda", 1)
+    asked: list[tuple[str, torch.device]] = []
+
+    def counter(name: str, value: int) -> object:
+        return lambda device: asked.append((name, device)) or value
+
+    module = types.SimpleNamespace(
+        reset_peak_memory_stats=counter("reset", 0),
+        max_memory_allocated=counter("allocated", 3 * MIB),
+        max_memory_reserved=counter("reserved", 4 * MIB),
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    with PeakMemory(device) as memory:
+        assert asked == [("reset", device)]
+    assert memory.facts == {
+        "peak_memory_bytes": 3.0 * MIB,
+        "peak_reserved_bytes": 4.0 * MIB,
+    }
+    assert asked[1:] == [("allocated", device), ("reserved", device)]
+
+
+def test_a_device_without_counters_has_no_peak() -> None:
+    """On MPS, which has none, nothing is made up."""
+    with PeakMemory(torch.device("mps")) as memory:
+        pass
+    assert memory.peak_bytes is None
+    assert memory.facts == {}

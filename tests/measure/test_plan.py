@@ -1,0 +1,138 @@
+"""Sizes of durations, rounds and blocks, from the pace of the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.measure.clocks.base import Clock
+from gpubench_plugin.measure.clocks.cpu import CpuClock
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
+
+CPU = CpuClock()
+STEP = CudaStepClock(FakeCuda(FakeHost()))
+KERNEL = CudaKernelClock(FakeCuda(FakeHost()))
+
+
+def plan(
+    per_call_s: float,
+    *,
+    clock: Clock = CPU,
+    world_size: int = 1,
+    bare: bool = True,
+    wall_s: float | None = None,
+    most_calls: int | None = None,
+    **keys: Any,
+) -> tuple[int, int, int]:
+    """Calls per duration, durations per round, rounds per block."""
+    planner = Planner(clock=clock, section=MeasureSection(**keys), world_size=world_size, bare=bare)
+    made = planner.plan(
+        Pace(timed_s=per_call_s, wall_s=wall_s or per_call_s), most_calls=most_calls
+    )
+    return made.calls_per_duration, made.durations_per_round, made.rounds_per_block
+
+
+@pytest.mark.parametrize(
+    ("per_call_s", "expected"),
+    [(1.3e-7, (385, 20, 1)), (3e-5, (1, 34, 1)), (3e-4, (1, 4, 1)), (0.002, (1, 1, 1))],
+)
+def test_a_round_lasts_a_millisecond(per_call_s: float, expected: tuple[int, int, int]) -> None:
+    """On one rank of a CPU a block is one round: the fewest durations that last long enough."""
+    assert expected == plan(per_call_s)
+
+
+def test_several_ranks_agree_less_often() -> None:
+    """With several ranks a block lasts about 10 ms."""
+    assert plan(3e-4, world_size=2) == (1, 4, 9)
+    assert plan(0.02, world_size=2) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("per_call_s", "expected"),
+    [(0.001, (1, 1, 50)), (0.03, (1, 1, 4)), (0.5, (1, 1, 4)), (1.0, (1, 1, 3)), (9.0, (1, 1, 1))],
+)
+def test_a_block_of_cuda_steps_is_long_but_within_the_limit(
+    per_call_s: float, expected: tuple[int, int, int]
+) -> None:
+    """About 50 ms and at least four steps, unless these would take longer than measuring may."""
+    assert expected == plan(per_call_s, clock=STEP)
+
+
+def test_the_queue_of_a_device_is_bounded() -> None:
+    """A block of short steps holds no more calls than the clock queues."""
+    grouped, width, rounds = plan(2.5e-5, clock=STEP)
+    assert (grouped, width) == (1, 40)
+    assert grouped * width * rounds == STEP.queued_calls
+
+
+def test_short_kernels_are_grouped() -> None:
+    """A kernel of 5 µs is timed ten at a time."""
+    assert plan(5e-6, clock=KERNEL) == (10, 20, 50)
+
+
+def test_a_setup_forbids_grouping() -> None:
+    """Where something runs between the calls, each is timed alone."""
+    assert plan(3e-6, bare=False) == (1, 334, 1)
+
+
+def test_a_long_setup_shortens_the_round() -> None:
+    """Ten rounds fit into the time limit also where the setup takes most of it."""
+    assert plan(1e-5, bare=False, wall_s=0.09) == (1, 3, 1)
+    assert plan(1e-5, bare=False, wall_s=5.0) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "grouped"), [(50, 5), (10_000, 500), (7, 1), (10_007, 1), (1, 1)]
+)
+def test_steps_are_grouped_by_a_divisor(steps: int, grouped: int) -> None:
+    """By steps, a group divides them, and leaves ten durations where it can."""
+    assert grouped == plan(1e-7, by="steps", steps=steps)[0]
+
+
+def test_steps_leave_rounds_to_compare() -> None:
+    """By steps, a round is at most a tenth of them, even if that is shorter than round_s."""
+    assert plan(1e-5, by="steps", steps=50) == (1, 5, 1)
+
+
+def test_a_step_too_short_to_be_seen_is_planned_all_the_same() -> None:
+    """A duration of zero, on a clock that ticks coarsely, is taken for a nanosecond."""
+    assert plan(0.0) == (50_000, 20, 1)
+
+
+def test_the_calls_of_a_block_can_be_limited() -> None:
+    """The warm-up begins with few calls, whatever the pace seems to be."""
+    assert plan(0.0, most_calls=1) == (1, 1, 1)
+    assert plan(1e-7, most_calls=100) == (100, 1, 1)
+
+
+def test_rank_zeros_plan_is_taken() -> None:
+    """Every number of an agreed plan is what the agreement says."""
+
+    class Rank1:
+        world_size = 2
+
+        def __init__(self) -> None:
+            self.decided = iter([7, 8, 9])
+
+        def decide(self, proposal: int) -> int:
+            return next(self.decided)
+
+        def barrier(self) -> None: ...
+
+    own = Plan(calls_per_duration=1, durations_per_round=2, rounds_per_block=3)
+    assert own.agreed(Rank1()) == Plan(
+        calls_per_duration=7, durations_per_round=8, rounds_per_block=9
+    )
+
+
+@pytest.mark.parametrize(
+    ("left_s", "round_s", "rounds"), [(1.0, 0.3, 3), (1.0, 4.0, 1), (-1.0, 1.0, 1)]
+)
+def test_at_least_one_round_fits(left_s: float, round_s: float, rounds: int) -> None:
+    """What is left of the time holds whole rounds, and one in any case."""
+    assert rounds == fitting_rounds(left_s, round_s)

@@ -1,0 +1,227 @@
+"""The state of the process is put back after a benchmark."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpubench_plugin.measure.state import preserved
+
+CPU = torch.device("cpu")
+
+
+class BodyError(Exception):
+    """What the body of a test raises."""
+
+
+def set_precision(path: str, value: str) -> None:
+    """Set an fp32_precision, at any depth of torch.backends."""
+    owner: Any = torch.backends
+    for part in path.split("."):
+        owner = getattr(owner, part) if part else owner
+    owner.fp32_precision = value
+
+
+def precisions() -> dict[str, Any]:
+    """Every fp32_precision, and what the switches before them say."""
+    backends: Any = torch.backends
+
+    def old(read: Callable[[], object]) -> object:
+        try:
+            return read()
+        except RuntimeError:
+            return "unreadable"
+
+    return {
+        "": backends.fp32_precision,
+        "matmul": backends.cuda.matmul.fp32_precision,
+        "cudnn": backends.cudnn.fp32_precision,
+        "conv": backends.cudnn.conv.fp32_precision,
+        "rnn": backends.cudnn.rnn.fp32_precision,
+        "mkldnn": backends.mkldnn.fp32_precision,
+        "mkldnn.matmul": backends.mkldnn.matmul.fp32_precision,
+        "mkldnn.conv": backends.mkldnn.conv.fp32_precision,
+        "mkldnn.rnn": backends.mkldnn.rnn.fp32_precision,
+        "old matmul": old(lambda: backends.cuda.matmul.allow_tf32),
+        "old cudnn": old(lambda: backends.cudnn.allow_tf32),
+        "old overall": old(torch.get_float32_matmul_precision),
+    }
+
+
+def old_matmul() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def old_cudnn() -> None:
+    torch.backends.cudnn.allow_tf32 = False
+
+
+PRECISION_CHANGES: dict[str, Callable[[], None]] = {
+    "all ieee": lambda: set_precision("", "ieee"),
+    "all tf32": lambda: set_precision("", "tf32"),
+    "matmul tf32": lambda: set_precision("cuda.matmul", "tf32"),
+    "cudnn ieee": lambda: set_precision("cudnn", "ieee"),
+    "convolutions ieee": lambda: set_precision("cudnn.conv", "ieee"),
+    "mkldnn bf16": lambda: set_precision("mkldnn", "bf16"),
+    "old matmul": old_matmul,
+    "old cudnn": old_cudnn,
+    "old overall": lambda: torch.set_float32_matmul_precision("medium"),
+}
+
+
+@pytest.mark.parametrize("second", PRECISION_CHANGES)
+@pytest.mark.parametrize("first", PRECISION_CHANGES)
+def test_tf32_switches_are_put_back(first: str, second: str) -> None:
+    """Old and new switches read as before, whichever two of them were set, in either order."""
+    before = precisions()
+    with pytest.raises(BodyError), preserved(CPU):
+        PRECISION_CHANGES[first]()
+        PRECISION_CHANGES[second]()
+        assert before != precisions()
+        raise BodyError
+    assert before == precisions()
+
+
+def test_old_switches_that_cannot_be_read_are_left_alone() -> None:
+    """Where the new switches were set before, nothing is read or written by the old names."""
+    with preserved(CPU):
+        set_precision("cuda.matmul", "tf32")
+        set_precision("cudnn.conv", "ieee")
+        before = precisions()
+        assert before["old matmul"] == "unreadable"
+        with preserved(CPU):
+            set_precision("", "ieee")
+        assert before == precisions()
+
+
+CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    "cudnn.enabled": (
+        lambda: torch.backends.cudnn.enabled,
+        lambda: setattr(torch.backends.cudnn, "enabled", False),
+    ),
+    "cudnn.benchmark": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    ),
+    "cudnn.deterministic": (
+        lambda: torch.backends.cudnn.deterministic,
+        lambda: setattr(torch.backends.cudnn, "deterministic", True),
+    ),
+    "deterministic algorithms": (
+        torch.get_deterministic_debug_mode,
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    ),
+    "filling of memory": (
+        lambda: torch.utils.deterministic.fill_uninitialized_memory,
+        lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
+    ),
+    "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
+    "default device": (torch.get_default_device, lambda: torch.set_default_device("meta")),
+    "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(False)),
+    "anomaly mode": (torch.is_anomaly_enabled, lambda: torch.set_anomaly_enabled(True)),
+    "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
+    "garbage collection": (gc.isenabled, gc.disable),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_switch_is_put_back(what: str) -> None:
+    """The switch reads as before, although the body raised."""
+    read, change = CHANGES[what]
+    before = read()
+    with pytest.raises(BodyError), preserved(CPU):
+        change()
+        assert before != read()
+        raise BodyError
+    assert before == read()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [random.random, lambda: float(np.random.random()), lambda: float(torch.rand(()))],
+    ids=["python", "numpy", "torch"],
+)
+def test_random_generators_are_put_back(draw: Callable[[], float]) -> None:
+    """After the body the generator gives what it would have given without it."""
+    with preserved(CPU):
+        expected = draw()
+    with pytest.raises(BodyError), preserved(CPU):
+        torch.manual_seed(1)
+        np.random.seed(1)
+        random.seed(1)
+        draw()
+        raise BodyError
+    assert expected == draw()
+
+
+def test_a_default_device_of_the_user_is_put_back() -> None:
+    """A default device other than the CPU that was set before is set again."""
+    try:
+        torch.set_default_device("meta")
+        with preserved(CPU):
+            torch.set_default_device("cpu")
+        assert torch.get_default_device().type == "meta"
+    finally:
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_compiled_code_is_forgotten_if_there_can_be_any(
+    monkeypatch: pytest.MonkeyPatch, imported: bool
+) -> None:
+    """Dynamo is reset only where something imported it: the reset itself never does."""
+    resets: list[str] = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append("reset"))
+    if imported:
+        monkeypatch.setitem(sys.modules, "torch._dynamo", types.ModuleType("torch._dynamo"))
+    else:
+        monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    with pytest.raises(BodyError), preserved(CPU):
+        raise BodyError
+    assert resets == ["reset"] * imported
+
+
+def test_an_accelerator_begins_and_ends_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator's cache and peaks before and after, the generators of its devices after."""
+    did: list[object] = []
+    module = types.SimpleNamespace(
+        empty_cache=lambda: did.append("empty cache"),
+        reset_peak_memory_stats=lambda device: did.append(("reset peaks", device)),
+        get_rng_state_all=lambda: ["state"],
+        set_rng_state_all=lambda state: did.append(("generators", state)),
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    device = torch.device("cuda", 1)
+    with pytest.raises(BodyError), preserved(device):
+        did.append("body")
+        raise BodyError
+    fresh = ["empty cache", ("reset peaks", device)]
+    assert [*fresh, "body", ("generators", ["state"]), *fresh] == did
+
+
+def test_garbage_of_the_body_is_collected() -> None:
+    """A cycle that the body leaves is gone, although collection was off meanwhile."""
+
+    class Node:
+        alive = 0
+
+        def __init__(self) -> None:
+            self.me = self
+            Node.alive += 1
+
+        def __del__(self) -> None:
+            Node.alive -= 1
+
+    with preserved(CPU):
+        gc.disable()
+        Node()
+        assert Node.alive == 1
+    assert Node.alive == 0

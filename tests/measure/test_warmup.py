@@ -1,0 +1,154 @@
+"""The warm-up, on a host clock that only goes on when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.measure.agreement import Alone
+from gpubench_plugin.measure.clocks.base import Clock, Task
+from gpubench_plugin.measure.clocks.cpu import CpuClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+from gpubench_plugin.measure.warmup import WarmUp, is_steady, warm_up
+
+MS = 1_000_000
+
+
+def warmed(
+    times_ns: Iterator[int] | int, *, clock: Callable[[FakeHost], Clock] | None = None, **keys: Any
+) -> WarmUp:
+    """The warm-up of a step whose calls take these times."""
+    host = FakeHost()
+    made = clock(host) if clock else CpuClock(host.now)
+    section = MeasureSection(**keys)
+
+    def step() -> None:
+        host.spend(times_ns if isinstance(times_ns, int) else next(times_ns))
+
+    return warm_up(
+        Task(step=step),
+        clock=made,
+        section=section,
+        agreement=Alone(),
+    )
+
+
+def falling(first: int, last: int, factor: float) -> Iterator[int]:
+    """Times that fall from the first to the last by a factor."""
+    time = float(first)
+    while True:
+        yield round(time)
+        time = max(float(last), time * factor)
+
+
+def growing(factor: float) -> Iterator[int]:
+    """Times that never come to rest."""
+    time = float(MS)
+    while True:
+        yield round(time)
+        time *= factor
+
+
+def test_a_steady_step_warms_up_for_the_shortest_time() -> None:
+    """On a CPU 0.1 s are enough for a step that is steady from the start."""
+    warm = warmed(2 * MS)
+    assert warm.steady
+    assert (50, pytest.approx(0.1)) == (warm.calls, sum(warm.durations_s))
+    assert pytest.approx((warm.pace.timed_s, warm.pace.wall_s)) == (0.002, 0.002)
+
+
+def test_an_accelerator_warms_up_longer() -> None:
+    """On an accelerator it is half a second."""
+    host = FakeHost()
+    device = FakeCuda(host)
+    section = MeasureSection()
+    clock = CudaStepClock(device, host.now)
+    warm = warm_up(
+        Task(step=lambda: device.launch(enqueue_ns=1000, device_ns=2 * MS)),
+        clock=clock,
+        section=section,
+        agreement=Alone(),
+    )
+    assert warm.steady
+    assert 0.5 <= sum(warm.durations_s) < 0.56
+
+
+def test_slow_first_calls_are_waited_for() -> None:
+    """A step that starts 200 times slower is warm only when its rounds are alike."""
+    warm = warmed(falling(400 * MS, 2 * MS, 0.8))
+    assert warm.steady
+    assert pytest.approx(0.002, rel=0.02) == warm.pace.timed_s
+    assert warm.calls >= 25
+
+
+def test_short_calls_are_grouped_soon() -> None:
+    """A step of 1 µs needs few blocks: each has at most ten times the calls of the one before."""
+    warm = warmed(1000)
+    assert warm.steady
+    assert pytest.approx(1e-6) == warm.pace.timed_s
+    assert pytest.approx(list(warm.durations_s)[:2]) == [1e-6, 1e-5]
+    assert sum(warm.durations_s) < 0.11
+
+
+def test_a_step_that_never_rests_is_given_up_after_the_rounds() -> None:
+    """100 rounds after the shortest time the warm-up ends, and is not called steady."""
+    warm = warmed(growing(1.01), warmup_max_s=1e9)
+    assert not warm.steady
+    shortest = sum(elapsed < 0.1 for elapsed in accumulate(warm.durations_s, initial=0.0))
+    assert shortest + 100 == warm.calls
+
+
+def test_a_step_that_never_rests_is_given_up_after_the_time() -> None:
+    """The warm-up ends with the block in which its time is over."""
+    warm = warmed(growing(1.01), warmup_max_s=0.2)
+    assert not warm.steady
+    durations = list(warm.durations_s)
+    assert sum(durations[:-1]) < 0.2 <= sum(durations)
+
+
+def test_a_slow_step_is_not_warmed_up_for_minutes() -> None:
+    """Of a step that takes 4 s only the calls that begin within the limit are run."""
+    warm = warmed(4000 * MS)
+    assert warm.calls == 3
+    assert not warm.steady
+
+
+def test_the_fewest_iterations_are_run() -> None:
+    """More iterations than the time would give are run if they are asked for."""
+    warm = warmed(20 * MS, warmup_iterations=40)
+    assert warm.calls == 40
+
+
+def test_setup_counts_in_the_wall_clocks_pace() -> None:
+    """The pace tells the step's own time and that of the whole round apart."""
+    host = FakeHost()
+    section = MeasureSection()
+    clock = CpuClock(host.now)
+    warm = warm_up(
+        Task(step=lambda: host.spend(MS), setup=lambda: host.spend(9 * MS)),
+        clock=clock,
+        section=section,
+        agreement=Alone(),
+    )
+    assert pytest.approx((warm.pace.timed_s, warm.pace.wall_s)) == (0.001, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("previous", "last", "steady"), [(1.0, 1.019, True), (1.0, 1.021, False), (1.0, 0.979, False)]
+)
+def test_steady_means_medians_within_the_tolerance(
+    previous: float, last: float, steady: bool
+) -> None:
+    """Only the last ten rounds count, by the medians of their halves."""
+    rounds = [9.0] * 20 + [previous] * 4 + [5.0] + [last] * 4 + [7.0]
+    assert steady == is_steady(rounds, 0.02)
+
+
+def test_nine_rounds_are_too_few_to_be_steady() -> None:
+    """Two windows of five are needed."""
+    assert not is_steady([1.0] * 9, 0.02)

@@ -1,0 +1,95 @@
+"""Tests of the status line, with a clock that is set by hand."""
+
+from __future__ import annotations
+
+from gpubench_plugin.reports.glyphs import ASCII
+from gpubench_plugin.reports.status import StatusLine
+
+CLEAR = "\x1b[K"
+
+
+def shown(text: str) -> str:
+    """`text` behind the cursor, which is put back."""
+    return f"\x1b7\x1b[?7l {text}\x1b[K\x1b[?7h\x1b8"
+
+
+class Terminal:
+    """What was written, and a clock."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.now = 0.0
+
+    def line(self, *, enabled: bool = True, width: int = 20) -> StatusLine:
+        return StatusLine(
+            self.written.append,
+            enabled,
+            glyphs=ASCII,
+            width=lambda: width,
+            clock=lambda: self.now,
+            interval_s=0.1,
+        )
+
+
+def test_text_replaces_the_line() -> None:
+    """Each text is written over the one before."""
+    terminal = Terminal()
+    line = terminal.line()
+    line.show("one")
+    terminal.now = 1.0
+    line.show("two")
+    assert terminal.written == [shown("one"), shown("two")]
+
+
+def test_nothing_is_written_where_there_is_no_terminal() -> None:
+    """Into a file or a pipe nothing is written at all."""
+    terminal = Terminal()
+    line = terminal.line(enabled=False)
+    line.show("one")
+    line.clear()
+    assert terminal.written == []
+
+
+def test_texts_too_soon_are_left_out() -> None:
+    """Texts that follow faster than the eye are left out."""
+    terminal = Terminal()
+    line = terminal.line()
+    for tick in range(5):
+        terminal.now = tick * 0.06
+        line.show(str(tick))
+    assert terminal.written == [shown("0"), shown("2"), shown("4")]
+
+
+def test_long_text_stays_on_its_line() -> None:
+    """A text is cut before the last column, so that the terminal does not wrap."""
+    terminal = Terminal()
+    terminal.line(width=8).show("a long text")
+    assert terminal.written == [shown("a long~")]
+
+
+def test_text_cannot_steer_the_terminal() -> None:
+    """Control characters in a text are shown, not obeyed."""
+    terminal = Terminal()
+    terminal.line().show("a\x1b[2Jb\nc")
+    assert terminal.written == [shown("a\\x1b[2Jb c")]
+
+
+def test_clear_takes_the_line_away_once() -> None:
+    """Clearing erases a line that is shown, and nothing where none is."""
+    terminal = Terminal()
+    line = terminal.line()
+    line.clear()
+    line.show("one")
+    line.clear()
+    line.clear()
+    assert terminal.written == [shown("one"), CLEAR]
+
+
+def test_text_after_clearing_is_shown_at_once() -> None:
+    """After other output has been written, the next text does not wait."""
+    terminal = Terminal()
+    line = terminal.line()
+    line.show("one")
+    line.clear()
+    line.show("two")
+    assert terminal.written == [shown("one"), CLEAR, shown("two")]

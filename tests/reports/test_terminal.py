@@ -1,0 +1,254 @@
+"""Tests of header and summary."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.records import OUTCOMES, Measurement, Metric
+from gpubench_plugin.reports.cells import width
+from gpubench_plugin.reports.glyphs import ASCII
+from gpubench_plugin.reports.terminal import header_lines, plain, summary_lines
+
+FILE = "benchmarks/training/test_resnet.py"
+NUMBERS = {
+    "step_time_s": 0.01842,
+    "step_time_ci_low_s": 0.0183,
+    "step_time_ci_high_s": 0.0185,
+    "samples_per_s": 434.21,
+    "tflops": 0.1234,
+    "mfu": 0.4123,
+    "peak_memory_bytes": 912.4 * 2**20,
+}
+
+
+def benchmark(name: str = "test_train[amp-ws1]", file: str = FILE, **fields: Any) -> Measurement:
+    numbers = fields.pop("numbers", NUMBERS)
+    if fields.setdefault("outcome", "measured") != "measured":
+        numbers = {}
+    metrics = {name: Metric(name=name, value=value, unit="") for name, value in numbers.items()}
+    return Measurement(
+        **{"id": f"{file}::{name}", "name": name, "params": {}, "world_size": 1, **fields},
+        metrics=metrics,
+    )
+
+
+def shown(*measurements: Measurement, columns: int = 200) -> list[str]:
+    return [plain(line) for line in summary_lines(measurements, columns)]
+
+
+def header(columns: int) -> list[str]:
+    return header_lines(
+        device="cpu (AMD EPYC), no GPU",
+        precision=["amp", "bf16"],
+        world_size=2,
+        preset="tiny",
+        run_directory="/somewhere/results/default/20260131T120000Z_run_0a1b2c",
+        width=columns,
+    )
+
+
+def test_header_on_a_wide_terminal() -> None:
+    """The header says device, precision, world, preset and run directory."""
+    assert header(200) == [
+        "gpubench: device cpu (AMD EPYC), no GPU; precision amp,bf16; world size 2; preset tiny",
+        "results: /somewhere/results/default/20260131T120000Z_run_0a1b2c",
+    ]
+
+
+def test_header_on_a_narrow_terminal() -> None:
+    """A long header is wrapped, and the run directory stays whole, to be copied."""
+    lines = header(40)
+    assert all(len(line) <= 40 for line in lines[:-1])
+    assert " ".join(line.strip() for line in lines[:-1]) == header(200)[0]
+    assert lines[-1] == header(200)[-1]
+
+
+def test_summary_on_a_wide_terminal() -> None:
+    """At 200 columns every benchmark shows all it has, under the name of its file."""
+    flagged = benchmark("test_b[fp32]", flags=("unsteady",))
+    assert shown(benchmark("test_a"), flagged) == [
+        "benchmark  outcome              step  samples/s  TFLOP/s    MFU     memory  flags",
+        FILE,
+        "  a        measured  18.42 ms ±0.54%      434.2    0.123  41.2%  912.4 MiB",
+        "  b[fp32]  measured  18.42 ms ±0.54%      434.2    0.123  41.2%  912.4 MiB  unsteady",
+        "2 measured",
+    ]
+
+
+def test_summary_on_a_narrow_terminal() -> None:
+    """At 80 columns outcome and flags find another place, and long names lose their middle."""
+    names = [f"test_resnet{size}_train[channels_last-amp-ws1]" for size in (18, 50)]
+    lines = shown(
+        benchmark(names[0], flags=("unsteady",)),
+        benchmark(names[1], outcome="oom", reason="out of memory"),
+        columns=80,
+    )
+    assert lines == [
+        "benchmark                                      step  samples/s    MFU     memory",
+        FILE,
+        "  resnet18_t…hannels_last-amp-ws1]  18.42 ms ±0.54%      434.2  41.2%  912.4 MiB",
+        "  resnet50_t…hannels_last-amp-ws1]              oom          –      –          –",  # noqa: RUF001
+        "resnet18_t…hannels_last-amp-ws1]: unsteady",
+        "resnet50_t…hannels_last-amp-ws1]: out of memory",
+        "1 measured, 1 oom",
+    ]
+
+
+def test_what_all_share_is_left_out_of_the_names() -> None:
+    """Precision and world size are in the names only where they differ."""
+    params = {"precision": "amp", "world_size": "1"}
+    alike = [
+        benchmark("test_a[amp-ws1]", params=params),
+        benchmark("test_b[nhwc-amp-ws1]", params=params),
+        benchmark("test_c[x-amp-ws1-cpu]", params=params),
+    ]
+    other = benchmark("test_a[fp32-ws1]", params={**params, "precision": "fp32"})
+    assert [line.split()[0] for line in shown(*alike)[2:-1]] == ["a", "b[nhwc]", "c[x-cpu]"]
+    assert [line.split()[0] for line in shown(alike[0], other)[2:-1]] == [
+        "a[amp-ws1]",
+        "a[fp32-ws1]",
+    ]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 132, 200])
+def test_summary_fits(columns: int) -> None:
+    """No line is wider than the terminal, whatever stands in it."""
+    measurements = [
+        benchmark(f"test_{'very_' * size}long[{'x' * size}-{size}]", f"{'folder/' * size}test.py")
+        for size in range(1, 30, 4)
+    ]
+    failed = benchmark("test_漢字漢字漢字漢字漢字", outcome="failed", reason="why " * 99)
+    flagged = benchmark("test_flagged", flags=tuple(f"flag_{n}" for n in range(40)))
+    lines = shown(*measurements, failed, flagged, columns=columns)
+    assert max(map(width, lines)) <= columns
+
+
+def test_long_names_stay_apart() -> None:
+    """Shortened rows can be told apart."""
+    names = [f"test_{'x' * 60}{n}{'y' * 60}" for n in range(5)]
+    lines = shown(*(benchmark(name) for name in names), columns=80)
+    assert len({line[:34] for line in lines[2:7]}) == 5
+
+
+def test_column_without_anything_is_left_out() -> None:
+    """A column in which no benchmark has a value does not appear."""
+    (titles, *_) = shown(benchmark(numbers={"step_time_s": 1.5e-6}))
+    assert titles.split() == ["benchmark", "outcome", "step"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "title", "cell"),
+    [
+        ({"tokens_per_s": 12345.0}, "tokens/s", "12.35k"),
+        ({"bytes_per_s": 2.0**31}, "throughput", "2.000 GiB/s"),
+        ({"samples_per_s": 5.0, "tokens_per_s": 640.0}, "samples/s", "5.000"),
+    ],
+)
+def test_throughput(numbers: dict[str, float], title: str, cell: str) -> None:
+    """Throughput is shown in the benchmark's own unit."""
+    titles, _, row, _ = shown(benchmark(numbers={"step_time_s": 1.0, **numbers}))
+    assert title in titles
+    assert row.endswith(cell)
+
+
+def test_throughput_of_different_kinds() -> None:
+    """Where benchmarks count different things, each cell has its unit."""
+    titles, _, first, second, _ = shown(
+        benchmark(numbers={"samples_per_s": 5.0}), benchmark(numbers={"tokens_per_s": 6.0})
+    )
+    assert "throughput" in titles
+    assert first.endswith("5.000 samples/s")
+    assert second.endswith("6.000 tokens/s")
+
+
+def test_benchmarks_stand_under_their_files() -> None:
+    """Every file is named once, in the order in which the files came."""
+    lines = shown(
+        benchmark("test_a", "b/test_one.py"),
+        benchmark("test_b", "a/test_two.py"),
+        benchmark("test_c", "b/test_one.py"),
+    )
+    heads = [line.split()[0] for line in lines[1:-1]]
+    assert heads == ["b/test_one.py", "a", "c", "a/test_two.py", "b"]
+
+
+def test_reasons_stand_below_the_table() -> None:
+    """Every benchmark that was not measured has its reason, on one line."""
+    lines = shown(
+        benchmark("test_a", outcome="unsupported", reason="bf16 is not there"),
+        benchmark("test_b", outcome="failed", reason="ValueError: boom\nand more"),
+        benchmark("test_c"),
+    )
+    assert lines[-3:] == [
+        "a: bf16 is not there",
+        "b: ValueError: boom and more",
+        "1 measured, 1 failed, 1 unsupported",
+    ]
+
+
+def test_nothing_measured_is_said() -> None:
+    """Where nothing was measured, the last line says it plainly, and no number is shown."""
+    lines = shown(benchmark(outcome="skipped", reason="no GPU"), benchmark(outcome="oom"))
+    assert lines[0].split() == ["benchmark", "outcome"]
+    assert lines[-1] == "nothing was measured: 1 skipped, 1 oom"
+
+
+def test_empty_session_is_said() -> None:
+    """Without any benchmark that is all there is to say."""
+    assert shown() == ["nothing was measured"]
+
+
+def test_names_cannot_steer_the_terminal() -> None:
+    """Control characters in names, files and reasons are shown, not obeyed."""
+    odd = benchmark("test_\x1b[2J", "a\rb.py", outcome="failed", reason="\x1b]0;title\x07")
+    text = "\n".join(shown(odd))
+    assert not {"\x1b", "\r", "\x07"} & set(text)
+    assert "\\x1b[2J" in text
+
+
+def test_ascii_terminal() -> None:
+    """Where the terminal has ASCII only, nothing else is written."""
+    measurements = [
+        benchmark(f"test_{'x' * 99}", numbers={**NUMBERS, "step_time_s": 2e-6}),
+        benchmark(outcome="skipped"),
+    ]
+    lines = [plain(line) for line in summary_lines(measurements, 80, ASCII)]
+    assert all(line.isascii() for line in lines)
+    assert "2.000 us +-" in "\n".join(lines)
+
+
+def test_numbers_that_are_none_are_shown() -> None:
+    """A metric that is not a number is shown as such and does not cost the summary."""
+    assert "nan" in shown(benchmark(numbers={**NUMBERS, "mfu": float("nan")}))[2]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_outcomes_have_colours(outcome: str) -> None:
+    """Measured is green, what could not be measured yellow, what went wrong red."""
+    *_, counts = summary_lines([benchmark(outcome=outcome)], 200)
+    expected = {
+        "measured": "green",
+        "skipped": "yellow",
+        "unsupported": "yellow",
+        "not_measured": "yellow",
+    }.get(outcome, "red")
+    assert counts[-1] == (f"1 {outcome}", {expected: True})
+
+
+def test_lines_are_written_by_pytests_writer() -> None:
+    """The terminal writer of pytest takes every span with its markup."""
+    from _pytest._io import TerminalWriter
+
+    written = io.StringIO()
+    writer = TerminalWriter(written)
+    writer.hasmarkup = True
+    lines = summary_lines([benchmark(), benchmark(outcome="failed")], 200)
+    for line in lines:
+        for text, markup in line:
+            writer.write(text, **markup)
+        writer.line()
+    assert "\x1b[31m" in written.getvalue()
+    assert written.getvalue().count("\n") == len(lines)

@@ -1,0 +1,93 @@
+"""Tests of numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubench_plugin.reports import units
+from gpubench_plugin.reports.glyphs import ASCII
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (0.0, 4, "0"),
+        (0.012344, 4, "0.01234"),
+        (1.0, 4, "1.000"),
+        (9.99996, 4, "10.00"),
+        (1234.5, 4, "1234"),
+        (123456.7, 4, "123457"),
+        (0.0996, 2, "0.10"),
+        (-1.5, 2, "-1.5"),
+        (float("nan"), 4, "nan"),
+        (float("inf"), 4, "inf"),
+    ],
+)
+def test_significant_digits(value: float, digits: int, expected: str) -> None:
+    """A number is rounded to its significant digits, and no digit before the point is lost."""
+    assert units.significant(value, digits) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.0, "0 ns"),
+        (1e-10, "0.1000 ns"),
+        (12.3456e-9, "12.35 ns"),
+        (0.99994e-6, "999.9 ns"),
+        (0.99996e-6, "1.000 µs"),
+        (1e-6, "1.000 µs"),
+        (1.5e-3, "1.500 ms"),
+        (0.99996, "1.000 s"),
+        (59.9, "59.90 s"),
+        (12345.0, "12345 s"),
+    ],
+)
+def test_seconds(value: float, expected: str) -> None:
+    """A duration gets the unit in which at least one digit stands before the point."""
+    assert units.seconds(value) == expected
+
+
+def test_seconds_in_ascii() -> None:
+    """Where the terminal has no µ, microseconds are written with u."""
+    assert units.seconds(2e-6, ASCII) == "2.000 us"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.5, "0.5000"), (434.21, "434.2"), (999.96, "1.000k"), (12345, "12.35k"), (3.2e14, "320.0T")],
+)
+def test_count(value: float, expected: str) -> None:
+    """A rate gets the prefix of its thousands."""
+    assert units.count(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.000 KiB"),
+        (956_000_000, "911.7 MiB"),
+        (80 * 2**30, "80.00 GiB"),
+        (2**41, "2.000 TiB"),
+    ],
+)
+def test_byte_size(value: float, expected: str) -> None:
+    """Memory is given in binary units."""
+    assert units.byte_size(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (0.0, 2, "0%"),
+        (0.00062, 2, "0.062%"),
+        (0.123, 2, "12%"),
+        (0.4123, 3, "41.2%"),
+        (1.5, 2, "150%"),
+    ],
+)
+def test_percentage(value: float, digits: int, expected: str) -> None:
+    """A share of one is given in percent."""
+    assert units.percentage(value, digits) == expected

@@ -1,0 +1,399 @@
+"""The contract with pytest-benchmark, kept by the installed version of it in real sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin import records
+from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.records import Metric
+from gpubench_plugin.results import pytest_benchmark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpubench_plugin.records import Measurement
+
+ROOT = Path(records.__file__).parents[1]
+
+CONFTEST = '''
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.records import Measurement, Metric, Samples
+from gpubench_plugin.results import pytest_benchmark
+
+MEASUREMENTS, CARRIED = {}, []
+
+
+@pytest.fixture
+def carrying(request, benchmark):
+    """Stands for our fixture: carries durations that nobody measured."""
+
+    def carry(durations, step=lambda: None, setup=None, teardown=None, limit=10_000):
+        if pytest_benchmark.measuring_disabled(benchmark):
+            return pytest_benchmark.run_once(benchmark, step, setup, teardown)
+        samples = Samples(
+            timer="cuda_event", durations_s=tuple(durations), calls_per_duration=4,
+            block_s=(1.0,), block_calls=(4,), first_step_s=1.0, warmup_s=(), warmup_calls=0,
+        )
+        rate = Metric(name="samples_per_s", value=80.5, unit="samples/s", better="higher")
+        rounds = Metric(name="rounds", value=1.0, unit="")
+        measurement = Measurement(
+            id=request.node.nodeid, name=request.node.name, params={"precision": "amp"},
+            world_size=2, outcome="measured", samples=samples, flags=("unsteady",),
+            metrics={"samples_per_s": rate, "rounds": rounds},
+            configuration={
+                "precision": {"name": "amp"}, "experiment": {"preset": "tiny"},
+                "measure": {"by": "ci"},
+            },
+        )
+        pytest_benchmark.carry(benchmark, measurement, limit)
+        MEASUREMENTS[measurement.id] = measurement
+        CARRIED.append(benchmark.stats)
+
+    return carry
+
+
+def pytest_addoption(parser):
+    parser.addoption("--mute", action="store_true")
+
+
+def pytest_sessionstart(session):
+    if session.config.getoption("--mute"):
+        pytest_benchmark.mute(session.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed and "benchmark" in item.funcargs:
+        pytest_benchmark.mark_failed(item.funcargs["benchmark"])
+    return report
+
+
+def pytest_benchmark_update_machine_info(config, machine_info):
+    machine_info["rack"] = "b"
+    machine_info["load"] = float("nan")
+
+
+def pytest_benchmark_update_json(config, benchmarks, output_json):
+    pytest_benchmark.add_metrics(output_json, MEASUREMENTS)
+
+
+def pytest_sessionfinish(session):
+    if CARRIED:
+        written = pytest_benchmark.benchmark_json(session.config, CARRIED, MEASUREMENTS)
+        Path("run.json").write_text(json.dumps(written, allow_nan=False))
+'''
+
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("precision", ["amp"])
+def test_train(carrying, precision):
+    carrying([0.012, 0.010, 0.011, 0.050])
+
+def test_fails_afterwards(carrying):
+    carrying([0.001, 0.002])
+    raise RuntimeError("boom")
+
+def test_fails_before(carrying):
+    raise RuntimeError("boom")
+
+def test_ordinary(benchmark):
+    benchmark.pedantic(sum, args=([1, 2],), rounds=3)
+
+def test_plain():
+    pass
+"""
+
+BARE = """
+import sys
+
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("gpubench_plugin"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Bare())
+from pytest_benchmark.cli import main
+main()
+"""
+
+
+class Project:
+    """A project whose conftest carries samples, with ``pytest`` as its users run it."""
+
+    def __init__(self, folder: Path, tests: str = TESTS):
+        self.folder = folder
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "conftest.py").write_text(CONFTEST)
+        (folder / "test_it.py").write_text(tests)
+
+    def pytest(self, *arguments: str) -> str:
+        """What a session says; every warning in it is an error."""
+        command = ("-m", "pytest", "-p", "no:gpubench", "-p", "no:cacheprovider", "-W", "error")
+        return self._python(*command, *arguments, PYTHONPATH=str(ROOT))
+
+    def compare(self, elsewhere: Path, *names: str) -> str:
+        """What ``pytest-benchmark compare`` says in a folder without conftest and package."""
+        files = [str(self.folder / name) for name in names]
+        return self._python(
+            "-c", BARE, "compare", *files, folder=elsewhere, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
+        )
+
+    def json(self, name: str) -> dict[str, Any]:
+        """By the names of their tests, the benchmarks in a file."""
+        written = json.loads((self.folder / name).read_text())
+        return {benchmark["name"]: benchmark for benchmark in written["benchmarks"]}
+
+    def _python(self, *arguments: str, folder: Path | None = None, **environ: str) -> str:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHON"))}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder or self.folder,
+            env={**inherited, "COLUMNS": "250", **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
+    """A project after a session that saved its benchmarks, and what the session said."""
+    project = Project(tmp_path_factory.mktemp("saved"))
+    return project, project.pytest("--benchmark-json=first.json", "--benchmark-autosave")
+
+
+def test_carried_durations_become_the_statistics(saved: tuple[Project, str]) -> None:
+    """The statistics are those of our durations, in seconds per call."""
+    benchmark = saved[0].json("first.json")["test_train[amp]"]
+    stats = benchmark["stats"]
+    assert stats["data"] == [0.012, 0.010, 0.011, 0.050]
+    assert (stats["min"], stats["max"], stats["rounds"], stats["iterations"]) == (
+        0.010,
+        0.050,
+        4,
+        4,
+    )
+    assert stats["median"] == median(stats["data"])
+    assert benchmark["fullname"] == "test_it.py::test_train[amp]"
+
+
+def test_carried_facts_are_saved(saved: tuple[Project, str]) -> None:
+    """What pytest-benchmark has no field for is in ``extra_info``, ``options`` and ``params``."""
+    benchmark = saved[0].json("first.json")["test_train[amp]"]
+    assert benchmark["extra_info"] == {
+        "outcome": "measured",
+        "precision": "amp",
+        "preset": "tiny",
+        "world_size": 2,
+        "flags": ["unsteady"],
+        "metrics": {"samples_per_s": 80.5, "rounds": 1.0},
+    }
+    assert benchmark["options"] == {"by": "ci", "timer": "cuda_event"}
+    assert benchmark["params"] == {"precision": "amp"}
+
+
+def test_metrics_join_the_statistics(saved: tuple[Project, str]) -> None:
+    """Metrics stand among ``stats``; pytest-benchmark's own names keep their values."""
+    stats = saved[0].json("first.json")["test_train[amp]"]["stats"]
+    assert (stats["samples_per_s"], stats["rounds"]) == (80.5, 4)
+
+
+def test_failed_benchmarks_are_not_saved(saved: tuple[Project, str]) -> None:
+    """A test that failed, before or after its measurement, is not among the saved ones."""
+    assert sorted(saved[0].json("first.json")) == ["test_ordinary", "test_train[amp]"]
+
+
+def test_failure_before_measuring_is_no_second_problem(saved: tuple[Project, str]) -> None:
+    """A test that failed before it measured is a failure and neither a warning nor an error."""
+    assert "2 failed, 3 passed" in saved[1]
+    assert "was not used" not in saved[1]
+
+
+def test_table_shows_the_carried_benchmark(saved: tuple[Project, str]) -> None:
+    """pytest-benchmark's table shows our durations beside those of ordinary benchmarks."""
+    project, said = saved
+    (row,) = [line for line in said.splitlines() if line.startswith("test_train[amp]")]
+    assert "50,000.0000" in row
+    chosen = project.pytest("--benchmark-columns=min,iterations", "-k", "train")
+    (row,) = [line for line in chosen.splitlines() if line.startswith("test_train[amp]")]
+    assert row.split() == ["test_train[amp]", "10.0000", "4"]
+
+
+def test_run_directorys_file_has_our_benchmarks_only(saved: tuple[Project, str]) -> None:
+    """The run directory's file equals pytest-benchmark's, but for benchmarks of others and NaN."""
+    project, _ = saved
+    ours = json.loads((project.folder / "run.json").read_text())
+    theirs = json.loads((project.folder / "first.json").read_text())
+    assert ours["benchmarks"] == [b for b in theirs["benchmarks"] if "test_train" in b["name"]]
+    assert ours["commit_info"] == theirs["commit_info"]
+    assert (ours["machine_info"]["rack"], ours["machine_info"]["load"]) == ("b", None)
+
+
+def test_second_run_compares_with_the_first(saved: tuple[Project, str]) -> None:
+    """``--benchmark-compare`` shows the saved run beside this one."""
+    said = saved[0].pytest("--benchmark-compare", "-k", "train")
+    assert "test_train[amp] (NOW)" in said
+    assert "test_train[amp] (0001_" in said
+
+
+def test_unchanged_run_passes_the_comparison(saved: tuple[Project, str]) -> None:
+    """``--benchmark-compare-fail`` passes equal durations."""
+    said = saved[0].pytest(
+        "--benchmark-compare", "--benchmark-compare-fail=median:0.000001", "-k", "train"
+    )
+    assert "1 passed" in said
+    assert "Performance has regressed" not in said
+
+
+def test_slower_run_fails_the_comparison(saved: tuple[Project, str], tmp_path: Path) -> None:
+    """``--benchmark-compare-fail`` fails durations that are longer than the saved ones."""
+    slower = Project(tmp_path, TESTS.replace("0.011", "0.021").replace("0.010", "0.020"))
+    said = slower.pytest(
+        f"--benchmark-storage={saved[0].folder}/.benchmarks",
+        "--benchmark-compare",
+        "--benchmark-compare-fail=median:5%",
+        "-k",
+        "train",
+    )
+    assert "Performance has regressed" in said
+    assert "PercentageRegressionCheck" in said
+
+
+def test_files_are_compared_without_our_package(saved: tuple[Project, str], tmp_path: Path) -> None:
+    """``pytest-benchmark compare`` reads both kinds of our files, knowing nothing of us."""
+    said = saved[0].compare(tmp_path, "first.json", "run.json")
+    rows = [line.split()[1] for line in said.splitlines() if line.startswith("test_train[amp]")]
+    assert sorted(row.rpartition("/")[2] for row in rows) == ["first)", "run)"]
+
+
+def test_histogram_is_drawn(saved: tuple[Project, str]) -> None:
+    """``--benchmark-histogram`` draws what was carried."""
+    if find_spec("pygal") is None:  # importing it changes how this process imports
+        pytest.skip("pygal, which draws them, is not installed")
+    project, _ = saved
+    project.pytest("--benchmark-histogram=drawn", "-k", "train")
+    assert "test_train[amp]" in (project.folder / "drawn.svg").read_text()
+
+
+def test_only_and_skip_select_carriers(saved: tuple[Project, str]) -> None:
+    """``--benchmark-only`` and ``--benchmark-skip`` treat a carrier as a benchmark."""
+    project, _ = saved
+    assert "2 passed, 1 skipped" in project.pytest("--benchmark-only", "-k", "not fails")
+    assert "1 passed, 2 skipped" in project.pytest("--benchmark-skip", "-k", "not fails")
+
+
+def test_disabled_measuring_runs_the_step_once(tmp_path: Path) -> None:
+    """Under ``--benchmark-disable`` set-up, step and teardown run once, and nothing is saved."""
+    project = Project(
+        tmp_path,
+        "def test_it(carrying):\n"
+        "    said = []\n"
+        "    carrying([1.0], step=lambda: said.append('step'), \n"
+        "             setup=lambda: said.append('setup') or 'a value',\n"
+        "             teardown=lambda: said.append('teardown'))\n"
+        "    assert said == ['setup', 'step', 'teardown']\n",
+    )
+    assert "1 passed" in project.pytest("--benchmark-disable", "--benchmark-json=a.json")
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_disabled_measuring_tears_down_after_a_failure(tmp_path: Path) -> None:
+    """Under ``--benchmark-disable`` a step that fails is torn down, and fails."""
+    project = Project(
+        tmp_path,
+        "def test_it(carrying):\n"
+        "    carrying([1.0], step=lambda: 1 / 0, teardown=lambda: print('torn down'))\n",
+    )
+    said = project.pytest("--benchmark-disable")
+    assert "1 failed" in said
+    assert "torn down" in said
+
+
+def test_profile_is_not_the_carriers(saved: tuple[Project, str]) -> None:
+    """``--benchmark-cprofile`` shows no profile of the no-op that carries the samples."""
+    said = saved[0].pytest("--benchmark-cprofile=tottime", "-k", "train")
+    assert "1 passed" in said
+    assert "_carry" not in said
+
+
+def test_muted_rank_saves_and_shows_nothing(tmp_path: Path) -> None:
+    """A muted session measures, and leaves writing and judging to rank zero."""
+    project = Project(tmp_path)
+    said = project.pytest(
+        "--mute", "--benchmark-json=a.json", "--benchmark-autosave", "-k", "train"
+    )
+    assert "1 passed" in said
+    assert "benchmark: 1 tests" not in said
+    assert list(tmp_path.rglob("*a.json")) == []
+    assert list(tmp_path.rglob("0001_*.json")) == []
+
+
+def test_many_durations_are_thinned(tmp_path: Path) -> None:
+    """Too many durations are thinned evenly by rank: extremes, median and order of time remain."""
+    project = Project(
+        tmp_path,
+        "def test_it(carrying):\n"
+        "    carrying([1 + (i * 7919) % 10_001 for i in range(10_001)], limit=101)\n",
+    )
+    project.pytest("--benchmark-json=a.json")
+    stats = project.json("a.json")["test_it"]["stats"]
+    assert (stats["min"], stats["median"], stats["max"], stats["rounds"]) == (1, 5001, 10_001, 101)
+    when = {1 + (i * 7919) % 10_001: i for i in range(10_001)}
+    times = [when[duration] for duration in stats["data"]]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("durations", "said"),
+    [
+        ((), "there are no samples"),
+        ((0.1, float("nan")), "a duration of nan s cannot be true"),
+        ((0.1, float("inf")), "a duration of inf s cannot be true"),
+        ((0.1, 0.0), "a duration of 0.0 s cannot be true"),
+        ((0.1, -1.0), "a duration of -1.0 s cannot be true"),
+    ],
+)
+def test_untrue_durations_are_refused(
+    measured: Callable[..., Measurement], durations: tuple[float, ...], said: str
+) -> None:
+    """Samples that would spoil the file for all benchmarks are refused by name."""
+    samples = measured().samples
+    assert samples is not None
+    spoiled = measured(samples=replace(samples, durations_s=durations))
+    with pytest.raises(MeasurementError, match=f"test_mlp_train.*{said}"):
+        pytest_benchmark.carry(Refusing(), spoiled)
+
+
+def test_untrue_metric_is_refused(measured: Callable[..., Measurement]) -> None:
+    """A metric that is not a number is refused by name."""
+    spoiled = measured(metrics={"mfu": Metric(name="mfu", value=float("nan"), unit="")})
+    with pytest.raises(MeasurementError, match="mfu is nan"):
+        pytest_benchmark.carry(Refusing(), spoiled)
+
+
+class Refusing:
+    """A fixture that must not be touched."""
+
+    def pedantic(self, step: object) -> None:
+        raise AssertionError("refused samples were carried")

@@ -1,0 +1,93 @@
+"""Tests of writing a run down while it happens."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results import journal
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpubench_plugin.records import Measurement
+
+
+def recorder(results: Path) -> Recorder:
+    return Recorder(
+        RunDirectory.create(results, "default", "20260131T120000Z_run_0a1b2c"),
+        experiment="default",
+        command=["benchmarks", "--data.token=hunter2"],
+        environment={"hostname": "here"},
+        configurations="{}\n",
+    )
+
+
+def test_finished_run_has_all_files(tmp_path: Path, measured: Callable[..., Measurement]) -> None:
+    """An orderly end leaves every file, with the benchmark in each that has benchmarks."""
+    run = recorder(tmp_path)
+    run.event("a::b", {"event": "step", "loss": 0.5})
+    run.record(measured())
+    run.finish("complete", [measured()], {"benchmarks": []})
+    folder = run.directory.path
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "benchmark.json",
+        "config_resolved.yaml",
+        "metrics.jsonl",
+        "run.log",
+        "summary.csv",
+        "summary.json",
+        "system.json",
+    ]
+    assert [event["event"] for event in journal.read(folder / "metrics.jsonl")] == [
+        "run_started",
+        "step",
+        "benchmark",
+        "run_finished",
+    ]
+    assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
+    assert "test_mlp_train[amp-ws1]: measured" in (folder / "run.log").read_text()
+    assert "hunter2" not in "".join(p.read_text() for p in folder.iterdir())
+
+
+def test_run_without_measurements_has_no_benchmark_json(tmp_path: Path) -> None:
+    """Where nothing was measured there is nothing for pytest-benchmark to compare."""
+    run = recorder(tmp_path)
+    run.finish("interrupted", [], None)
+    assert not run.directory.benchmark.exists()
+    assert json.loads(run.directory.summary.read_text())["status"] == "interrupted"
+
+
+def test_unfinished_run_has_its_journal(
+    tmp_path: Path, measured: Callable[..., Measurement]
+) -> None:
+    """A run that never came to its end has no summary, but all it measured in the journal."""
+    run = recorder(tmp_path)
+    run.record(measured())
+    run.close()
+    assert not run.directory.summary.exists()
+    (_, event) = journal.read(run.directory.journal)
+    assert event["id"] == measured().id
+    assert event["samples"]["durations_s"] == list(measured().samples.durations_s)
+
+
+def test_disk_that_fills_up_keeps_the_earlier_benchmarks(
+    small_disk: Path,
+    fill_up: Callable[[Path], None],
+    measured: Callable[..., Measurement],
+) -> None:
+    """On a full disk recording errs, and what was recorded before is still there."""
+    run = recorder(small_disk)
+    run.record(measured())
+    fill_up(small_disk)
+    many = [measured(reason="x" * 10_000)]
+    with pytest.raises(ResultsError, match="No space left on device"):
+        run.finish("complete", many, None)
+    assert not run.directory.summary.exists()
+    assert "benchmark" in [event["event"] for event in journal.read(run.directory.journal)]

@@ -1,0 +1,105 @@
+"""The forward pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.records import Work
+from gpubench_plugin.training import inference as inference_module
+from gpubench_plugin.training.data.synthetic import Synthetic
+from gpubench_plugin.training.inference import Inference
+from gpubench_plugin.training.model import build_model
+
+CPU = torch.device("cpu")
+NAN = float("nan")
+
+
+@pytest.fixture
+def make_inference(slope):
+    def make(precision="fp32"):
+        chosen = catalog.load("precision", precision)()
+        return Inference(
+            module=build_model(slope, section=slope.section, seed=0, device=CPU, precision=chosen),
+            workload=slope,
+            data=Synthetic(slope, batch_size=4, device=CPU, convert=chosen.convert_batch),
+            precision=chosen,
+            device=CPU,
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [
+        ("fp32", torch.float32),
+        ("bf16", torch.bfloat16),
+        ("amp", torch.float16),
+        ("bf16-true", torch.bfloat16),
+        ("fp16-true", torch.float16),
+    ],
+)
+def test_step_computes_outputs_in_the_precision(precision, dtype, make_inference):
+    """One call is one batch's outputs, in the precision, without a graph for gradients."""
+    inference = make_inference(precision)
+    inference.step()
+    output = inference._output
+    assert ((4, 1), dtype, True) == (tuple(output.shape), output.dtype, output.is_inference())
+
+
+def test_module_is_in_eval_mode(make_inference):
+    """Dropout and batch statistics are off."""
+    assert not make_inference()._module.training
+
+
+def test_check_times_the_first_step(make_inference):
+    """The check says that outputs are finite and how long the first call took; there is no loss."""
+    check = make_inference().prepare(print)
+    assert check.correctness == {"outputs_finite": True}
+    assert {"first_step_s"} == set(check.facts)
+    assert check.facts["first_step_s"] > 0
+
+
+def test_outputs_that_are_not_finite_fail_the_check(make_inference, slope):
+    """NaN among the outputs is an error that counts them."""
+    slope.distort = lambda output, _: output * NAN
+    with pytest.raises(CorrectnessError, match="4 of 4 values are not finite"):
+        make_inference().prepare(print)
+
+
+def test_outputs_that_become_nan_while_timed_are_an_error(make_inference, slope):
+    """The last timed outputs are looked at."""
+    inference = make_inference()
+    inference.prepare(print)
+    inference.begin()
+    slope.distort = lambda output, _: output * NAN
+    inference.step()
+    with pytest.raises(CorrectnessError, match="not finite"):
+        inference.finish()
+
+
+def test_finish_reports_the_wait_for_data_since_begin(make_inference, monkeypatch):
+    """The time spent waiting for batches is that of the timed calls."""
+    inference = make_inference()
+    inference.prepare(print)
+    ticks = iter(range(0, 100, 5))
+    monkeypatch.setattr(inference_module, "perf_counter_ns", lambda: next(ticks))
+    inference.begin()
+    inference.step()
+    inference.step()
+    assert {"data_wait_s": pytest.approx(10e-9)} == inference.finish()
+
+
+def test_work_counts_samples_and_tokens(make_inference, slope):
+    """One call's work is its batch."""
+    inference = make_inference()
+    assert (4, None, Work(samples=4)) == (
+        inference.samples_per_step,
+        inference.tokens_per_step,
+        inference.work(),
+    )
+    slope.tokens_per_sample = 3
+    assert Work(samples=4, tokens=12) == inference.work()
