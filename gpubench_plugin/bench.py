@@ -147,6 +147,7 @@ class Bench:
         self, step: Step, setup: Step | None, teardown: Step | None
     ) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure.loop import measure
+        from gpubench_plugin.measure.probes.contention import Contention
         from gpubench_plugin.measure.probes.memory import PeakMemory
         from gpubench_plugin.measure.probes.nvml import Throttling
         from gpubench_plugin.measure.timer import clock_for
@@ -155,6 +156,7 @@ class Bench:
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device))
             throttling = probes.enter_context(Throttling(self._device))
+            contention = probes.enter_context(Contention())
             samples = measure(
                 step,
                 clock=clock_for(self._device, section),
@@ -169,7 +171,7 @@ class Bench:
         facts["confidence"] = section.confidence
         for subject in self._subjects:
             facts.update(subject.finish())
-        return samples.flagged(*memory.flags, *throttling.flags), facts
+        return samples.flagged(*memory.flags, *throttling.flags, *contention.flags), facts
 
     def _begin(self) -> None:
         for subject in self._subjects:

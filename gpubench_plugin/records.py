@@ -36,7 +36,9 @@ class Samples:
     A *duration* is one call of the step, or the mean of `calls_per_duration` calls where the step
     is too short to be timed alone. A *round* is the smallest group of consecutive durations that
     lasts a millisecond: warm-up and confidence count rounds. A *block* is what runs between two
-    decisions of the loop. Nothing is dropped; samples of the warm-up stand apart.
+    decisions of the loop. Nothing is dropped; samples of the warm-up stand apart: `warmup_s` holds
+    the seconds of each group of calls that was timed together, so that it adds up to the time
+    spent, and `warmup_calls` all calls between the first one and the timed ones.
     """
 
     timer: str

@@ -15,7 +15,7 @@ from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.outliers import has_outliers
 from gpubench_plugin.measure.plan import Plan, Planner
 from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
+from gpubench_plugin.measure.stopping import Looks, rule_for
 from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples
 
@@ -61,22 +61,20 @@ def measure(
         warm = warm_up(task, clock=clock, section=section, agreement=agreement)
         calibration_calls = clock.calibrate(task)
         plan = planner.plan(warm.pace).agreed(agreement)
-        rule = rule_for(section)
         if on_timed is not None:
             on_timed()
         recording = _timed(
             task,
-            plan=plan,
-            rule=rule,
+            plan,
             clock=clock,
             section=section,
             agreement=agreement,
             on_progress=on_progress,
         )
-    recording.look(section.confidence)
+    converged = agreement.decide(int(rule_for(section).converged(recording)))
     flags = {
         "unsteady": not warm.steady,
-        "not_converged": not agreement.decide(int(rule.converged(recording))),
+        "not_converged": not converged,
         "outliers": has_outliers(recording.durations_s),
     }
     return Samples(
@@ -94,16 +92,15 @@ def measure(
 
 def _timed(
     task: Task,
-    *,
     plan: Plan,
-    rule: StopRule,
+    *,
     clock: Clock,
     section: MeasureSection,
     agreement: Agreement,
     on_progress: Progress | None,
 ) -> Recording:
     """Timed blocks until the rule wants no more; the agreement on each is its barrier too."""
-    recording, looks = Recording(plan), Looks(section)
+    rule, looks, recording = rule_for(section), Looks(section), Recording(plan)
     start_ns = clock.now()
     while durations := agreement.decide(rule.durations(recording, (clock.now() - start_ns) * 1e-9)):
         recording.add(
@@ -113,6 +110,7 @@ def _timed(
             recording.look(section.confidence)
         if on_progress is not None:
             on_progress(recording.rounds, recording.half_width)
+    recording.look(section.confidence)
     return recording
 
 

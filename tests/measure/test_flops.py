@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from gpubench_plugin.measure.probes.flops import FlopCount, count_flops
 
@@ -46,7 +46,7 @@ def attention(*, backward: bool, value_width: int = 8) -> FlopCount:
 
     def step() -> None:
         query, key = tensor(2, 4, 16, 8), tensor(2, 4, 24, 8)
-        result = F.scaled_dot_product_attention(query, key, tensor(2, 4, 24, value_width))
+        result = functional.scaled_dot_product_attention(query, key, tensor(2, 4, 24, value_width))
         if backward:
             result.square().sum().backward()
 
@@ -101,7 +101,7 @@ def test_what_has_no_formula_is_listed() -> None:
     """Operations that compute but are not counted are named; views and copies are not."""
 
     def step() -> None:
-        values = torch.nn.functional.gelu(torch.empty(4, 4) @ torch.empty(4, 4))
+        values = functional.gelu(torch.empty(4, 4) @ torch.empty(4, 4))
         torch.linalg.vector_norm(values.view(16).clone())
 
     counted = count_flops(step)
@@ -119,7 +119,7 @@ def test_a_training_step_is_counted_without_touching_data() -> None:
         )
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         labels = torch.zeros(8, dtype=torch.long)
-        F.cross_entropy(model(torch.empty(8, 16)), labels).backward()
+        functional.cross_entropy(model(torch.empty(8, 16)), labels).backward()
         optimizer.step()
 
     state = torch.get_rng_state()

@@ -22,6 +22,21 @@ class BodyError(Exception):
     """What the body of a test raises."""
 
 
+def raising(device: torch.device, *changes: Callable[[], object]) -> None:
+    """Make these changes in a body that then raises."""
+    with preserved(device):
+        for change in changes:
+            change()
+        raise BodyError
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare many small tests the collection of garbage and of compiled code."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
+
+
 def set_precision(path: str, value: str) -> None:
     """Set an fp32_precision, at any depth of torch.backends."""
     owner: Any = torch.backends
@@ -77,16 +92,21 @@ PRECISION_CHANGES: dict[str, Callable[[], None]] = {
 }
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("second", PRECISION_CHANGES)
 @pytest.mark.parametrize("first", PRECISION_CHANGES)
 def test_tf32_switches_are_put_back(first: str, second: str) -> None:
     """Old and new switches read as before, whichever two of them were set, in either order."""
     before = precisions()
-    with pytest.raises(BodyError), preserved(CPU):
-        PRECISION_CHANGES[first]()
-        PRECISION_CHANGES[second]()
-        assert before != precisions()
-        raise BodyError
+    changed: list[dict[str, Any]] = []
+    with pytest.raises(BodyError):
+        raising(
+            CPU,
+            PRECISION_CHANGES[first],
+            PRECISION_CHANGES[second],
+            lambda: changed.append(precisions()),
+        )
+    assert [before] != changed
     assert before == precisions()
 
 
@@ -132,15 +152,16 @@ CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
 }
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_switch_is_put_back(what: str) -> None:
     """The switch reads as before, although the body raised."""
     read, change = CHANGES[what]
     before = read()
-    with pytest.raises(BodyError), preserved(CPU):
-        change()
-        assert before != read()
-        raise BodyError
+    changed: list[object] = []
+    with pytest.raises(BodyError):
+        raising(CPU, change, lambda: changed.append(read()))
+    assert [before] != changed
     assert before == read()
 
 
@@ -153,12 +174,14 @@ def test_random_generators_are_put_back(draw: Callable[[], float]) -> None:
     """After the body the generator gives what it would have given without it."""
     with preserved(CPU):
         expected = draw()
-    with pytest.raises(BodyError), preserved(CPU):
-        torch.manual_seed(1)
-        np.random.seed(1)
-        random.seed(1)
-        draw()
-        raise BodyError
+    with pytest.raises(BodyError):
+        raising(
+            CPU,
+            lambda: torch.manual_seed(1),
+            lambda: np.random.seed(1),
+            lambda: random.seed(1),
+            draw,
+        )
     assert expected == draw()
 
 
@@ -184,8 +207,8 @@ def test_compiled_code_is_forgotten_if_there_can_be_any(
         monkeypatch.setitem(sys.modules, "torch._dynamo", types.ModuleType("torch._dynamo"))
     else:
         monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
-    with pytest.raises(BodyError), preserved(CPU):
-        raise BodyError
+    with pytest.raises(BodyError):
+        raising(CPU)
     assert resets == ["reset"] * imported
 
 
@@ -200,9 +223,8 @@ def test_an_accelerator_begins_and_ends_afresh(monkeypatch: pytest.MonkeyPatch) 
     )
     monkeypatch.setattr(torch, "get_device_module", lambda _: module)
     device = torch.device("cuda", 1)
-    with pytest.raises(BodyError), preserved(device):
-        did.append("body")
-        raise BodyError
+    with pytest.raises(BodyError):
+        raising(device, lambda: did.append("body"))
     fresh = ["empty cache", ("reset peaks", device)]
     assert [*fresh, "body", ("generators", ["state"]), *fresh] == did
 

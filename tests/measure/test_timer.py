@@ -17,6 +17,8 @@ from gpubench_plugin.measure.timer import clock_for
     [
         ("cpu", {}, "perf_counter_ns"),
         ("cuda:1", {}, "cuda_events"),
+        ("cuda", {"timing": "kernel"}, "cuda_kernel_hot"),
+        ("cuda", {"timing": "kernel", "cache": "cold"}, "cuda_kernel_cold"),
         ("mps", {}, "mps_synchronised"),
         ("xpu", {}, "xpu_synchronised"),
     ],

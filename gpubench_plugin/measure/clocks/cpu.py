@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import resource
 from array import array
-from itertools import pairwise
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
 
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
 
@@ -73,9 +74,9 @@ class CpuClock(Clock):
         else:
             _apart(task, self.now, stamps)
         end, after = self.now(), self._used()
-        scale = 1e-9 / calls_per_duration
+        durations_s = np.diff(np.array(stamps)) * (1e-9 / calls_per_duration)
         return Block(
-            durations_s=array("d", ((b - a) * scale for a, b in pairwise(stamps))),
+            durations_s=array("d", durations_s.tobytes()),
             length_s=(stamps[-1] - stamps[0]) * 1e-9,
             calls=durations * calls_per_duration,
             evidence={

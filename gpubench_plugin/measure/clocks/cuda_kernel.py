@@ -55,8 +55,8 @@ class CudaKernelClock(Clock):
         self._cold = cache == "cold"
         self._spin = Spin(device)
         self._hand_over_s = _FIRST_HAND_OVER_S
-        self._starts: list[Event] = [device.event() for _ in range(_BURST)]
-        self._ends: list[Event] = [device.event() for _ in range(_BURST)]
+        self._starts: list[Event] = []
+        self._ends: list[Event] = []
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -69,6 +69,7 @@ class CudaKernelClock(Clock):
         lengths: list[float] = []
         late = 0
         with self._device.current():
+            self._make_events()
             while len(lengths) < durations:
                 count = min(at_most, durations - len(lengths))
                 late += count * self._burst(task, run, count, count * calls_per_duration)
@@ -88,6 +89,12 @@ class CudaKernelClock(Clock):
         """
         late = evidence["late"] > _LATE_SHARE * evidence["durations"]
         return ("launch_bound",) if late else ()
+
+    def _make_events(self) -> None:
+        """Make the events of a burst, once and for all."""
+        if not self._starts:
+            self._starts = [self._device.event() for _ in range(_BURST)]
+            self._ends = [self._device.event() for _ in range(_BURST)]
 
     def _burst(self, task: Task, run: Step, count: int, calls: int) -> bool:
         """Run `count` durations behind a spin; whether it ended before all were queued."""
