@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin import hookspecs
+from gpubench_plugin import hookspecs, neighbours
 from gpubench_plugin.arguments import lend_short_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.fixtures import (
@@ -80,6 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", description)
     if is_asked_for(config):
         _or_usage_error(_settings, config)
+    if neighbours.has_workers(config):
+        config.pluginmanager.register(neighbours.Controller(), "gpubench-neighbours")
     if is_secondary(os.environ):
         # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
         config.stash[_VALVE] = valve = Valve(sys.stdout)
@@ -109,6 +111,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     benchmarks = [
         item for item in session.items if is_benchmark(item, getattr(item, "fixturenames", ()))
     ]
+    if benchmarks and neighbours.refuse(session):
+        return
     if benchmarks or _PROBLEM in config.stash:
         _or_usage_error(_start, session, benchmarks, valve)
     elif valve is not None:

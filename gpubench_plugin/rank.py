@@ -11,6 +11,7 @@ import pytest
 from gpubench_plugin import channel
 from gpubench_plugin.cases import CASE, Cases
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Rank:
         Raises:
             UsageProblem: a configuration, device or folder is wrong; nothing has been measured.
         """
-        self._refuse_bad_company()
+        if not self._config.pluginmanager.hasplugin("benchmark"):
+            raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
         world = self._ranks.world
         cases = Cases(
             self._settings,
@@ -45,7 +47,8 @@ class Rank:
         )
         for item in items:
             item.stash[CASE] = cases.of(item)
-        run = self._start_session(items) if world.is_root else None
+        writes = world.is_root and not is_worker(self._config)
+        run = self._start_session(items) if writes else None
         if world.size > 1:
             self._join(items, run, valve)
 
@@ -85,15 +88,6 @@ class Rank:
             log = Path(agreed["path"]) / "ranks" / f"rank-{self._ranks.world.rank}.log"
             log.parent.mkdir(exist_ok=True)
             valve.release(log.open("w", encoding="utf-8", buffering=1))
-
-    def _refuse_bad_company(self) -> None:
-        if not self._config.pluginmanager.hasplugin("benchmark"):
-            raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
-        if hasattr(self._config, "workerinput"):
-            raise UsageProblem(
-                "-n (pytest-xdist): benchmarks beside each other disturb each other; run them "
-                "without -n, or with --benchmark-skip"
-            )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -87,7 +87,7 @@ def test_bad_configuration_file_is_refused(small: Project, text: str, said: list
 
 def test_missing_configuration_names_the_nearest(small: Project) -> None:
     """A benchmark whose configuration is not there is refused with the folders searched."""
-    small.write("test_it.py", BENCHMARK.replace('"small"', '"smal"'))
+    small.write("test_it.py", BENCHMARK.replace('"small"', '"smoll"'))
 
     message = refused(small)
 
@@ -142,5 +142,24 @@ def test_broken_ini_value_is_refused_only_with_benchmarks_or_at_configure(small:
 
 
 def test_measuring_beside_neighbours_is_refused(small: Project) -> None:
+    """Under pytest-xdist nothing is measured, and one message says why."""
+    run = small.run("-n", "2", quick=False)
+
+    assert run.code == 4, run.out + run.err
+    assert run.out.count("-n (pytest-xdist)") == 1
+    assert "Traceback" not in run.out + run.err
+    assert run.directories == []
+
+
+@pytest.mark.parametrize("off", ["--benchmark-skip", "--benchmark-disable"])
+def test_neighbours_are_welcome_where_nothing_is_measured(small: Project, off: str) -> None:
+    """With measuring off, pytest-xdist runs benchmarks like any other test."""
+    run = small.run("-n", "2", off, "-p", "no:cacheprovider", quick=False)
+
+    assert run.code == 0, run.out + run.err
+    assert run.directories == []
+
+
+def test_missing_carrier_is_refused(small: Project) -> None:
     """Without pytest-benchmark there is nothing that carries the samples: said, not a traceback."""
     assert "-p no:benchmark" in refused(small, "-p", "no:benchmark")

@@ -1,0 +1,38 @@
+"""A user's benchmark as the type checker sees it; mypy reads it, nobody runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_type
+
+from gpubench_plugin import Measurement, Metric, Observation, Samples, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+    import torch
+
+    from gpubench_plugin.bench import Bench
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.trainer import Trainer
+
+
+def test_own_step(gpubench: Bench, torch_device: torch.device, precision: Precision) -> None:
+    """A step of the user's own, with amounts, setup and an assertion on a metric."""
+    if torch_device.type == "mps":
+        raise Unsupported("no such unit here")
+    with precision.forward_context(torch_device):
+        measured = gpubench(lambda: None, samples=4, bytes=1e6, setup=lambda: None)
+    assert_type(measured, Measurement)
+    assert_type(measured.metrics["step_time_s"], Metric)
+    assert_type(measured.samples, Samples | None)
+
+
+def test_training(gpubench: Bench, trainer: Trainer) -> None:
+    """The training step of a configured workload."""
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+
+
+def pytest_gpubench_metrics(item: pytest.Item, observation: Observation) -> Iterable[Metric]:
+    """A hook that adds a metric."""
+    yield Metric(name=f"calls of {item.name}", value=float(observation.samples.calls), unit="1")
