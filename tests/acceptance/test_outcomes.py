@@ -201,9 +201,18 @@ def test_full_disk_stops_the_session_and_leaves_earlier_files_intact(project: Pr
             gpubench(lambda: None)
             # From here on no file may grow: what a full disk does, for any user.
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
         def test_c(gpubench):
             gpubench(lambda: None)
+        """,
+    )
+
+    project.write(
+        "conftest.py",
+        """
+        import resource
+        def pytest_unconfigure():  # what watches this process may write again
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         """,
     )
 
