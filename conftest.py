@@ -2,4 +2,14 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["pytester"]
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent / "benchmarks"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """In tests a warning is an error; a warning of torch's does not make a benchmark fail."""
+    if item.path.is_relative_to(BENCHMARKS):
+        item.add_marker(pytest.mark.filterwarnings("default"))

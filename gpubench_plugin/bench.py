@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    import pytest
     import torch
     from pytest_benchmark.fixture import BenchmarkFixture
     from pytest_benchmark.stats import Metadata
@@ -49,7 +50,7 @@ class Bench:
         subjects: Sequence[Subject],
         notes: Notes,
         traces: Path | None,
-        carried: list[Metadata],
+        carried: dict[str, Metadata],
         progress: Progress | None,
     ):
         self._item = item
@@ -93,11 +94,13 @@ class Bench:
             return self._run_once(step, setup, teardown)
         check = self._prepare()
         seen, facts = self._measure(step, setup, teardown)
+        if "first_step_s" in check.facts:  # the very first step was one of the check's
+            seen = replace(seen, first_step_s=check.facts["first_step_s"])
         self._profile(step, setup, teardown)
         observation = self._reduce(seen, self._work(given), {**check.facts, **facts})
         measurement = self._compute(observation, check)
         pytest_benchmark.carry(self._carrier, measurement)
-        self._carried.append(self._carrier.stats)
+        self._carried[self._case.id] = self._carrier.stats
         self._notes.measurement = measurement
         return measurement
 
@@ -106,8 +109,8 @@ class Bench:
             raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
         self._called = True
         for name, amount in asdict(given).items():
-            if amount is not None and not (math.isfinite(amount) and amount > 0):
-                raise UsageProblem(f"{self._case.id}: {name}={amount!r}; allowed: above 0")
+            if amount is not None and not _is_amount(amount):
+                raise UsageProblem(f"{self._case.id}: {name}={amount!r}; allowed: a number above 0")
 
     def _run_once(self, step: Step, setup: Step | None, teardown: Step | None) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
@@ -119,10 +122,11 @@ class Bench:
     def _prepare(self) -> Check:
         """The subjects' untimed checks; one rank's failure is every rank's."""
         checks: list[Check] = []
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             checks = [subject.prepare(self._notes.log) for subject in self._subjects]
-        except Exception as error:  # raised again below, once all ranks know
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            # Raised again below, once all ranks know: none may wait for one that gave up.
             failure = error
         failed = self._share_failure(failure)
         if failure is not None:
@@ -134,7 +138,7 @@ class Bench:
             facts=_merged(check.facts for check in checks),
         )
 
-    def _share_failure(self, failure: Exception | None) -> str:
+    def _share_failure(self, failure: BaseException | None) -> str:
         if self._group.world.size == 1:
             return ""
         said = "" if failure is None else f"rank {self._group.world.rank}: {failure}"
@@ -242,11 +246,13 @@ class Bench:
 
     def _compute(self, observation: Observation, check: Check) -> Measurement:
         from gpubench_plugin.metrics._all import compute_all
+        from gpubench_plugin.metrics._plausibility import check_values
 
         hook = self._item.ihook
         metrics = compute_all(observation)
         for more in hook.pytest_gpubench_metrics(item=self._item, observation=observation):
             metrics.update({metric.name: metric for metric in more})
+        check_values(metrics, observation)
         measurement = replace(
             self._case.record("measured"),
             samples=observation.samples,
@@ -258,6 +264,10 @@ class Bench:
             item=self._item, measurement=measurement
         )
         return changed or measurement
+
+
+def _is_amount(amount: object) -> bool:
+    return isinstance(amount, int | float) and math.isfinite(amount) and amount > 0
 
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -107,6 +107,7 @@ class Cases:
         self, item: pytest.Item, name: str | None, device: devices.Device, precision: str
     ) -> Configuration[Any]:
         from gpubench_plugin.configuration.resolve import resolve
+        from gpubench_plugin.results.redaction import redacted
 
         settings = self._settings
         preset = self._preset(name, device)
@@ -114,7 +115,7 @@ class Cases:
         own = assignments(item)
         _refuse_contradiction(item, own, settings.overrides)
         try:
-            return resolve(
+            resolved = resolve(
                 name=name,
                 preset=preset,
                 overlays=settings.configs,
@@ -130,6 +131,9 @@ class Cases:
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
+        experiment = resolved.experiment
+        notes = {"notes": redacted(experiment.notes)}  # recorded in every file
+        return resolved.model_copy(update={"experiment": experiment.model_copy(update=notes)})
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:
         if self._settings.preset != "auto":

@@ -44,12 +44,15 @@ def load(kind: str, name: str) -> type:
     Raises:
         UsageProblem: there is no such component; the message lists those that exist.
     """
-    plugged_in = _plugged_in(kind)
-    if name in plugged_in:
-        return _checked(plugged_in[name].load(), kind, name)
     module_name = _modules(kind).get(name)
+    point = _plugged_in(kind).get(name)
     if module_name is None:
-        raise not_one_of(kind, name, choices(kind))
+        if point is None:
+            raise not_one_of(kind, name, choices(kind))
+        return _from_entry_point(point, kind)
+    if point is not None:
+        # Results are compared by name: it must not mean something else on another machine.
+        raise UsageProblem(f"the entry point gpubench.{kind}:{name} takes a built-in name")
     module = importlib.import_module(module_name)
     base = _base(kind)
     found = [
@@ -80,16 +83,23 @@ def _plugged_in(kind: str) -> dict[str, EntryPoint]:
 
 
 def _base(kind: str) -> type:
-    """The one public class of the kind's ``base.py`` that is named after the kind's noun."""
+    """What the kind's ``base.py`` calls ``BASE``."""
     package = f"{__package__}.{_ROOMS[kind].replace('/', '.')}"
     module = importlib.import_module(f"{package}.base")
     base: type = module.BASE
     return base
 
 
-def _checked(component: object, kind: str, name: str) -> type:
+def _from_entry_point(point: EntryPoint, kind: str) -> type:
+    try:
+        component: object = point.load()
+    except (ImportError, AttributeError) as error:
+        message = f"the entry point gpubench.{kind}:{point.name} = {point.value}: {error}"
+        raise UsageProblem(message) from error
     base = _base(kind)
     if isinstance(component, type) and issubclass(component, base):
         return component
-    message = f"the entry point gpubench.{kind}:{name} must name a subclass of {base.__name__}"
+    message = (
+        f"the entry point gpubench.{kind}:{point.name} must name a subclass of {base.__name__}"
+    )
     raise UsageProblem(message)

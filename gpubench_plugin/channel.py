@@ -36,8 +36,10 @@ class Notes:
 
 
 NOTES = pytest.StashKey[Notes]()
-CARRIED = pytest.StashKey[list[Any]]()
-"""What pytest-benchmark holds of each benchmark measured in this process."""
+CARRIED = pytest.StashKey[dict[str, Any]]()
+"""What pytest-benchmark holds of each benchmark measured in this process, by node id."""
+CARRIER = pytest.StashKey[Any]()
+"""The ``benchmark`` fixture of a test."""
 PROGRESS = pytest.StashKey[Callable[[int, float], None]]()
 """Told between blocks: rounds so far, and the relative half-width of the median's interval."""
 TRACES = pytest.StashKey[Path]()
@@ -53,8 +55,10 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
         data["not_measured"] = notes.not_measured
         if notes.measurement is not None:
             data["measurement"] = notes.measurement.to_json()
-    if call.excinfo is not None and not report.passed:
-        data["outcome"], data["reason"] = _kind(call.excinfo.value, report)
+    if not report.passed:
+        data["outcome"], data["reason"] = _kind(call, report)
+    if report.when == "teardown":
+        item.stash[NOTES] = Notes()  # lets the samples go: the report has them
     setattr(report, _ATTRIBUTE, data)
 
 
@@ -64,7 +68,17 @@ def read(report: pytest.TestReport) -> Json:
     return data
 
 
-def _kind(error: BaseException, report: pytest.TestReport) -> tuple[Outcome, str]:
+def overrule(report: pytest.TestReport, outcome: Outcome, reason: str) -> None:
+    """Make `report` a failure of that kind, whatever happened in this process."""
+    report.outcome = "failed"
+    report.longrepr = reason
+    setattr(report, _ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
+
+
+def _kind(call: pytest.CallInfo[Any], report: pytest.TestReport) -> tuple[Outcome, str]:
+    if call.excinfo is None:  # a test that passed and should not have
+        return "failed", report.longreprtext
+    error = call.excinfo.value
     reason = f"{type(error).__name__}: {error}".strip(": ")
     if isinstance(error, Unsupported):
         return "unsupported", str(error)

@@ -2,12 +2,13 @@
 
 ::
 
-    Exception
-    ├── GpubenchError
-    │   ├── UsageProblem            bad option, key, file or marker: exit code 4, no traceback
-    │   ├── MeasurementError        the numbers cannot be trusted, so none is reported
-    │   ├── CorrectnessError        the measured code computes something wrong
-    │   └── ResultsError            a result could not be written
+    BaseException
+    ├── Exception
+    │   └── GpubenchError
+    │       ├── UsageProblem        bad option, key, file or marker: exit code 4, no traceback
+    │       ├── MeasurementError    the numbers cannot be trusted, so none is reported
+    │       ├── CorrectnessError    the measured code computes something wrong
+    │       └── ResultsError        a result could not be written
     └── pytest.skip.Exception
         └── Unsupported             this combination cannot run here, and why
 """

@@ -6,6 +6,7 @@ every project in whose environment the plugin is installed.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,11 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
     case = _case(request)
     device = torch.device(case.device.torch_name)
-    with preserved(device):
+    with ExitStack() as stack:
+        stack.enter_context(preserved(device))
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+            torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
         torch.set_num_threads(
             threads_per_rank(
                 _world(request).local_size, configured=case.configuration.distributed.threads
@@ -212,9 +217,20 @@ def inference(
 
 
 @pytest.fixture
+def _gpubench_carrier(
+    request: pytest.FixtureRequest, benchmark: BenchmarkFixture
+) -> BenchmarkFixture:
+    """pytest-benchmark's fixture, known also where a later fixture ends the test."""
+    from gpubench_plugin.channel import CARRIER
+
+    request.node.stash[CARRIER] = benchmark
+    return benchmark
+
+
+@pytest.fixture
 def gpubench(
     request: pytest.FixtureRequest,
-    benchmark: BenchmarkFixture,
+    _gpubench_carrier: BenchmarkFixture,
     torch_device: torch.device,
     precision: Precision,
     world_size: int,
@@ -222,22 +238,38 @@ def gpubench(
 ) -> Bench:
     """Measure a step: ``gpubench(step, samples=…)``; see :class:`gpubench_plugin.bench.Bench`."""
     from gpubench_plugin.bench import Bench
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.precision.base import Precision
+
+    _require_ours(request, "precision", precision, Precision)
+    _require_ours(request, "process_group", process_group, ProcessGroup)
     from gpubench_plugin.channel import CARRIED, NOTES, PROGRESS, TRACES, Notes
 
-    notes = request.node.stash.setdefault(NOTES, Notes())
+    request.node.stash[NOTES] = notes = Notes()
     return Bench(
         item=request.node,
         case=_case(request),
-        carrier=benchmark,
+        carrier=_gpubench_carrier,
         device=torch_device,
         precision=precision,
         group=process_group,
         subjects=_subjects(request),
         notes=notes,
         traces=request.config.stash.get(TRACES, None),
-        carried=request.config.stash.setdefault(CARRIED, []),
+        carried=request.config.stash.setdefault(CARRIED, {}),
         progress=request.config.stash.get(PROGRESS, None),
     )
+
+
+def _require_ours(request: pytest.FixtureRequest, name: str, value: object, kind: type) -> None:
+    """Refuse a benchmark in which a project's own fixture or parameter has taken our place."""
+    from gpubench_plugin.errors import UsageProblem
+
+    if not isinstance(value, kind):
+        raise UsageProblem(
+            f"{request.node.nodeid}: {name!r} is a fixture of gpubench, and something of that name "
+            f"in this project gave {value!r} instead; rename it"
+        )
 
 
 def _case(request: pytest.FixtureRequest) -> Case:
@@ -254,8 +286,16 @@ def _case(request: pytest.FixtureRequest) -> Case:
 
 
 def _subjects(request: pytest.FixtureRequest) -> list[Subject]:
-    subjects: list[Subject] = request.node.stash.setdefault(_SUBJECTS, [])
+    if _SUBJECTS not in request.node.stash:
+        request.node.stash[_SUBJECTS] = []
+        # The stash outlives the test; models must not.
+        request.node.addfinalizer(partial(_forget_subjects, request.node))
+    subjects: list[Subject] = request.node.stash[_SUBJECTS]
     return subjects
+
+
+def _forget_subjects(node: pytest.Item) -> None:
+    del node.stash[_SUBJECTS]
 
 
 def _world(request: pytest.FixtureRequest) -> World:

@@ -16,6 +16,7 @@ from gpubench_plugin import hookspecs, neighbours
 from gpubench_plugin.arguments import lend_short_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.fixtures import (
+    _gpubench_carrier,
     data,
     gpubench,
     gpubench_config,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.settings import Settings
 
 __all__ = [
+    "_gpubench_carrier",
     "data",
     "gpubench",
     "gpubench_config",
@@ -135,7 +137,7 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve 
 
 def _only_looks(config: pytest.Config) -> bool:
     """Whether pytest collects without running anything."""
-    looks = ("collectonly", "showfixtures", "show_fixtures_per_test")
+    looks = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
     return any(config.getoption(name, default=False) for name in looks)
 
 

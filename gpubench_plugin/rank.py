@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TextIO
 
 import pytest
 
 from gpubench_plugin import channel
 from gpubench_plugin.cases import CASE, Cases
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import MeasurementError, UsageProblem
 from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.results import pytest_benchmark
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.settings import Settings
     from gpubench_plugin.valve import Valve
 
+_OPERATIONS: Final = 1000
+"""More control messages than one benchmark exchanges; the end of each has a number of its own."""
+
 
 class Rank:
     """Prepares the selected benchmarks and reports on each."""
@@ -29,6 +32,9 @@ class Rank:
         self._config = config
         self._settings = settings
         self._ranks = ranks
+        self._order: dict[str, int] = {}
+        self._endings: dict[str, str] = {}
+        self._log: TextIO | None = None
 
     def start(self, items: Sequence[pytest.Item], valve: Valve | None) -> None:
         """Resolve every case, and agree with the other ranks on what will run where.
@@ -45,8 +51,9 @@ class Rank:
             world_size=world.size,
             local_rank=world.local_rank,
         )
-        for item in items:
+        for number, item in enumerate(items, start=1):
             item.stash[CASE] = cases.of(item)
+            self._order[item.nodeid] = number
         writes = world.is_root and not is_worker(self._config)
         run = self._start_session(items) if writes else None
         if world.size > 1:
@@ -87,7 +94,8 @@ class Rank:
             pytest_benchmark.mute(self._config)
             log = Path(agreed["path"]) / "ranks" / f"rank-{self._ranks.world.rank}.log"
             log.parent.mkdir(exist_ok=True)
-            valve.release(log.open("w", encoding="utf-8", buffering=1))
+            self._log = log.open("w", encoding="utf-8", buffering=1)
+            valve.release(self._log)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -104,12 +112,46 @@ class Rank:
         report = yield
         if CASE in item.stash:
             channel.attach(item, call, report)
-            carrier = getattr(item, "funcargs", {}).get("benchmark")
-            if report.failed and carrier is not None:
+            if self._ranks.world.size > 1:
+                self._agree(item, report)
+            carrier = item.stash.get(channel.CARRIER, None)
+            if not report.passed and carrier is not None:
                 pytest_benchmark.mark_failed(carrier)
         return report
+
+    def _agree(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """At a benchmark's end, make what happened on one rank known to all.
+
+        It is the place where all ranks meet again, also those that parted within the benchmark.
+        """
+        if report.when == "setup" or not report.passed:
+            self._endings[item.nodeid] = _ending(report)
+        if report.when != "teardown":
+            return
+        group = self._ranks.group
+        group.skip_to(self._order[item.nodeid] * _OPERATIONS)
+        try:
+            told = group.gather(item.nodeid, {"ending": self._endings[item.nodeid]}) or []
+            verdict = group.publish(item.nodeid, {"endings": [rank["ending"] for rank in told]})
+        except MeasurementError as error:
+            channel.overrule(report, "mismatched_ranks", str(error))
+            return
+        endings = verdict["endings"]
+        if len({ending.partition(":")[0] for ending in endings}) > 1:
+            said = "; ".join(f"rank {rank} {ending}" for rank, ending in enumerate(endings))
+            channel.overrule(report, "mismatched_ranks", f"the ranks ended differently: {said}")
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """Leave together, after everything is written and printed."""
         self._ranks.leave()
+        if self._log is not None:
+            self._log.close()
+
+
+def _ending(report: pytest.TestReport) -> str:
+    """How a phase ended, and for a failure its last line."""
+    if not report.failed:
+        return report.outcome
+    lines = report.longreprtext.splitlines() or [""]
+    return f"failed: {lines[-1].strip()}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin.distributed.world import World
+from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +30,16 @@ class Ranks:
         from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for
 
         wanted = backend_for(device, backend)
-        if self._group is None or self._group.backend != wanted:
+        if self._group is None or (self._group.backend, self._group.device) != (wanted, device):
             self.close()
             self._group = ProcessGroup(self.world, device=device, backend=wanted)
+        return self._group
+
+    @property
+    def group(self) -> ProcessGroup:
+        """The group that was last asked for."""
+        if self._group is None:
+            raise RuntimeError("no process group was joined")
         return self._group
 
     def leave(self) -> None:
@@ -39,9 +48,13 @@ class Ranks:
         Without waiting, torchrun ends rank zero before it has written its results as soon as
         another rank exits with an error.
         """
-        if self._group is not None:
-            self._group.wait_for_all("leave")
-        self.close()
+        try:
+            if self._group is not None:
+                self._group.wait_for_all("leave")
+        except MeasurementError as error:
+            sys.stderr.write(f"gpubench: {error}\n")
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Destroy the group, if there is one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.run_id import new_run_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
     from pathlib import Path
 
     from gpubench_plugin.cases import Case
@@ -118,13 +119,17 @@ class Session:
         case = self._cases.get(report.nodeid)
         if case is None:
             return
-        told = self._told.setdefault(case.id, [])
-        told.append(channel.read(report))
+        if report.when == "setup":  # of a rerun, too
+            self._told[case.id] = []
+        self._told[case.id].append(channel.read(report))
         if report.when == "teardown":
-            self._record(_measurement(case, told), told)
+            self._record(case)
 
-    def _record(self, measurement: Measurement, told: Sequence[Json]) -> None:
-        self._measurements[measurement.id] = measurement
+    def _record(self, case: Case) -> None:
+        told = self._told.pop(case.id)
+        measurement = _measurement(case, told)
+        # The journal keeps the samples; for the summary the metrics are enough.
+        self._measurements[measurement.id] = replace(measurement, samples=None)
         if self._problem is not None:
             return
         try:
@@ -155,12 +160,37 @@ class Session:
             "devices": self._device_models(),
         }
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int
+    ) -> Generator[None, object, object]:
+        """Write everything down before anybody else ends the session, and survive who fails then.
+
+        pytest-benchmark saves its files here, and an error of that would cost the whole report.
+        """
+        self._finish(session, exitstatus)
+        try:
+            return (yield)
+        except Exception as error:
+            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+            reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                self._config.hook.pytest_terminal_summary(
+                    terminalreporter=reporter, exitstatus=session.exitstatus, config=self._config
+                )
+                said = f"ERROR: the session's end failed: {type(error).__name__}: {error}"
+                reporter.write_line(said, red=True)
+            return None
+
+    def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the summary; a benchmark that never ran is in it too."""
         status = _STATUS.get(exitstatus, "failed")
         for case in self._cases.values():
-            if case.id not in self._measurements:
+            if any(
+                "outcome" in part or "measurement" in part for part in self._told.get(case.id, ())
+            ):
+                self._record(case)  # it was interrupted after that
+            elif case.id not in self._measurements:
                 reason = "interrupted" if status == "interrupted" else "the session ended before it"
                 self._measurements[case.id] = case.record("not_measured", reason)
         if self._problem is None:
@@ -189,7 +219,7 @@ class Session:
         return [self._measurements[i] for i in self._cases if i in self._measurements]
 
     def _benchmark_json(self) -> Json | None:
-        carried = self._config.stash.get(CARRIED, [])
+        carried = list(self._config.stash.get(CARRIED, {}).values())
         if not carried:
             return None
         return pytest_benchmark.benchmark_json(self._config, carried, self._measurements)
@@ -212,9 +242,12 @@ class Session:
 
 def _measurement(case: Case, told: Sequence[Json]) -> Measurement:
     """The record that the phases of one test add up to; what failed carries no number."""
-    for part in told:
-        if "outcome" in part:
-            return case.record(part["outcome"], part["reason"])
+    endings = [part for part in told if "outcome" in part]
+    if endings:
+        # What all ranks agreed on at the end outranks what this one saw first.
+        mismatched = (part for part in endings if part["outcome"] == "mismatched_ranks")
+        ending = next(mismatched, endings[0])
+        return case.record(ending["outcome"], ending["reason"])
     for part in told:
         if "measurement" in part:
             return Measurement.from_json(part["measurement"])
@@ -228,6 +261,10 @@ def _require_writable_json(config: pytest.Config) -> None:
     if given is None:
         return
     folder = os.path.dirname(os.path.abspath(given))  # noqa: PTH100, PTH120 # may be a str
+    if os.path.isdir(given):  # noqa: PTH112
+        raise UsageProblem(f"--benchmark-json={given}: a folder; give the name of a file")
+    if os.path.exists(given) and not os.access(given, os.W_OK):  # noqa: PTH110
+        raise UsageProblem(f"--benchmark-json={given}: the file is not writable")
     if not os.path.isdir(folder):  # noqa: PTH112
         raise UsageProblem(f"--benchmark-json={given}: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK):

@@ -47,6 +47,8 @@ class Settings:
             for name in INI
         }
         here = config.invocation_params.dir
+        if not chosen["results-dir"]:
+            raise UsageProblem("--results-dir=: empty; allowed: a folder")
         if chosen["preset"] not in PRESETS:
             raise not_one_of("--preset", chosen["preset"], PRESETS)
         return cls(

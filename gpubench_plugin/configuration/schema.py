@@ -40,6 +40,9 @@ class ModelSection(Section):
     compile: Literal["none", "default", "reduce-overhead", "max-autotune"] = Field(
         default="none", description="Mode of torch.compile"
     )
+    cudnn_benchmark: bool | None = Field(
+        default=None, description="Let cuDNN try its convolutions and take the fastest; null: yes"
+    )
 
 
 class DataSection(Section):
@@ -96,7 +99,7 @@ class DistributedSection(Section):
     """Ranks and how they work together."""
 
     world_size: PositiveInt = Field(default=1, description="Chosen by torchrun")
-    backend: Literal["auto", "gloo", "nccl"] = Field(
+    backend: Literal["auto", "gloo", "nccl", "xccl"] = Field(
         default="auto", description="Of the process group"
     )
     parallelism: str = Field(default="auto", description="auto: ddp on several ranks")

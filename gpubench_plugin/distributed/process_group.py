@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 TIMEOUT: Final = timedelta(minutes=30)
 """How long a rank waits for the slowest other: longer than a benchmark or a compilation takes."""
 
+_NEEDS: Final = {"nccl": "cuda", "xccl": "xpu"}
+"""The type of device that a backend is for."""
+
 _groups = count()
 
 
@@ -90,6 +93,10 @@ class ProcessGroup:
         """
         self._control.wait_for_all(tag)
 
+    def skip_to(self, operation: int) -> None:
+        """Go on with the control message of that number; ranks that parted meet again there."""
+        self._control.skip_to(operation)
+
     def close(self) -> None:
         """Leave the groups that were made here. Closing twice does nothing."""
         self._leaving.close()
@@ -125,20 +132,23 @@ def backend_for(device: torch.device, configured: str = "auto") -> str:
     """The backend for tensors on `device`: NCCL on CUDA, XCCL on XPU, gloo elsewhere.
 
     Raises:
-        UsageProblem: NCCL was asked for on another device, or torch was built without it.
+        UsageProblem: NCCL or XCCL was asked for on another device, or torch was built without it.
     """
     if configured == "auto":
         if device.type == "cuda" and dist.is_nccl_available():
             return "nccl"
         return "xccl" if device.type == "xpu" and dist.is_xccl_available() else "gloo"
-    if configured == "nccl" and device.type != "cuda":
-        raise UsageProblem(
-            f"distributed.backend='nccl' works on CUDA, not on {device.type}; allowed: auto, gloo"
-        )
-    if configured == "nccl" and not dist.is_nccl_available():
-        raise UsageProblem(
-            "distributed.backend='nccl': this torch was built without NCCL; allowed: auto, gloo"
-        )
+    if configured in _NEEDS:
+        if device.type != _NEEDS[configured]:
+            raise UsageProblem(
+                f"distributed.backend={configured!r} works on {_NEEDS[configured]}, not on "
+                f"{device.type}; allowed: auto, gloo"
+            )
+        if not getattr(dist, f"is_{configured}_available")():
+            raise UsageProblem(
+                f"distributed.backend={configured!r}: this torch was built without it; "
+                "allowed: auto, gloo"
+            )
     return configured
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 UNITS = (
     "s",
+    "J",
+    "J/sample",
+    "W",
     "samples/s",
     "tokens/s",
     "bytes/s",

@@ -65,7 +65,7 @@ class SummaryBenchmark(_Model):
     )
 
     id: str = Field(min_length=1, description="pytest's node id")
-    name: str = Field(description="Name of the test function")
+    name: str = Field(description="The test function's name with its parameters")
     params: dict[str, str] = Field(description="Parameters by name")
     world_size: PositiveInt = Field(description="Ranks that worked together")
     launches: PositiveInt = Field(description="Fresh processes measured in")

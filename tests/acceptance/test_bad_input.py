@@ -52,6 +52,8 @@ def refused(project: Project, *args: str) -> str:
         ("--config=missing.yaml", ["missing.yaml"]),
         ("--experiment=a/b", ["--experiment", "a/b"]),
         ("--tag=..", ["--tag", ".."]),
+        ("--results-dir=", ["--results-dir", "empty"]),
+        ("--benchmark-json=.", ["--benchmark-json=.", "a folder"]),
         ("--benchmark-json=missing/x.json", ["--benchmark-json", "missing"]),
     ],
 )

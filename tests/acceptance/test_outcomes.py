@@ -64,6 +64,22 @@ def test_other_precision(gpubench):
 @pytest.mark.gpubench(ranks=2)
 def test_two_ranks(gpubench):
     gpubench(lambda: None)
+
+@pytest.mark.xfail(strict=True)
+def test_unexpectedly_good(gpubench):
+    gpubench(lambda: None)
+
+@pytest.mark.xfail
+def test_known_to_fail(gpubench):
+    gpubench(lambda: None)
+    assert False
+
+def test_amount_in_words(gpubench):
+    gpubench(lambda: None, samples="8")
+
+@pytest.mark.parametrize("precision", [1e-3])
+def test_own_precision(gpubench, precision):
+    gpubench(lambda: None)
 """
 
 
@@ -87,11 +103,18 @@ def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> Non
         "test_bad_amount": "failed",
         "test_other_precision": "unsupported",
         "test_two_ranks": "skipped",
+        "test_unexpectedly_good": "failed",
+        "test_known_to_fail": "skipped",
+        "test_amount_in_words": "failed",
+        "test_own_precision": "failed",
     }
     by_name = {b["name"].partition("[")[0]: b for b in run.summary["benchmarks"]}
     assert [n for n, b in by_name.items() if b["metrics"]] == ["test_good"]
     assert by_name["test_unsupported"]["reason"] == "no such unit here"
     assert "20.00 GiB" in by_name["test_oom"]["reason"]
+    assert "XPASS(strict)" in by_name["test_unexpectedly_good"]["reason"]
+    assert "samples='8'; allowed: a number above 0" in by_name["test_amount_in_words"]["reason"]
+    assert "'precision' is a fixture of gpubench" in by_name["test_own_precision"]["reason"]
     for file in (project.path / "saved.json", run.directory / "benchmark.json"):
         saved = json.loads(file.read_text())["benchmarks"]
         assert [b["name"] for b in saved] == ["test_good[fp32-ws1]"], file
@@ -187,6 +210,53 @@ def test_ctrl_c_keeps_what_was_measured(project: Project) -> None:
         ("test_c", "not_measured", "interrupted"),
     ]
     assert (directory / "benchmark.json").exists()
+
+
+def test_ctrl_c_in_a_teardown_keeps_the_number(project: Project) -> None:
+    """A benchmark that is measured stays measured, whatever happens to its teardown."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.fixture
+        def interrupted():
+            yield
+            raise KeyboardInterrupt
+        def test_x(gpubench, interrupted):
+            gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run()
+
+    assert run.code == 2
+    assert run.summary["status"] == "interrupted"
+    assert run.outcomes == {"test_x[fp32-ws1]": "measured"}
+
+
+def test_unsupported_stays_a_skip_where_warnings_are_errors(project: Project) -> None:
+    """A carrier that carries nothing, because its test was skipped, warns of nothing."""
+    project.write("test_it.py", "def test_x(gpubench): gpubench(lambda: None)\n")
+
+    run = project.run("--precision=tf32", "--device=cpu", "-W", "error")
+
+    assert run.code == 0, run.out + run.err
+    assert run.outcomes == {"test_x[tf32-ws1]": "unsupported"}
+
+
+def test_saving_that_fails_at_the_end_costs_nothing_of_ours(project: Project) -> None:
+    """Where pytest-benchmark cannot save, our files and tables are there, and exit code 1."""
+    project.write("test_it.py", "def test_x(gpubench): gpubench(lambda: None)\n")
+    project.write("file", "")
+
+    run = project.run("--benchmark-autosave", "--benchmark-storage=file:///proc/nope")
+
+    assert run.code == 1, run.out + run.err
+    assert "INTERNALERROR" not in run.out + run.err
+    assert "ERROR: the session's end failed" in run.out
+    assert "1 measured" in run.out
+    assert run.outcomes == {"test_x[fp32-ws1]": "measured"}
+    assert (run.directory / "benchmark.json").exists()
 
 
 def test_full_disk_stops_the_session_and_leaves_earlier_files_intact(project: Project) -> None:

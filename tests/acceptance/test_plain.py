@@ -138,6 +138,59 @@ def test_hooks_add_environment_metrics_and_change_the_measurement(project: Proje
     assert benchmark["flags"] == ["seen"]
 
 
+def test_first_step_is_the_very_first_one(project: Project) -> None:
+    """A trainer's first step is one of its untimed check; compile time is derived from it."""
+    project.write(
+        "test_it.py",
+        """
+        import time, pytest
+        @pytest.mark.gpubench(config="mlp")
+        def test_x(gpubench, model, trainer):
+            def slow_once(*_):
+                handle.remove()
+                time.sleep(0.5)
+            handle = model.register_forward_pre_hook(slow_once)
+            measured = gpubench(trainer.step)
+            assert measured.metrics["first_step_s"].value > 0.5
+        """,
+    )
+
+    assert project.run("--preset=tiny").outcomes == {"test_x[fp32-ws1]": "measured"}
+
+
+def test_models_do_not_outlive_their_benchmark(project: Project) -> None:
+    """The next benchmark starts without the memory of the one before."""
+    project.write(
+        "test_it.py",
+        """
+        import gc, weakref, pytest
+        models = []
+        @pytest.mark.gpubench(config="mlp")
+        @pytest.mark.parametrize("number", ["1", "2"])
+        def test_x(gpubench, model, trainer, number):
+            gc.collect()
+            assert [one() for one in models] == [None] * len(models)
+            models.append(weakref.ref(model))
+            gpubench(trainer.step)
+        """,
+    )
+
+    run = project.run("--preset=tiny")
+
+    assert set(run.outcomes.values()) == {"measured"}, run.out
+
+
+def test_no_secret_in_the_notes_is_recorded(project: Project) -> None:
+    """Credentials in the notes are hidden in every file, as on the command line."""
+    project.write("test_it.py", SPIN)
+
+    run = project.run("--experiment.notes=see https://user:hunter2@example.org")
+
+    files = [file for file in run.directory.rglob("*") if file.is_file()]
+    assert [file.name for file in files if "hunter2" in file.read_text()] == []
+    assert "https://***@example.org" in (run.directory / "summary.json").read_text()
+
+
 def test_second_session_is_another_run(project: Project) -> None:
     """Every session has a run directory of its own."""
     project.write("test_it.py", SPIN)

@@ -112,6 +112,39 @@ def test_failed_check_on_one_rank_fails_the_benchmark_on_both(project: Project) 
     assert "rank 1: no luck" in run.summary["benchmarks"][0]["reason"]
 
 
+def test_failure_or_skip_on_one_rank_is_everybodys(project: Project) -> None:
+    """A test that ends differently on the ranks is mismatched_ranks; the next one is measured."""
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest
+        pytestmark = pytest.mark.gpubench(ranks="any")
+        RANK = int(os.environ["RANK"])
+        def test_fails_after(gpubench):
+            gpubench(lambda: None)
+            assert RANK == 0
+        def test_skips(gpubench):
+            if RANK == 1:
+                pytest.skip("not here")
+            gpubench(lambda: None)
+        def test_good(gpubench):
+            gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run(ranks=2)
+
+    assert run.code != 0
+    assert run.outcomes == {
+        "test_fails_after[fp32-ws2]": "mismatched_ranks",
+        "test_skips[fp32-ws2]": "mismatched_ranks",
+        "test_good[fp32-ws2]": "measured",
+    }, run.out + run.err
+    reasons = [benchmark["reason"] for benchmark in run.summary["benchmarks"]]
+    assert "rank 1 failed" in reasons[0]
+    assert "INTERNALERROR" not in run.out + run.err
+
+
 def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -> None:
     """A selection that depends on the rank is found before anything is measured."""
     project.write(

@@ -167,3 +167,14 @@ def test_a_host_that_outlasts_the_spin_by_a_long_step_is_still_flagged(
     """A launch-bound step too long to be tried behind a spin keeps its flag."""
     step = launching(device, enqueue_ns=10 * US, device_ns=2 * US, launches=3000)
     assert flags(clock, step, durations=4) == ("launch_bound",)
+
+
+def test_first_duration_has_nothing_of_the_host_in_it(
+    device: FakeCuda, clock: CudaStepClock
+) -> None:
+    """After calibration a block begins on a busy device, as every later step does."""
+    step = launching(device, enqueue_ns=150 * US, device_ns=5 * MS)
+    clock.calibrate(Task(step=step))
+    for task in (Task(step=step), Task(step=step, setup=lambda: None)):
+        block = clock.block(task, durations=4)
+        assert pytest.approx([5e-3] * 4, rel=1e-3) == list(block.durations_s)

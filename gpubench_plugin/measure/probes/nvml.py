@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -60,7 +61,8 @@ class Throttling:
     ) -> None:
         self._ask()
         if self._nvml is not None:
-            self._nvml.nvmlShutdown()
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlShutdown()
 
     def _connect(self) -> None:
         """Find the device by its UUID: indices of NVML and CUDA need not agree."""
