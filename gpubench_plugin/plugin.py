@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks; check the flags, if any; hold back the output of other ranks."""
     for description in MARKS:
         config.addinivalue_line("markers", description)
-    if is_asked_for(config):
+    if is_asked_for(config) and not is_secondary(os.environ):
         _or_usage_error(_settings, config)
     if neighbours.has_workers(config):
         config.pluginmanager.register(neighbours.Controller(), "gpubench-neighbours")
@@ -158,8 +158,13 @@ def _ranks(config: pytest.Config) -> Ranks:
 
 
 def _or_usage_error(function: Any, *arguments: object) -> None:
-    """Call `function`; a problem of usage becomes pytest's own kind (exit code 4)."""
+    """Call `function`; a problem of usage becomes pytest's own kind (exit code 4).
+
+    Under torchrun rank zero says it, the other ranks leave without a word.
+    """
     try:
         function(*arguments)
     except UsageProblem as problem:
+        if is_secondary(os.environ):
+            pytest.exit("", returncode=pytest.ExitCode.USAGE_ERROR)
         raise pytest.UsageError(str(problem)) from None

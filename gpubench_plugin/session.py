@@ -109,8 +109,8 @@ class Session:
             self._status.show("checking and warming up")
 
     def _show_progress(self, rounds: int, half_width: float) -> None:
-        known = f", ±{half_width:.1%}" if half_width < math.inf else ""
-        self._status.show(f"{rounds} rounds{known}")
+        known = f", ±{half_width:.2%}" if half_width < math.inf else ""
+        self._status.show(f"{rounds} round{'s' * (rounds != 1)}{known}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -99,6 +99,7 @@ class Recorder:
         """Close the journal and the log."""
         self._journal.close()
         LOGGER.removeHandler(self._log)
+        LOGGER.propagate = True
         self._log.close()
 
 
@@ -110,4 +111,5 @@ def _open_log(directory: RunDirectory) -> logging.Handler:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
+    LOGGER.propagate = False  # the run's log is not the tests' log
     return handler

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Project
 
@@ -161,4 +163,16 @@ def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -
     run = project.run(ranks=2)
 
     assert run.code != 0
-    assert "different benchmarks: rank 0 selected 1, rank 1 selected 2" in run.err
+    assert run.err.count("different benchmarks: rank 0 selected 1, rank 1 selected 2") == 1
+
+
+@pytest.mark.parametrize("option", ["--training.batch_siz=1", "--precision=fp23"])
+def test_usage_error_is_said_once(project: Project, option: str) -> None:
+    """Rank zero alone says what is wrong with the command line."""
+    project.write("test_it.py", MLP)
+
+    run = project.run(option, ranks=2)
+
+    assert run.code != 0
+    assert run.err.count("did you mean") == 1
+    assert run.directories == []
