@@ -228,7 +228,7 @@ class Bench:
 
     def _reduce(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
         """What all ranks saw; on ranks other than zero, what this one saw."""
-        from gpubench_plugin.distributed.aggregate import over_ranks
+        from gpubench_plugin.distributed.aggregate import over_ranks, summed_work, worst_facts
 
         mine: Json = {"samples": samples.to_json(), "work": asdict(work), "facts": dict(facts)}
         told = self._group.gather(f"samples {self._case.id}", mine) or [mine]
@@ -236,12 +236,12 @@ class Bench:
         return Observation(
             samples=over_ranks(ranks),
             ranks=ranks,
-            work=Work(**_reduced((rank["work"] for rank in told), _summed)),
+            work=summed_work([Work(**rank["work"]) for rank in told]),
             device=self._device.type,
             device_name=self._case.device.model,
             precision=self._precision.compute_dtype,
             world_size=len(ranks),
-            facts=_reduced((rank["facts"] for rank in told), _fact),
+            facts=worst_facts([rank["facts"] for rank in told]),
         )
 
     def _compute(self, observation: Observation, check: Check) -> Measurement:
@@ -272,29 +272,6 @@ def _is_amount(amount: object) -> bool:
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for part in parts for key, value in part.items()}
-
-
-def _reduced(
-    ranks: Iterable[Mapping[str, float | None]],
-    reduce: Callable[[str, list[float]], float],
-) -> dict[str, float]:
-    """Each key's values over the ranks, reduced to one; a key that a rank lacks is left out."""
-    told = list(ranks)
-    values = {key: [rank.get(key) for rank in told] for key in told[0]}
-    return {
-        key: reduce(key, [v for v in of_ranks if v is not None])
-        for key, of_ranks in values.items()
-        if None not in of_ranks
-    }
-
-
-def _summed(_: str, values: list[float]) -> float:
-    return math.fsum(values)
-
-
-def _fact(key: str, values: list[float]) -> float:
-    """The worst rank's fact; a loss is the mean of the ranks', as the global batch's is."""
-    return math.fsum(values) / len(values) if key.startswith("loss_") else max(values)
 
 
 def _file_name(case: Case) -> str:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.configuration.schema import Configuration
     from gpubench_plugin.distributed.parallelism.base import Parallelism
     from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.distributed.world import World
     from gpubench_plugin.measure.subject import Subject
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.data.base import DataSource
@@ -57,6 +56,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
     from gpubench_plugin.distributed.threads import threads_per_rank
     from gpubench_plugin.measure.state import preserved
+    from gpubench_plugin.ranks import RANKS
 
     case = _case(request)
     device = torch.device(case.device.torch_name)
@@ -67,7 +67,8 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
         torch.set_num_threads(
             threads_per_rank(
-                _world(request).local_size, configured=case.configuration.distributed.threads
+                request.config.stash[RANKS].world.local_size,
+                configured=case.configuration.distributed.threads,
             )
         )
         torch.manual_seed(case.configuration.experiment.seed)
@@ -296,12 +297,6 @@ def _subjects(request: pytest.FixtureRequest) -> list[Subject]:
 
 def _forget_subjects(node: pytest.Item) -> None:
     del node.stash[_SUBJECTS]
-
-
-def _world(request: pytest.FixtureRequest) -> World:
-    from gpubench_plugin.ranks import RANKS
-
-    return request.config.stash[RANKS].world
 
 
 def _parallelism(configuration: Configuration[Any], group: ProcessGroup) -> Parallelism:

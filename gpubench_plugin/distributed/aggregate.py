@@ -1,14 +1,16 @@
-"""The samples of all ranks reduced to one: a step is over when the slowest rank is."""
+"""What all ranks saw, reduced to one: a step is over when the slowest rank is."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.records import Samples
+from gpubench_plugin.records import Samples, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def over_ranks(samples: Sequence[Samples]) -> Samples:
@@ -72,3 +74,27 @@ def _calls(samples: Samples) -> tuple[object, ...]:
         len(samples.warmup_s),
         samples.warmup_calls,
     )
+
+
+def summed_work(ranks: Sequence[Work]) -> Work:
+    """The work of one call on all ranks; an amount that a rank does not know is left out."""
+    amounts = _by_key([asdict(rank) for rank in ranks])
+    return Work(**{key: math.fsum(values) for key, values in amounts.items()})
+
+
+def worst_facts(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The largest of each fact; a loss is the mean of the ranks', as the global batch's is."""
+    return {
+        key: math.fsum(values) / len(values) if key.startswith("loss_") else max(values)
+        for key, values in _by_key(ranks).items()
+    }
+
+
+def _by_key(ranks: Sequence[Mapping[str, float | None]]) -> dict[str, list[float]]:
+    """The values of each key that every rank has."""
+    told = {key: [rank.get(key) for rank in ranks] for key in ranks[0]}
+    return {
+        key: [value for value in values if value is not None]
+        for key, values in told.items()
+        if None not in values
+    }

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.distributed.aggregate import over_ranks
+from gpubench_plugin.distributed.aggregate import over_ranks, summed_work, worst_facts
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.records import Samples
+from gpubench_plugin.records import Samples, Work
 
 FAST = Samples(
     timer="cpu",
@@ -67,3 +67,18 @@ def test_ranks_that_ran_different_calls_are_refused(change: dict[str, Any], mess
     """Times of different calls have no common maximum: the rank and the difference are named."""
     with pytest.raises(MeasurementError, match=message):
         over_ranks([FAST, SLOW, replace(SLOW, **change)])
+
+
+def test_work_is_summed_where_every_rank_knows_it() -> None:
+    """Samples of all ranks add up; tokens that one rank does not know are left out."""
+    ranks = [Work(samples=8, tokens=64), Work(samples=4)]
+    assert summed_work(ranks) == Work(samples=12)
+
+
+def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
+    """Memory is the most any rank held; the global batch's loss is the mean of the ranks'."""
+    ranks = [
+        {"peak_memory_bytes": 3.0, "loss_last": 1.0},
+        {"peak_memory_bytes": 5.0, "loss_last": 2.0},
+    ]
+    assert worst_facts(ranks) == {"peak_memory_bytes": 5.0, "loss_last": 1.5}
