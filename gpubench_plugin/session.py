@@ -10,6 +10,7 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -28,7 +29,6 @@ from gpubench_plugin.results.run_id import new_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-    from pathlib import Path
 
     from gpubench_plugin.cases import Case
     from gpubench_plugin.records import Json, RunStatus
@@ -260,15 +260,15 @@ def _require_writable_json(config: pytest.Config) -> None:
     given = config.getoption("benchmark_json", None)
     if given is None:
         return
-    folder = os.path.dirname(os.path.abspath(given))  # noqa: PTH100, PTH120 # may be a str
-    if os.path.isdir(given):  # noqa: PTH112
+    file = Path(given).absolute()
+    if file.is_dir():
         raise UsageProblem(f"--benchmark-json={given}: a folder; give the name of a file")
-    if os.path.exists(given) and not os.access(given, os.W_OK):  # noqa: PTH110
+    if file.exists() and not os.access(file, os.W_OK):
         raise UsageProblem(f"--benchmark-json={given}: the file is not writable")
-    if not os.path.isdir(folder):  # noqa: PTH112
-        raise UsageProblem(f"--benchmark-json={given}: the folder {folder} does not exist")
-    if not os.access(folder, os.W_OK):
-        raise UsageProblem(f"--benchmark-json={given}: the folder {folder} is not writable")
+    if not file.parent.is_dir():
+        raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} does not exist")
+    if not os.access(file.parent, os.W_OK):
+        raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} is not writable")
 
 
 def _status_line() -> StatusLine:

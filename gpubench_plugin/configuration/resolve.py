@@ -117,6 +117,7 @@ def _require_preset(name: str | None, preset: Preset, files: Sequence[Configurat
 
 
 def _schema(section: type[ModelSection]) -> type[Configuration[Any]]:
+    # mypy cannot know the class that pydantic makes of a generic model at run time.
     return Configuration.__class_getitem__(section)  # type: ignore[return-value]
 
 

@@ -94,7 +94,7 @@ def mute(config: pytest.Config) -> None:
 
     To be called after ``pytest_configure``, in which pytest-benchmark makes its session.
     """
-    session: Any = config._benchmarksession  # type: ignore[attr-defined]
+    session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
     session.save = session.autosave = session.json = None
     session.compare_fail = None
     session.histogram = False

@@ -53,7 +53,7 @@ class _Seen(TorchDispatchMode):
     """Notes every operation that passes, views left out."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
         self.ops: set[torch._ops.OpOverloadPacket] = set()
 
     def __torch_dispatch__(
