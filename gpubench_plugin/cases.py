@@ -40,6 +40,18 @@ class Case:
         """The name of the precision."""
         return self.configuration.precision.name
 
+    def timeout_s(self, default_s: float) -> float:
+        """Seconds after which it is a hang: by its configuration, else its mark, or the default."""
+        return self.configuration.measure.timeout_s or self.mark.timeout_s or default_s
+
+    def misfit(self, ranks: int) -> str:
+        """Why the benchmark does not run on that many ranks, or nothing."""
+        if not self.mark.fits(self.world_size):
+            return f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
+        return (
+            "" if self.world_size == ranks else f"runs on {self.world_size} ranks, not on {ranks}"
+        )
+
     def record(self, outcome: Outcome, reason: str = "") -> Measurement:
         """A measurement without numbers: the benchmark's record unless it is measured."""
         return Measurement(
@@ -72,10 +84,9 @@ def check_marks(items: Iterable[pytest.Item]) -> None:
 class Cases:
     """Makes the cases of a session; what they share is looked up once."""
 
-    def __init__(self, settings: Settings, rootdir: Any, *, world_size: int, local_rank: int):
+    def __init__(self, settings: Settings, rootdir: Any, *, local_rank: int):
         self._settings = settings
         self._rootdir = rootdir
-        self._world_size = world_size
         self._local_rank = local_rank
         self._devices: dict[str, devices.Device] = {}
 
@@ -88,14 +99,17 @@ class Cases:
         params = _params(item)
         mark = BenchmarkMark.of(item)
         device = self._device(params.get("torch_device", self._settings.devices[0]))
+        world_size = int(params.get("world_size", "1"))
         precision = params.get("precision", self._settings.default_precisions[0])
         return Case(
             id=item.nodeid,
             params=params,
             mark=mark,
-            world_size=self._world_size,
+            world_size=world_size,
             device=device,
-            configuration=self._configuration(item, mark.config, device, precision),
+            configuration=self._configuration(
+                item, mark.config, device=device, precision=precision, world_size=world_size
+            ),
         )
 
     def _device(self, name: str) -> devices.Device:
@@ -104,7 +118,13 @@ class Cases:
         return self._devices[name]
 
     def _configuration(
-        self, item: pytest.Item, name: str | None, device: devices.Device, precision: str
+        self,
+        item: pytest.Item,
+        name: str | None,
+        *,
+        device: devices.Device,
+        precision: str,
+        world_size: int,
     ) -> Configuration[Any]:
         from gpubench_plugin.configuration.resolve import resolve
         from gpubench_plugin.results.redaction import redacted
@@ -124,7 +144,7 @@ class Cases:
                     "experiment.preset": preset,
                     "experiment.device": device.type,
                     "precision.name": precision,
-                    "distributed.world_size": self._world_size,
+                    "distributed.world_size": world_size,
                 },
                 rootdir=self._rootdir,
                 model_section=_model_section,

@@ -42,6 +42,8 @@ CARRIER = pytest.StashKey[Any]()
 """The ``benchmark`` fixture of a test."""
 PROGRESS = pytest.StashKey[Callable[[int, float], None]]()
 """Told between blocks: rounds so far, and the relative half-width of the median's interval."""
+RANKS_FOLDER = pytest.StashKey[Path]()
+"""The folder of what each rank writes for itself."""
 TRACES = pytest.StashKey[Path]()
 """The folder of the run's profiles."""
 
@@ -68,11 +70,16 @@ def read(report: pytest.TestReport) -> Json:
     return data
 
 
+def attach_outcome(report: pytest.TestReport, outcome: Outcome, reason: str) -> None:
+    """Say on `report` what kind of ending it is."""
+    setattr(report, _ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
+
+
 def overrule(report: pytest.TestReport, outcome: Outcome, reason: str) -> None:
     """Make `report` a failure of that kind, whatever happened in this process."""
     report.outcome = "failed"
     report.longrepr = reason
-    setattr(report, _ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
+    attach_outcome(report, outcome, reason)
 
 
 def _kind(call: pytest.CallInfo[Any], report: pytest.TestReport) -> tuple[Outcome, str]:

@@ -8,7 +8,8 @@
     │       ├── UsageProblem        bad option, key, file or marker: exit code 4, no traceback
     │       ├── MeasurementError    the numbers cannot be trusted, so none is reported
     │       ├── CorrectnessError    the measured code computes something wrong
-    │       └── ResultsError        a result could not be written
+    │       ├── ResultsError        a result could not be written
+    │       └── GangError           the ranks of a gang did not come together
     └── pytest.skip.Exception
         └── Unsupported             this combination cannot run here, and why
 """
@@ -44,6 +45,10 @@ class CorrectnessError(GpubenchError):
 
 class ResultsError(GpubenchError):
     """A file of the run directory could not be written; earlier files are intact."""
+
+
+class GangError(GpubenchError):
+    """The processes of a gang could not be started, or did not all come."""
 
 
 class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # an attribute

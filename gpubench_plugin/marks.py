@@ -46,13 +46,23 @@ class BenchmarkMark:
         made._check(where)
         return made
 
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """The world sizes it runs on when none is asked for: all that it names, else the least."""
+        if isinstance(self.ranks, str):
+            return (self._least,)
+        return (self.ranks,) if isinstance(self.ranks, int) else self.ranks
+
     def fits(self, world_size: int) -> bool:
         """Whether the benchmark runs on that many ranks."""
-        if self.ranks == "any":
-            return True
         if isinstance(self.ranks, str):
-            return world_size >= int(self.ranks.removeprefix(">="))
-        return world_size in ((self.ranks,) if isinstance(self.ranks, int) else self.ranks)
+            return world_size >= self._least
+        return world_size in self.world_sizes
+
+    @property
+    def _least(self) -> int:
+        """Of 'any' or '>=N'."""
+        return 1 if self.ranks == "any" else max(1, int(str(self.ranks).removeprefix(">=")))
 
     def _check(self, where: str) -> None:
         if not _is_ranks(self.ranks):

@@ -32,6 +32,23 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
         "metavar": "NAMES",
         "help": "Devices to measure, comma-separated: auto, cpu, cuda, cuda:1, mps, xpu",
     },
+    "world-size": {
+        "metavar": "SIZES",
+        "help": "Numbers of ranks to measure on, comma-separated: 1,2,4. Several ranks run in a "
+        "gang of processes that pytest starts (default: what each benchmark's `ranks` asks for)",
+    },
+    "launches": {
+        "metavar": "K",
+        "help": "Measure each benchmark in K fresh processes per rank (default: 1)",
+    },
+    "isolate": {
+        "action": "store_true",
+        "help": "A fresh process per rank for each benchmark",
+    },
+    "resume": {
+        "metavar": "RUN",
+        "help": "Go on with an interrupted run: its folder, its id or the id's beginning",
+    },
     "preset": {"metavar": "NAME", "help": "Size of the workloads: auto, tiny, full"},
     "config": {
         "metavar": "FILE",
@@ -73,6 +90,7 @@ INI: Final = {
     "device": ("auto", "Devices measured when --device is not given"),
     "preset": ("auto", "Preset used when --preset is not given"),
     "results-dir": ("results", "Folder of the runs, relative to the rootdir"),
+    "timeout-s": ("600", "Seconds after which a benchmark that does not end is a hang"),
     "experiment": ("default", "Experiment used when --experiment is not given"),
 }
 

@@ -17,6 +17,7 @@ from gpubench_plugin.arguments import lend_short_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.fixtures import (
     _gpubench_carrier,
+    collective,
     data,
     gpubench,
     gpubench_config,
@@ -31,7 +32,7 @@ from gpubench_plugin.fixtures import (
 )
 from gpubench_plugin.options import MARKS, add_options, is_asked_for
 from gpubench_plugin.selection import is_benchmark, parametrize
-from gpubench_plugin.valve import Valve, is_secondary
+from gpubench_plugin.valve import GANG, Valve, is_secondary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "_gpubench_carrier",
+    "collective",
     "data",
     "gpubench",
     "gpubench_config",
@@ -56,6 +58,7 @@ __all__ = [
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _VALVE = pytest.StashKey[Valve]()
+_WORKER = pytest.StashKey["Worker"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,11 +83,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks; check the flags, if any; hold back the output of other ranks."""
     for description in MARKS:
         config.addinivalue_line("markers", description)
-    if is_asked_for(config) and not is_secondary(os.environ):
+    if GANG in os.environ:
+        _enlist(config)
+    elif is_asked_for(config) and not is_secondary(os.environ):
         _or_usage_error(_settings, config)
     if neighbours.has_workers(config):
         config.pluginmanager.register(neighbours.Controller(), "gpubench-neighbours")
-    if is_secondary(os.environ):
+    if is_secondary(os.environ) or _WORKER in config.stash:
         # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
         config.stash[_VALVE] = valve = Valve(sys.stdout)
         sys.stdout = valve
@@ -99,7 +104,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     try:
         settings, ranks = _settings(config), _ranks(config)
-        parametrize(metafunc, settings, ranks.world.size)
+        joined = None if _WORKER in config.stash else ranks.started
+        parametrize(metafunc, settings, joined=joined)
     except UsageProblem as problem:
         # Raised here it would be a collection error with a traceback.
         config.stash[_PROBLEM] = problem
@@ -115,24 +121,33 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     ]
     if benchmarks and neighbours.refuse(session):
         return
-    if benchmarks or _PROBLEM in config.stash:
+    if benchmarks or _PROBLEM in config.stash or _WORKER in config.stash:
         _or_usage_error(_start, session, benchmarks, valve)
     elif valve is not None:
         valve.release()
 
 
+def _enlist(config: pytest.Config) -> None:
+    """Become a rank of the gang that the environment names."""
+    from gpubench_plugin.gang.worker import Worker
+    from gpubench_plugin.invitation import Invitation
+
+    config.stash[_WORKER] = worker = Worker(config, Invitation.accepted(os.environ))
+    config.pluginmanager.register(worker, "gpubench-worker")
+
+
 def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve | None) -> None:
     from gpubench_plugin import cases
-    from gpubench_plugin.rank import Rank
+    from gpubench_plugin.roles import Roles
 
     config = session.config
     if _PROBLEM in config.stash:
         raise config.stash[_PROBLEM]
-    cases.check_marks(benchmarks)
-    if not _only_looks(config):
-        rank = Rank(config, _settings(config), _ranks(config))
-        rank.start(benchmarks, valve)
-        config.pluginmanager.register(rank, "gpubench-rank")
+    if _only_looks(config):
+        cases.check_marks(benchmarks)
+    else:
+        roles = Roles(session, _settings(config), _ranks(config))
+        roles.start(benchmarks, valve, config.stash.get(_WORKER, None))
 
 
 def _only_looks(config: pytest.Config) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.process_group import ProcessGroup
 
 
+OPERATIONS: Final = 1000
+"""More control messages than one benchmark exchanges; each begins with a number of its own."""
+
+
 class Ranks:
     """The world from torchrun's environment, and one process group kept for the session."""
 
     def __init__(self, environment: Mapping[str, str]):
         self.world = World.from_environment(environment)
         self._group: ProcessGroup | None = None
+        self._operation = 1
+
+    @property
+    def started(self) -> int | None:
+        """The number of ranks if several have been started; else the world is still to be made."""
+        return None if self.world.size == 1 else self.world.size
 
     def process_group(self, backend: str, device: torch.device) -> ProcessGroup:
         """The group with that backend; another backend than before closes the earlier group."""
@@ -33,6 +43,7 @@ class Ranks:
         if self._group is None or (self._group.backend, self._group.device) != (wanted, device):
             self.close()
             self._group = ProcessGroup(self.world, device=device, backend=wanted)
+            self._group.skip_to(self._operation)
         return self._group
 
     @property
@@ -41,6 +52,12 @@ class Ranks:
         if self._group is None:
             raise RuntimeError("no process group was joined")
         return self._group
+
+    def meet(self, number: int) -> None:
+        """Before the test with that number: the ranks agree on where their control messages are."""
+        self._operation = number * OPERATIONS
+        if self._group is not None:
+            self._group.skip_to(self._operation)
 
     def leave(self) -> None:
         """Wait until every rank is about to leave, then close the group.

@@ -134,6 +134,29 @@ class Metric:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What one launch of fresh processes measured, where a benchmark had several."""
+
+    samples: Samples | None
+    metrics: Mapping[str, Metric]
+    flags: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Launch:
+        """The launch that a measurement's ``to_json`` wrote."""
+        samples = data["samples"]
+        return cls(
+            samples=None if samples is None else Samples.from_json(samples),
+            metrics=_metrics(data["metrics"]),
+            flags=tuple(data["flags"]),
+        )
+
+
+def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
+    return {name: Metric(**metric) for name, metric in data.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """One benchmark's record. Only the outcome ``measured`` carries samples and metrics."""
 
@@ -149,6 +172,7 @@ class Measurement:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     correctness: Mapping[str, Any] = field(default_factory=dict)
+    per_launch: tuple[Launch, ...] = ()
 
     def to_json(self) -> Json:
         """A dictionary of JSON values."""
@@ -162,8 +186,9 @@ class Measurement:
             **{
                 **data,
                 "samples": None if samples is None else Samples.from_json(samples),
-                "metrics": {name: Metric(**metric) for name, metric in data["metrics"].items()},
+                "metrics": _metrics(data["metrics"]),
                 "flags": tuple(data["flags"]),
+                "per_launch": tuple(map(Launch.from_json, data.get("per_launch", ()))),
             }
         )
 
@@ -175,13 +200,15 @@ RunStatus = Literal["complete", "failed", "interrupted"]
 class RunRecord:
     """One run: what was asked, where, and the record of every selected benchmark.
 
-    `started` and `finished` are UTC in ISO 8601; `command` holds the arguments of pytest.
+    `started`, `resumed` (each time it went on) and `finished` are UTC in ISO 8601; `command` holds
+    the arguments of pytest.
     """
 
     run_id: str
     experiment: str
     status: RunStatus
     started: str
+    resumed: tuple[str, ...] = ()
     finished: str
     command: tuple[str, ...]
     environment: Mapping[str, Any]

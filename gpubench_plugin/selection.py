@@ -21,8 +21,12 @@ def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
     return FIXTURE in fixturenames or item.get_closest_marker(FIXTURE) is not None
 
 
-def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int) -> None:
-    """Give a benchmark its cases; leave every name that it parametrizes itself alone."""
+def parametrize(metafunc: pytest.Metafunc, settings: Settings, joined: int | None) -> None:
+    """Give a benchmark its cases; leave every name that it parametrizes itself alone.
+
+    `joined` is the number of ranks where somebody else, torchrun say, has started them: then there
+    is no other world size.
+    """
     definition = metafunc.definition
     own = set(_own_names(definition.iter_markers("parametrize")))
 
@@ -31,7 +35,10 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int) 
             metafunc.parametrize(name, list(values), ids=ids, indirect=True)
 
     add("precision", _precisions(definition, settings))
-    add("world_size", [str(world_size)], ids=[f"ws{world_size}"])
+    if definition.get_closest_marker(FIXTURE) and "world_size" not in metafunc.fixturenames:
+        metafunc.fixturenames.append("world_size")  # a marked test runs on ranks in any case
+    sizes = (joined,) if joined else settings.world_sizes or _asked_for(definition)
+    add("world_size", map(str, sizes), ids=[f"ws{size}" for size in sizes])
     if len(settings.devices) > 1:
         add("torch_device", settings.devices)
 
@@ -44,6 +51,17 @@ def offers(item: pytest.Item, precision: str) -> bool:
 
 def _precisions(definition: pytest.Item, settings: Settings) -> tuple[str, ...]:
     return settings.precisions or _offered(definition) or settings.default_precisions
+
+
+def _asked_for(item: pytest.Item) -> tuple[int, ...]:
+    """The world sizes a benchmark runs on where the command line names none."""
+    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.marks import BenchmarkMark
+
+    try:
+        return BenchmarkMark.of(item).world_sizes
+    except UsageProblem:
+        return (1,)  # a bad mark is refused after collection, if the benchmark is selected at all
 
 
 def _offered(item: pytest.Item) -> tuple[str, ...]:

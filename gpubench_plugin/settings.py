@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,12 +21,18 @@ class Settings:
     """What the flags and ini keys ask for.
 
     `precisions` is empty where the benchmark decides: then `default_precisions` apply unless the
-    benchmark carries a ``precision`` mark. `results_dir` is absolute.
+    benchmark carries a ``precision`` mark. `world_sizes` is empty where each benchmark's ``ranks``
+    decide. `results_dir` is absolute. `resume` names an earlier run, or is empty.
     """
 
     precisions: tuple[str, ...]
     default_precisions: tuple[str, ...]
     devices: tuple[str, ...]
+    world_sizes: tuple[int, ...]
+    launches: int
+    isolate: bool
+    resume: str
+    timeout_s: float
     preset: str
     configs: tuple[Path, ...]
     overrides: tuple[str, ...]
@@ -39,11 +46,11 @@ class Settings:
         """The settings of a session.
 
         Raises:
-            UsageProblem: a precision or preset is unknown, or a list is empty.
+            UsageProblem: a name is unknown, a number is none, or a list is empty.
         """
         flags = {name: config.getoption(destination(name)) for name in FLAGS}
         chosen = {
-            name: config.getini(destination(name)) if flags[name] is None else flags[name]
+            name: config.getini(destination(name)) if flags.get(name) is None else flags[name]
             for name in INI
         }
         here = config.invocation_params.dir
@@ -59,6 +66,11 @@ class Settings:
                 "gpubench_precision", config.getini(destination("precision"))
             ),
             devices=_names("--device", chosen["device"]),
+            world_sizes=_world_sizes(flags["world-size"]),
+            launches=_count("--launches", flags["launches"] or "1"),
+            isolate=bool(flags["isolate"]),
+            resume=_resume(flags["resume"]),
+            timeout_s=_seconds("gpubench_timeout_s", chosen["timeout-s"]),
             preset=chosen["preset"],
             configs=tuple(here / path for path in flags["config"] or ()),
             overrides=tuple(flags["set"] or ()),
@@ -79,6 +91,34 @@ def _names(key: str, text: str) -> tuple[str, ...]:
     if not all(names):
         raise UsageProblem(f"{key}={text}: an empty name in the list")
     return tuple(dict.fromkeys(names))
+
+
+def _world_sizes(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    return tuple(_count(f"--world-size={text}", name) for name in _names("--world-size", text))
+
+
+def _count(key: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise UsageProblem(f"{key}: {text!r} is not a whole number from 1")
+    return int(text)
+
+
+def _seconds(key: str, text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise UsageProblem(f"{key}={text}: not a number of seconds above 0")
+    return seconds
+
+
+def _resume(text: str | None) -> str:
+    if text == "":
+        raise UsageProblem("--resume=: empty; allowed: a run's folder, or its id's beginning")
+    return text or ""
 
 
 def _precisions(key: str, text: str) -> tuple[str, ...]:

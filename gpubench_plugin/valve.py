@@ -8,15 +8,27 @@ written to the rank's log.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+GANG: Final = "GPUBENCH_GANG"
+"""Names the folder of a gang; its presence makes a process a rank of that gang."""
+
+
 def is_secondary(environment: Mapping[str, str]) -> bool:
     """Whether torchrun started this process as another rank than zero."""
     return environment.get("RANK", "0") != "0" and environment.get("WORLD_SIZE", "1") != "1"
+
+
+class Nowhere(io.TextIOBase):
+    """A text stream for what nobody reads."""
+
+    def write(self, text: str) -> int:
+        """Forget `text`."""
+        return len(text)
 
 
 class Valve(io.TextIOBase):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from gpubench_plugin.distributed.world import LISTENER
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _shared_store(world: World) -> Store:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         if world.is_root and on_loopback() and not _is_hosted():
-            return _hosted_on_loopback(port, world.size)
+            return _hosted(_listening(port), port, world.size)
         store: Store = next(rendezvous("env://", world.rank, world.size))[0]
     except (OSError, dist.DistError) as error:
         message = f"MASTER_ADDR={address} MASTER_PORT={port}: the ranks cannot meet there: {error}"
@@ -56,19 +57,26 @@ def _is_hosted() -> bool:
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
 
 
-def _hosted_on_loopback(port: int, size: int) -> Store:
-    """A store that only this host can reach; torch's own listens on every interface."""
+def _listening(port: int) -> int:
+    """The descriptor of a socket that only this host can reach, inherited or made now."""
+    if inherited := os.environ.get(LISTENER):
+        return int(inherited)
     family = socket.AF_INET6 if os.environ["MASTER_ADDR"] == "::1" else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", port))
         listener.listen()
-        hosted: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
-            os.environ["MASTER_ADDR"],
-            port,
-            size,
-            is_master=True,
-            master_listen_fd=listener.detach(),
-            use_libuv=False,
-        )
-        return hosted
+        return listener.detach()
+
+
+def _hosted(listener: int, port: int, size: int) -> Store:
+    """A store behind `listener`; what torch opens itself listens on every interface."""
+    hosted: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
+        os.environ["MASTER_ADDR"],
+        port,
+        size,
+        is_master=True,
+        master_listen_fd=listener,
+        use_libuv=False,
+    )
+    return hosted

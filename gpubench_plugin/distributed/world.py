@@ -10,6 +10,9 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LISTENER: Final = "GPUBENCH_STORE_FD"
+"""Names the descriptor, inherited by rank zero, of the socket on which it is to serve the store."""
+
 _REQUIRED: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _MASTER: Final = ("MASTER_ADDR", "MASTER_PORT")
 

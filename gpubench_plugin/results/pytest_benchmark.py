@@ -10,6 +10,7 @@ Known of it here and nowhere else: ``BenchmarkFixture.disabled``, ``has_error``,
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.errors import MeasurementError
@@ -81,6 +82,45 @@ def carry(
             }
         )
     )
+
+
+def adopt(config: pytest.Config, item: pytest.Item, measurement: Measurement) -> Metadata | None:
+    """Make `measurement`, taken in another process, a result of `item` in this one.
+
+    Nothing where measuring is disabled or skipped here.
+    """
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
+    if session.skip or session.disabled:
+        return None
+    benchmark = BenchmarkFixture(
+        item,
+        add_stats=session.benchmarks.append,
+        logger=session.logger,
+        warner=item.warn,
+        disabled=False,
+        **session.options,
+    )
+    carry(benchmark, measurement)
+    carrier: Metadata = benchmark.stats
+    return carrier
+
+
+def recall(config: pytest.Config, measurement: Measurement) -> Metadata | None:
+    """Make `measurement`, taken in an earlier session, a result of this one: its test is not run.
+
+    Nothing where measuring is disabled or skipped here.
+    """
+    item: Any = SimpleNamespace(
+        name=measurement.name,
+        nodeid=measurement.id,
+        callspec=SimpleNamespace(
+            id=measurement.name.partition("[")[2].removesuffix("]"), params=measurement.params
+        ),
+        warn=None,
+    )
+    return adopt(config, item, measurement)
 
 
 def mark_failed(benchmark: BenchmarkFixture) -> None:

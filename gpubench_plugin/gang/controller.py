@@ -1,0 +1,200 @@
+"""The role of the pytest process whose benchmarks run in gangs: one item in, one verdict out.
+
+pytest's own loop goes on as always; ``-x``, ``--maxfail``, ``-v``, junit and the rest see the
+reports made here and never learn that other processes ran the tests.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin import channel
+from gpubench_plugin.cases import CASE
+from gpubench_plugin.errors import GangError
+from gpubench_plugin.gang import merging
+from gpubench_plugin.gang.gang import Gang
+from gpubench_plugin.gang.launches import over_launches
+from gpubench_plugin.gang.output import Output
+from gpubench_plugin.gang.patience import Patience
+from gpubench_plugin.gang.serial import warning_from_json
+from gpubench_plugin.gang.verdict import Ending, judge
+from gpubench_plugin.records import Measurement
+from gpubench_plugin.results import pytest_benchmark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.cases import Case
+    from gpubench_plugin.settings import Settings
+
+
+class Controller:
+    """Runs benchmarks on gangs, one gang at a time."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, run: Path):
+        self._config = config
+        self._settings = settings
+        self._run = run
+        self._gang: Gang | None = None
+        self._unstartable: dict[int, str] = {}
+        self._output = Output(sys.stdout.write) if config.getoption("capture") == "no" else None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        """Run a benchmark on a gang of its world size; another test runs in this process."""
+        case = item.stash.get(CASE, None)
+        if case is None:
+            return None
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item, case, nextitem):
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Let the ranks go before the results are written."""
+        if self._gang is not None:
+            self._gang.close()
+            self._gang = None
+
+    def pytest_unconfigure(self) -> None:
+        """Leave no process behind, however the session ended."""
+        self._kill()
+
+    def _reports(
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+    ) -> list[pytest.TestReport]:
+        if reason := case.misfit(case.world_size):
+            return merging.skipped(item, reason)
+        measured: list[Measurement] = []
+        reports: list[pytest.TestReport] = []
+        for _ in range(self._settings.launches):
+            reports = self._launch(item, case, nextitem)
+            measurement = _measurement(reports)
+            if measurement is None:  # failed, skipped, or nothing to measure: no use to go on
+                return reports
+            measured.append(measurement)
+        merged = over_launches(measured)
+        _put(merged, reports)
+        pytest_benchmark.adopt(self._config, item, merged)
+        return reports
+
+    def _launch(
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+    ) -> list[pytest.TestReport]:
+        """Run the benchmark once, on the gang there is or on a fresh one."""
+        fresh = self._settings.isolate or self._settings.launches > 1
+        following = None if fresh else _following(case, nextitem)
+        try:
+            endings = self._gang_of(case).run(item.nodeid, following, self._patience(case))
+        except GangError as error:
+            self._unstartable[case.world_size] = str(error)
+            endings = [Ending(rank=0, state="died", told=str(error))]
+        except BaseException:
+            self._kill()
+            raise
+        if fresh and self._gang is not None:
+            self._gang.close()
+            self._gang = None
+        self._warn(endings)
+        self._leave_if_asked(endings)
+        return merging.merged(item, endings, judge(endings))
+
+    def _gang_of(self, case: Case) -> Gang:
+        """The living gang of the case's world size; another one is closed first."""
+        if case.world_size in self._unstartable:
+            raise GangError(self._unstartable[case.world_size])
+        gang = self._gang
+        if gang is not None and (gang.size != case.world_size or not gang.is_whole):
+            gang.close()
+            self._gang = gang = None
+        if gang is None:
+            self._gang = gang = self._start(case.world_size)
+        return gang
+
+    def _start(self, size: int) -> Gang:
+        invocation = self._config.invocation_params
+        gang = Gang(
+            size,
+            config=self._config,
+            arguments=[str(argument) for argument in invocation.args],
+            folder=invocation.dir,
+            run=self._run,
+            output=self._output,
+        )
+        self._compare(gang)
+        return gang
+
+    def _compare(self, gang: Gang) -> None:
+        """Tests that only some ranks collected have no place here: say so."""
+        counts = {rank: told["count"] for rank, told in gang.collected.items()}
+        if len({told["digest"] for told in gang.collected.values()}) > 1:
+            said = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
+            self._config.issue_config_time_warning(
+                pytest.PytestWarning(
+                    f"the ranks of the gang of {gang.size} collected different benchmarks: {said}; "
+                    "those that not every rank collected are mismatched_ranks"
+                ),
+                stacklevel=2,
+            )
+
+    def _patience(self, case: Case) -> Patience:
+        distributed = case.configuration.distributed
+        return Patience(
+            timeout_s=case.timeout_s(self._settings.timeout_s),
+            failure_grace_s=distributed.failure_grace_s,
+            divergence_s=distributed.divergence_s,
+        )
+
+    def _warn(self, endings: Sequence[Ending]) -> None:
+        """Pass on the warnings of the ranks, each once however many ranks gave it."""
+        ranks: dict[str, list[int]] = {}
+        told = {}
+        for ending in endings:
+            for warning in ending.warnings:
+                told[key := str(warning)] = warning
+                ranks.setdefault(key, []).append(ending.rank)
+        for key, warning in told.items():
+            of = "all ranks" if len(ranks[key]) == len(endings) else f"rank {ranks[key][0]}"
+            self._config.hook.pytest_warning_recorded.call_historic(
+                kwargs=warning_from_json(warning, of)
+            )
+
+    def _leave_if_asked(self, endings: Sequence[Ending]) -> None:
+        for ending in endings:
+            if ending.exit is not None:
+                self._kill()
+                pytest.exit(f"rank {ending.rank}: {ending.exit}")
+
+    def _kill(self) -> None:
+        if self._gang is not None:
+            self._gang.kill()
+            self._gang = None
+
+
+def _following(case: Case, nextitem: pytest.Item | None) -> str | None:
+    """The next test of the same gang: what fixtures they share need not be torn down."""
+    other = None if nextitem is None else nextitem.stash.get(CASE, None)
+    same = other is not None and other.world_size == case.world_size
+    return other.id if same and other is not None and not other.misfit(case.world_size) else None
+
+
+def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:
+    """What was measured, if all went well."""
+    told = {report.when: channel.read(report) for report in reports}
+    if not all(report.passed for report in reports) or "measurement" not in told.get("call", {}):
+        return None
+    return Measurement.from_json(told["call"]["measurement"])
+
+
+def _put(measurement: Measurement, reports: Sequence[pytest.TestReport]) -> None:
+    call = next(report for report in reports if report.when == "call")
+    channel.read(call)["measurement"] = measurement.to_json()

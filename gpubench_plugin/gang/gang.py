@@ -1,0 +1,264 @@
+"""A gang: the ranks of one world size, kept alive from one benchmark to the next.
+
+The controller sends each rank the same order and waits for all of them. A rank that dies is
+noticed by the end of its connection; ranks that part, or never end, by deadlines on the
+controller's own clock. Nothing beats on the ranks: while they measure they only measure.
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import shutil
+import socket
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import GangError
+from gpubench_plugin.gang import stacks
+from gpubench_plugin.gang.flight_recorder import keep_flights
+from gpubench_plugin.gang.launcher import Launcher
+from gpubench_plugin.gang.patience import Deadline
+from gpubench_plugin.gang.serial import LONGEST_TEXT, report_from_json
+from gpubench_plugin.gang.verdict import Ending
+from gpubench_plugin.gang.wire import Wire
+from gpubench_plugin.invitation import Invitation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pytest
+
+    from gpubench_plugin.gang.output import Output
+    from gpubench_plugin.gang.patience import Patience
+    from gpubench_plugin.records import Json
+
+START_S: Final = 300.0
+"""The ranks import torch and collect; on a busy machine that takes a while."""
+SETTLE_S: Final = 0.05
+"""The first end of a connection is not always the first death: others follow within this time."""
+_FAREWELL_S: Final = 10.0
+_EXIT_S: Final = 0.5
+
+
+class Gang:
+    """`size` ranks that run pytest with `arguments` in `folder`, started by constructing this.
+
+    `output` passes on what the ranks write, where the user wants to see it.
+
+    Raises:
+        GangError: a rank ended, or did not come, before all had joined.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        config: pytest.Config,
+        arguments: Sequence[str],
+        folder: Path,
+        run: Path,
+        output: Output | None = None,
+    ):
+        self.size = size
+        self._config = config
+        self._run = run
+        self._shown = output
+        self._numbers = 0
+        self._wires: dict[int, Wire] = {}
+        self._selector = selectors.DefaultSelector()
+        private = Path(tempfile.mkdtemp(prefix="gpubench-"))  # mode 0700
+        self._invitation = Invitation(folder=private, token=secrets.token_hex(16))
+        self._launcher: Launcher | None = None
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(self._invitation.socket))
+                listener.listen(size)
+                self._launcher = Launcher(
+                    size,
+                    arguments=arguments,
+                    invitation=self._invitation,
+                    logs=run / "ranks",
+                    folder=folder,
+                )
+                if output is not None:
+                    output.follow(self.logs)
+                self._said = {rank: _size(log) for rank, log in self.logs.items()}
+                self._welcome(listener)
+            self.collected = self._gather_collections()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def logs(self) -> dict[int, Path]:
+        """What each rank writes outside of tests."""
+        return {} if self._launcher is None else self._launcher.logs
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank waits for the next order."""
+        return bool(self._wires) and all(wire.is_open for wire in self._wires.values())
+
+    def run(self, nodeid: str, following: str | None, patience: Patience) -> list[Ending]:
+        """Run one test on every rank; what became of it, in the order of ranks.
+
+        `following` is the test that this gang will run next, so that fixtures both need live on.
+        When not every rank came to the end, the gang has been killed.
+        """
+        self._numbers += 1
+        order = {"run": nodeid, "following": following, "number": self._numbers}
+        deadline = Deadline(patience, monotonic())
+        for wire in self._wires.values():
+            wire.send(order)
+        endings: dict[int, Ending] = {}
+        for rank, message in self._messages(lambda: deadline.at):
+            if message is None:
+                break
+            endings[rank] = ending = self._ending(rank, message)
+            if len(endings) == self.size:
+                return [endings[rank] for rank in range(self.size)]
+            passed = ending.state == "ended" and ending.failed is None
+            deadline.rank_ended(monotonic(), passed=passed)
+        return self._give_up(endings, deadline.why)
+
+    def close(self) -> None:
+        """Let the ranks end in order, and kill those that do not."""
+        if self.is_whole and self._launcher is not None:
+            for wire in self._wires.values():
+                wire.send({"finish": True})
+            self._launcher.wait(_FAREWELL_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End all ranks, whatever they are doing, and remove what they shared."""
+        if self._launcher is not None:
+            self._launcher.kill()
+        if self._shown is not None:
+            self._shown()
+        for wire in self._wires.values():
+            wire.close()
+        self._wires.clear()
+        self._selector.close()
+        shutil.rmtree(self._invitation.folder, ignore_errors=True)
+
+    def _welcome(self, listener: socket.socket) -> None:
+        """Accept every rank that knows the token."""
+        deadline = monotonic() + START_S
+        while len(self._wires) < self.size:
+            listener.settimeout(0.1)  # to notice a rank that ended before it came
+            try:
+                end, _ = listener.accept()
+            except TimeoutError:
+                self._require_living(deadline)
+                continue
+            end.settimeout(5.0)
+            wire = Wire(end)
+            hello = wire.receive() or {}
+            if not secrets.compare_digest(str(hello.get("token")), self._invitation.token):
+                wire.close()
+                continue
+            end.settimeout(None)
+            self._wires[int(hello["rank"])] = wire
+            self._selector.register(wire, selectors.EVENT_READ, int(hello["rank"]))
+
+    def _gather_collections(self) -> dict[int, Json]:
+        """What each rank says of its collection, once all have told."""
+        for wire in self._wires.values():
+            wire.send({"run_directory": str(self._run)})
+        told: dict[int, Json] = {}
+        deadline = monotonic() + START_S
+        for rank, message in self._messages(lambda: deadline):
+            if message is None:
+                break
+            told[rank] = message
+            if len(told) == self.size:
+                return told
+        self._require_living(deadline)
+        raise GangError("the ranks did not come together")
+
+    def _require_living(self, deadline: float) -> None:
+        launcher = self._launcher
+        assert launcher is not None
+        gone = [r for r in range(self.size) if launcher.ended(r, 0 if self._alive(r) else _EXIT_S)]
+        if gone:
+            said = self._output(gone[0]).strip()
+            how = launcher.ended(gone[0])
+            raise GangError(f"rank {gone[0]} {how} while the gang of {self.size} started\n{said}")
+        if monotonic() >= deadline:
+            missing = sorted(set(range(self.size)) - set(self._wires))
+            raise GangError(
+                f"the gang of {self.size} did not start within {START_S:g} s; missing: {missing}"
+            )
+
+    def _alive(self, rank: int) -> bool:
+        return rank not in self._wires or self._wires[rank].is_open
+
+    def _messages(self, deadline: Callable[[], float]) -> Iterator[tuple[int, Json | None]]:
+        """Each rank's messages as they come; the end of a connection, or of time, is a None."""
+        while (left := deadline() - monotonic()) > 0:
+            pause = left if self._shown is None else self._shown()
+            ready = self._selector.select(min(left, pause))
+            for key, _ in ready:
+                wire, rank = key.fileobj, key.data
+                assert isinstance(wire, Wire)
+                yield from ((rank, message) for message in wire.available())
+                if not wire.is_open:
+                    self._selector.unregister(wire)
+                    yield rank, None
+        yield -1, None
+
+    def _ending(self, rank: int, message: Json) -> Ending:
+        if "absent" in message:
+            return Ending(rank=rank, state="absent", told=message["absent"])
+        reports = [report_from_json(self._config, data) for data in message["reports"]]
+        return Ending(
+            rank=rank,
+            state="ended",
+            reports=tuple(reports),
+            warnings=tuple(message["warnings"]),
+            exit=message.get("exit"),
+        )
+
+    def _give_up(self, endings: dict[int, Ending], why: str) -> list[Ending]:
+        """Find out where everybody is, then end the gang."""
+        launcher = self._launcher
+        assert launcher is not None
+        dead = any(not wire.is_open for wire in self._wires.values())
+        if dead:
+            self._settle()
+        how = {r: launcher.ended(r, 0 if w.is_open else _EXIT_S) for r, w in self._wires.items()}
+        living = {r: pid for r, pid in launcher.living.items() if not how[r]}
+        where = stacks.ask(living, {rank: self._invitation.stack(rank) for rank in living})
+        flights = keep_flights(self._invitation, self._run / "ranks") if not dead else []
+        found = []
+        for rank in range(self.size):
+            ending = endings.get(rank, Ending(rank=rank, state="stuck", told=why))
+            if how[rank]:
+                ending = replace(ending, state="died", told=how[rank])
+            found.append(
+                replace(ending, stack=where.get(rank, ""), output=self._output(rank, flights))
+            )
+        self.kill()
+        return found
+
+    def _settle(self) -> None:
+        """Hear of the other deaths that belong to the first."""
+        until = monotonic() + SETTLE_S
+        for _ in self._messages(lambda: until):
+            pass
+
+    def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:
+        """The end of what a rank wrote outside of tests since the gang started."""
+        with self.logs[rank].open("rb") as log:
+            log.seek(max(self._said[rank], _size(self.logs[rank]) - LONGEST_TEXT))
+            text = log.read().decode(errors="replace")
+        kept = [f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")]
+        return "\n".join([text.rstrip(), *kept]).strip()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,67 @@
+"""Several launches of one benchmark, made one measurement: each is a sample of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.records import Launch, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpubench_plugin.records import Measurement
+
+
+def over_launches(launches: Sequence[Measurement]) -> Measurement:
+    """One measurement of all `launches`: the median of each metric, all samples, kept apart too.
+
+    A metric that some launch lacks is left out.
+    """
+    first = launches[0]
+    if len(launches) == 1:
+        return first
+    return replace(
+        first,
+        launches=len(launches),
+        samples=_joined([launch.samples for launch in launches if launch.samples is not None]),
+        metrics={
+            name: replace(metric, value=median(launch.metrics[name].value for launch in launches))
+            for name, metric in first.metrics.items()
+            if all(name in launch.metrics for launch in launches)
+        },
+        flags=_each_once(flag for launch in launches for flag in launch.flags),
+        per_launch=tuple(
+            Launch(samples=launch.samples, metrics=launch.metrics, flags=launch.flags)
+            for launch in launches
+        ),
+    )
+
+
+def _joined(parts: Sequence[Samples]) -> Samples | None:
+    """The rounds of all launches, one after the other.
+
+    What a duration is, one call or the mean of many, each launch has calibrated for itself; what
+    they have in common is the median call of a round.
+    """
+    if not parts:
+        return None
+    return Samples(
+        timer=parts[0].timer,
+        durations_s=_chained(part.rounds_s for part in parts),
+        block_s=_chained(part.block_s for part in parts),
+        block_calls=_chained(part.block_calls for part in parts),
+        first_step_s=max(part.first_step_s for part in parts),
+        warmup_s=_chained(part.warmup_s for part in parts),
+        warmup_calls=sum(part.warmup_calls for part in parts),
+        flags=_each_once(flag for part in parts for flag in part.flags),
+    )
+
+
+def _chained(parts: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    return tuple(value for part in parts for value in part)
+
+
+def _each_once(flags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(flags))

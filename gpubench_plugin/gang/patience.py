@@ -1,0 +1,42 @@
+"""How long the ranks of one benchmark are waited for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Seconds: for the whole benchmark, and for the others once a rank has failed or passed."""
+
+    timeout_s: float
+    failure_grace_s: float
+    divergence_s: float
+
+
+class Deadline:
+    """When the ranks that have not ended are given up, and what is then said of them."""
+
+    def __init__(self, patience: Patience, now: float):
+        self._patience = patience
+        self.at = now + patience.timeout_s
+        self.why = f"did not end within {patience.timeout_s:g} s (measure.timeout_s)"
+
+    def rank_ended(self, now: float, *, passed: bool) -> None:
+        """A rank has come to its end: the others have a grace, the shorter if it failed."""
+        if passed:
+            self._hasten(now, self._patience.divergence_s, "passed", "divergence_s")
+        else:
+            self._hasten(now, self._patience.failure_grace_s, "failed", "failure_grace_s")
+
+    def left(self, now: float) -> float:
+        """Seconds until then, at least zero."""
+        return max(0.0, self.at - now) if math.isfinite(self.at) else self.at
+
+    def _hasten(self, now: float, grace_s: float, event: str, key: str) -> None:
+        if now + grace_s < self.at:
+            self.at = now + grace_s
+            self.why = (
+                f"did not end within {grace_s:g} s after another rank {event} (distributed.{key})"
+            )

@@ -1,0 +1,75 @@
+"""Messages between controller and rank: one JSON object a line, over a unix socket."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import socket
+
+    from gpubench_plugin.records import Json
+
+LONGEST: Final = 2**26
+"""Bytes in one message; a longer one is not from a rank of ours."""
+
+_CHUNK: Final = 2**16
+
+
+class Wire:
+    """One end of a connection. Reading blocks, unless the socket is set not to."""
+
+    def __init__(self, end: socket.socket):
+        self._end = end
+        self._unread = b""
+        self.is_open = True
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._end.fileno()
+
+    def send(self, message: Json) -> bool:
+        """Send `message`; whether the other end was there to be told."""
+        data = (json.dumps(message) + "\n").encode()
+        try:
+            self._end.sendall(data)
+        except OSError:
+            return False
+        self.bytes_written += len(data)
+        return True
+
+    def receive(self) -> Json | None:
+        """The next message; None when the other end is gone."""
+        while True:
+            line, newline, rest = self._unread.partition(b"\n")
+            if newline:
+                self._unread = rest
+                message: Json = json.loads(line)
+                return message
+            if not self._read():
+                return None
+
+    def available(self) -> list[Json]:
+        """All whole messages after one read, for a socket that is known to be readable."""
+        self._read()
+        *lines, self._unread = self._unread.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Close this end."""
+        self.is_open = False
+        with suppress(OSError):
+            self._end.close()
+
+    def _read(self) -> bool:
+        try:
+            data = self._end.recv(_CHUNK)
+        except OSError:
+            data = b""
+        self._unread += data
+        self.bytes_read += len(data)
+        self.is_open = bool(data) and len(self._unread) <= LONGEST
+        return self.is_open

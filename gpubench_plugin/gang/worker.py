@@ -1,0 +1,142 @@
+"""The role of a gang's rank: run what the controller orders, and tell how it went."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+from socket import AF_UNIX, socket
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gpubench_plugin.channel import RANKS_FOLDER, TRACES
+from gpubench_plugin.gang import lifeline, stacks
+from gpubench_plugin.gang.serial import LONGEST_TEXT, report_to_json, warning_to_json
+from gpubench_plugin.gang.wire import Wire
+from gpubench_plugin.valve import Nowhere, Valve
+
+if TYPE_CHECKING:
+    import warnings
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpubench_plugin.invitation import Invitation
+    from gpubench_plugin.ranks import Ranks
+    from gpubench_plugin.records import Json
+
+_ALONE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
+"""Plugins that choose tests by what happened last time: here the controller chooses."""
+
+
+class Worker:
+    """One rank's side of a gang. Made early, so that no death goes unnoticed."""
+
+    def __init__(self, config: pytest.Config, invitation: Invitation):
+        lifeline.die_with_parent()
+        rank = int(os.environ["RANK"])
+        stacks.offer(invitation.stack(rank))
+        end = socket(AF_UNIX)
+        end.connect(str(invitation.socket))
+        self._wire = Wire(end)
+        self._wire.send({"token": invitation.token, "rank": rank, "pid": os.getpid()})
+        self._orders: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="gpubench-orders", daemon=True).start()
+        self._config = config
+        self._ranks: Ranks | None = None
+        self._items: dict[str, pytest.Item] = {}
+        self._reports: list[Json] = []
+        self._warnings: list[Json] = []
+        self._not_collected: list[str] = []
+
+    def _listen(self) -> None:
+        """Put orders into the queue. Without a controller there is nothing left to live for."""
+        while (order := self._wire.receive()) is not None:
+            self._orders.put(order)
+            if "finish" in order:
+                return
+        os._exit(1)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave to the controller what one session does once."""
+        if isinstance(sys.stdout, Valve):
+            # pytest's reporter keeps the valve; what tests print with -s is for the user.
+            sys.stdout.release(Nowhere())
+            sys.stdout = sys.stdout.terminal
+        config.option.maxfail = 0
+        if hasattr(config.option, "xmlpath"):
+            config.option.xmlpath = None
+        for name in _ALONE:
+            if config.pluginmanager.hasplugin(name):
+                config.pluginmanager.unregister(name=name)
+
+    def join(self, items: Sequence[pytest.Item], ranks: Ranks) -> None:
+        """Tell what was collected, and learn where the run is written."""
+        self._ranks = ranks
+        self._items = {item.nodeid: item for item in items}
+        digest = sha256("\n".join(self._items).encode()).hexdigest()
+        self._wire.send({"count": len(items), "digest": digest, "warnings": self._warnings})
+        self._warnings = []
+        run = Path(self._orders.get()["run_directory"])
+        self._config.stash[RANKS_FOLDER] = run / "ranks"
+        if ranks.world.is_root:
+            self._config.stash[TRACES] = run / "traces"
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why something could not be collected: the controller may know it."""
+        if report.failed:
+            self._not_collected.append(report.longreprtext[-LONGEST_TEXT:])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> bool:
+        """Run what is ordered until there is no more."""
+        for order in self._received():
+            item = self._items.get(order["run"])
+            if item is None:
+                self._wire.send({"absent": "\n".join(self._not_collected)})
+            else:
+                self._run(item, order)
+        return True
+
+    def _received(self) -> Iterator[Json]:
+        while "finish" not in (order := self._orders.get()):
+            yield order
+
+    def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
+        self._reports = []
+        told: Json = {}
+        assert self._ranks is not None
+        self._ranks.meet(order["number"])
+        try:
+            self._config.hook.pytest_runtest_protocol(
+                item=item, nextitem=self._items.get(order["following"])
+            )
+        except (pytest.exit.Exception, KeyboardInterrupt) as error:
+            told["exit"] = str(error) or type(error).__name__
+        self._wire.send({**told, "reports": self._reports, "warnings": self._warnings})
+        self._warnings = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the report until the test is over."""
+        self._reports.append(report_to_json(self._config, report))
+
+    def pytest_warning_recorded(
+        self,
+        warning_message: warnings.WarningMessage,
+        when: str,
+        nodeid: str,
+        location: tuple[str, int, str] | None,
+    ) -> None:
+        """Keep the warnings of tests; the controller has seen those of the collection itself."""
+        if when == "runtest":
+            self._warnings.append(warning_to_json(warning_message, when, nodeid, location))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Leave the process group together with the others."""
+        if self._ranks is not None:
+            self._ranks.leave()

@@ -1,0 +1,147 @@
+"""Which roles this process plays in a session with benchmarks, and how they come together.
+
+=========== ================================== =====================================
+way to run  in the process the user started    in the other processes
+=========== ================================== =====================================
+plain       Session, Rank
+gang        Session, Controller                Rank, Worker
+torchrun    Session, Rank, Torchrun (rank 0)   Rank, Torchrun
+=========== ================================== =====================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.cases import CASE, Cases, check_marks
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.neighbours import is_worker
+from gpubench_plugin.rank import Rank
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.torchrun import Torchrun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from gpubench_plugin.cases import Case
+    from gpubench_plugin.gang.worker import Worker
+    from gpubench_plugin.ranks import Ranks
+    from gpubench_plugin.settings import Settings
+    from gpubench_plugin.valve import Valve
+
+
+class Roles:
+    """The roles of this process, decided once the benchmarks are known."""
+
+    def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
+        self._session = session
+        self._config = session.config
+        self._settings = settings
+        self._ranks = ranks
+
+    def start(
+        self, items: Sequence[pytest.Item], valve: Valve | None, worker: Worker | None
+    ) -> None:
+        """Resolve the case of every benchmark among `items`, and take up the roles.
+
+        `valve` holds this process' output back, `worker` is its part in a gang, where it has one.
+
+        Raises:
+            UsageProblem: a mark, configuration, device or folder is wrong; nothing has been
+                measured.
+        """
+        if not self._config.pluginmanager.hasplugin("benchmark"):
+            raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
+        check_marks(items)
+        cases = Cases(
+            self._settings, self._config.rootpath, local_rank=self._ranks.world.local_rank
+        )
+        for item in items:
+            item.stash[CASE] = cases.of(item)
+        if worker is not None:
+            self._obey(worker, items)
+        elif self._ranks.world.size > 1:
+            self._join(items, valve)
+        elif self._needs_gang(items):
+            self._control(items)
+        else:
+            self._run(items)
+
+    def _run(self, items: Sequence[pytest.Item]) -> None:
+        self._open(items)
+        self._register(Rank(self._ranks.world), "gpubench-rank")
+
+    def _control(self, items: Sequence[pytest.Item]) -> None:
+        if self._config.getoption("usepdb") or self._config.getoption("trace"):
+            raise UsageProblem(
+                "--pdb: a debugger needs the terminal to itself, and a gang has several ranks; "
+                "debug one rank in this process with --world-size=1"
+            )
+        from gpubench_plugin.gang.controller import Controller
+
+        run = self._open(items)
+        # Every gang starts once; what needs none runs before, so that its fixtures end first.
+        self._session.items.sort(key=_world_size)
+        if run is not None:
+            controller = Controller(self._config, self._settings, run)
+            self._register(controller, "gpubench-controller")
+
+    def _obey(self, worker: Worker, items: Sequence[pytest.Item]) -> None:
+        pytest_benchmark.mute(self._config)
+        self._register(Rank(self._ranks.world), "gpubench-rank")
+        worker.join(items, self._ranks)
+
+    def _join(self, items: Sequence[pytest.Item], valve: Valve | None) -> None:
+        self._refuse_within_torchrun()
+        torchrun = Torchrun(self._config, self._ranks)
+        torchrun.join(items, self._open(items), valve)
+        # Registered last it wraps the rank's hooks: what the ranks agree on outranks one's word.
+        self._register(Rank(self._ranks.world), "gpubench-rank")
+        self._register(torchrun, "gpubench-torchrun")
+
+    def _refuse_within_torchrun(self) -> None:
+        settings, size = self._settings, self._ranks.world.size
+        asked = {
+            "--world-size": settings.world_sizes,
+            "--launches": settings.launches > 1,
+            "--isolate": settings.isolate,
+        }
+        for flag, given in asked.items():
+            if given:
+                raise UsageProblem(
+                    f"{flag}: pytest starts the ranks itself then, but torchrun has started {size} "
+                    f"(WORLD_SIZE={size}); leave the flag out, or run pytest without torchrun"
+                )
+
+    def _needs_gang(self, items: Sequence[pytest.Item]) -> bool:
+        """Whether any benchmark runs on several ranks, or is to have processes of its own.
+
+        Then all do: what one process measured is compared with nothing but other processes.
+        """
+        sizes = [case.world_size for case in _cases(items) if not case.misfit(case.world_size)]
+        return self._settings.isolate or self._settings.launches > 1 or max(sizes, default=1) > 1
+
+    def _open(self, items: Sequence[pytest.Item]) -> Path | None:
+        """Start the session's run directory, in the one process that writes."""
+        if not self._ranks.world.is_root or is_worker(self._config):
+            return None
+        from gpubench_plugin.session import Session
+
+        session = Session(self._config, self._settings, list(_cases(items)))
+        path = session.start()
+        self._register(session, "gpubench-session")
+        return path
+
+    def _register(self, role: object, name: str) -> None:
+        self._config.pluginmanager.register(role, name)
+
+
+def _cases(items: Sequence[pytest.Item]) -> Iterator[Case]:
+    return (item.stash[CASE] for item in items)
+
+
+def _world_size(item: pytest.Item) -> int:
+    return item.stash[CASE].world_size if CASE in item.stash else 0
