@@ -18,6 +18,7 @@ from pathlib import Path
 from gpubench_plugin.errors import UsageProblem, not_one_of
 
 _ROOMS = {
+    "collectives": "distributed/collectives",
     "data": "training/data",
     "metrics": "metrics",
     "optimizers": "training/optimizers",

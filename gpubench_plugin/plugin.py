@@ -17,6 +17,7 @@ from gpubench_plugin.arguments import lend_short_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.fixtures import (
     _gpubench_carrier,
+    _gpubench_parallelism,
     collective,
     data,
     gpubench,
@@ -37,11 +38,13 @@ from gpubench_plugin.valve import GANG, Valve, is_secondary
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpubench_plugin.gang.worker import Worker
     from gpubench_plugin.ranks import Ranks
     from gpubench_plugin.settings import Settings
 
 __all__ = [
     "_gpubench_carrier",
+    "_gpubench_parallelism",
     "collective",
     "data",
     "gpubench",
@@ -58,7 +61,7 @@ __all__ = [
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _VALVE = pytest.StashKey[Valve]()
-_WORKER = pytest.StashKey["Worker"]()
+_WORKER: pytest.StashKey[Worker] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,7 +17,7 @@ import gpubench_plugin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Run = Callable[[str], list[Any]]
+    Run = Callable[..., list[Any]]
 
 SCRIPTS = Path(__file__).parent / "ranks"
 OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
@@ -43,10 +43,10 @@ def free_port() -> int:
 
 @pytest.fixture
 def torchrun(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run:
-    """Run a script of the folder ``ranks`` on two ranks; what each wrote, in their order."""
+    """Run a script of the folder ``ranks`` on some ranks; what each wrote, in their order."""
 
-    def run(script: str) -> list[Any]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    def run(script: str, ranks: int = 2) -> list[Any]:
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
         address = ["--master-addr=127.0.0.1", f"--master-port={free_port}"]
         done = subprocess.run(
             [*command, *address, str(SCRIPTS / script), str(tmp_path)],
@@ -57,7 +57,7 @@ def torchrun(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return read_ranks(tmp_path)
+        return read_ranks(tmp_path, ranks)
 
     return run
 
@@ -86,5 +86,5 @@ def bare_ranks(tmp_path: Path, environment: dict[str, str], free_port: int) -> R
     return run
 
 
-def read_ranks(folder: Path) -> list[Any]:
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+def read_ranks(folder: Path, ranks: int = 2) -> list[Any]:
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]

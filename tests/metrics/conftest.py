@@ -65,5 +65,7 @@ def everything(observe: Observe) -> Observation:
             "loss_first": 2.3,
             "loss_last": 0.1,
             "compiled": 1.0,
+            "collective_bytes": 4096.0,
+            "bus_factor": 1.5,
         },
     )

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.metrics.algbw import AlgorithmBandwidth
+from gpubench_plugin.metrics.busbw import BusBandwidth
 from gpubench_plugin.metrics.mfu import Mfu
 from gpubench_plugin.metrics.tflops import Tflops
 from gpubench_plugin.metrics.throughput import Throughput
@@ -35,6 +37,21 @@ def test_a_stall_lowers_the_throughput(
     stalling = sampled(durations_s=(1.0, 1.0, 1.0, 1.0, 11.0), block_s=(15.0,), block_calls=(5,))
     seen = observe(samples=stalling, work=Work(samples=3))
     assert computed(Throughput, seen) == {"samples_per_s": 1.0}
+
+
+def test_bandwidths_are_of_one_message_whatever_the_number_of_ranks(
+    observe: Callable[..., Observation],
+) -> None:
+    """Ten calls on 12 bytes in 6 s are 20 bytes per second; with a factor of 3/2, 30 on the bus."""
+    seen = observe(facts={"collective_bytes": 12.0, "bus_factor": 1.5}, world_size=4)
+    assert computed(AlgorithmBandwidth, seen) == pytest.approx({"algbw_bytes_per_s": 20.0})
+    assert computed(BusBandwidth, seen) == pytest.approx({"busbw_bytes_per_s": 30.0})
+
+
+def test_only_collectives_have_bandwidths(observe: Callable[..., Observation]) -> None:
+    """Bytes that a benchmark states itself are throughput and no bandwidth of a collective."""
+    seen = observe(work=Work(bytes=3))
+    assert computed(AlgorithmBandwidth, seen) | computed(BusBandwidth, seen) == {}
 
 
 def test_work_that_is_not_stated_has_no_rate(observe: Callable[..., Observation]) -> None:

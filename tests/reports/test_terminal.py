@@ -43,7 +43,7 @@ def header(columns: int) -> list[str]:
     return header_lines(
         device="cpu (AMD EPYC), no GPU",
         precision=["amp", "bf16"],
-        world_size=2,
+        world_sizes=(2,),
         preset="tiny",
         run_directory="/somewhere/results/default/20260131T120000Z_run_0a1b2c",
         width=columns,
@@ -145,6 +145,7 @@ def test_column_without_anything_is_left_out() -> None:
         ({"tokens_per_s": 12345.0}, "tokens/s", "12.35k"),
         ({"bytes_per_s": 2.0**31}, "throughput", "2.000 GiB/s"),
         ({"samples_per_s": 5.0, "tokens_per_s": 640.0}, "samples/s", "5.000"),
+        ({"algbw_bytes_per_s": 2e10, "busbw_bytes_per_s": 1.5e10}, "GB/s busbw", " 15.00"),
     ],
 )
 def test_throughput(numbers: dict[str, float], title: str, cell: str) -> None:

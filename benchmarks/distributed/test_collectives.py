@@ -1,0 +1,18 @@
+"""Collectives over a sweep of message sizes, with algorithm and bus bandwidth.
+
+Sizes and bandwidths are those of nccl-tests, whose document derives the factor that takes one to
+the other: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+"""
+
+import pytest
+
+from gpubench_plugin import catalog
+
+
+@pytest.mark.parametrize("size", ["1KiB", "64KiB", "1MiB", "4MiB", "64MiB", "1GiB"])
+@pytest.mark.parametrize("name", catalog.choices("collectives"))
+@pytest.mark.precision("fp32")
+@pytest.mark.gpubench(config="collectives", ranks=">=2")
+def test_collective(gpubench, collective, name, size):
+    """One collective of all ranks, verified on each."""
+    gpubench(collective(name, size).step)

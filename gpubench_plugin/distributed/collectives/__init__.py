@@ -1,0 +1,1 @@
+"""What ranks exchange: one module per collective, each measured as nccl-tests measures it."""

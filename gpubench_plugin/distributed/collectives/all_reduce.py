@@ -1,0 +1,45 @@
+"""All-reduce."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import distributed as dist
+
+from gpubench_plugin.distributed.collectives.base import Collective
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AllReduce(Collective):
+    """Every rank gives a message and receives the sum of all in its place.
+
+    Repeated sums of anything but zeros overflow, so zeros are timed; no backend looks at values.
+    """
+
+    name = "all-reduce"
+    in_place = True
+    grows = True
+
+    @property
+    def parts(self) -> int:
+        """The message stays whole."""
+        return 1
+
+    @property
+    def bus_factor(self) -> float:
+        """Each element needs n - 1 transfers to be summed and n - 1 to spread, over n links."""
+        return 2 * (self.world_size - 1) / self.world_size
+
+    def given(self) -> Tensor:
+        """A message of this rank's values."""
+        return self.values(self.rank, count=self.count)
+
+    def expected(self) -> Tensor:
+        """The sum over the ranks."""
+        return self.values(*range(self.world_size), count=self.count)
+
+    def run(self, given: Tensor, received: Tensor) -> None:
+        """One sum, in place."""
+        dist.all_reduce(received)

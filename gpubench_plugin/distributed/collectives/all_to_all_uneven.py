@@ -1,0 +1,38 @@
+"""All-to-all with parts of different lengths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import distributed as dist
+
+from gpubench_plugin.distributed.collectives.all_to_all import AllToAll
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class AllToAllUneven(AllToAll):
+    """Every rank gives one part to itself, two to the next rank, and so on around the ring.
+
+    So every rank gives and receives as much as any other, in unequal pieces. nccl-tests' document
+    knows the even exchange only; the factor follows from the same argument: of the n(n + 1)/2
+    parts, one stays.
+    """
+
+    name = "all-to-all-uneven"
+
+    def __init__(self, *, rank: int, world_size: int, size_bytes: int, device: torch.device):
+        super().__init__(rank=rank, world_size=world_size, size_bytes=size_bytes, device=device)
+        ranks = range(world_size)
+        self._to = [self.weight(rank, target) * self.part for target in ranks]
+        self._of = [self.weight(source, rank) * self.part for source in ranks]
+
+    def weight(self, source: int, target: int) -> int:
+        """One more than the steps from `source` forward to `target`."""
+        return (target - source) % self.world_size + 1
+
+    def run(self, given: Tensor, received: Tensor) -> None:
+        """One exchange of pieces whose lengths every rank knows."""
+        dist.all_to_all_single(received, given, self._of, self._to)

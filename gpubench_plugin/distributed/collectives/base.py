@@ -1,0 +1,120 @@
+"""What a collective is: what a rank gives, what it must receive, and which bytes count.
+
+Size, algorithm bandwidth and bus bandwidth are those of nccl-tests, whose document derives the
+factors: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import torch
+
+from gpubench_plugin.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor
+
+DTYPE: Final = torch.float32
+"""What is exchanged, in every precision of the benchmark: only its bytes matter."""
+
+_ALIGNMENT_BYTES: Final = 16
+_PERIOD: Final = 4093
+"""The largest prime below 4096: sums of as many ranks' values stay below 2**24, exact in fp32."""
+
+
+class Collective(ABC):
+    """One collective of `world_size` ranks, as `rank` takes part in it.
+
+    The message of `size_bytes` is the largest buffer of a rank: of an all-gather what is received,
+    of a reduce-scatter what is given. As in nccl-tests it is cut down to :attr:`parts` equal parts
+    of whole 16 bytes.
+
+    Raises:
+        Unsupported: the message is too small for that.
+    """
+
+    name: ClassVar[str]
+    """What the user writes, ``all-reduce`` for the module ``all_reduce``."""
+
+    in_place: ClassVar[bool] = False
+    """Whether what is received replaces what is given, in one buffer."""
+
+    grows: ClassVar[bool] = False
+    """Whether a call adds to the result of the call before: then zeros are timed."""
+
+    def __init__(self, *, rank: int, world_size: int, size_bytes: int, device: torch.device):
+        self.rank = rank
+        self.world_size = world_size
+        self.device = device
+        self.part = self._aligned(size_bytes // self.parts) // DTYPE.itemsize
+        if self.part == 0:
+            least = self.parts * _ALIGNMENT_BYTES
+            raise Unsupported(
+                f"{self.name} of {size_bytes} bytes: {world_size} ranks need at least {least}"
+            )
+
+    @property
+    def parts(self) -> int:
+        """The number of equal parts in the message."""
+        return self.world_size
+
+    @property
+    def count(self) -> int:
+        """The elements of the message; :attr:`part` counts those of a part."""
+        return self.parts * self.part
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that algorithm bandwidth counts."""
+        return self.count * DTYPE.itemsize
+
+    @property
+    @abstractmethod
+    def bus_factor(self) -> float:
+        """Bus bandwidth over algorithm bandwidth: the load of the busiest rank's link per byte."""
+
+    @abstractmethod
+    def given(self) -> Tensor:
+        """What this rank gives: a new buffer of :meth:`values`."""
+
+    @abstractmethod
+    def expected(self) -> Tensor:
+        """What this rank must have received, computed without the other ranks."""
+
+    @abstractmethod
+    def run(self, given: Tensor, received: Tensor) -> None:
+        """The collective itself: the hot path. In place, both are the same buffer."""
+
+    def values(self, *ranks: int, start: int = 0, count: int) -> Tensor:
+        """Elements `start` to `start` + `count` of the sum of what the `ranks` have to give.
+
+        Element i of rank r is (i + 1)·(r + 1) modulo a prime: it differs between ranks, and between
+        an element and its neighbours, so that no contribution can be missing, doubled or elsewhere
+        unnoticed.
+        """
+        period = torch.zeros(_PERIOD, dtype=torch.int64)
+        numbers = torch.arange(start + 1, start + 1 + _PERIOD)
+        for rank in ranks:
+            period += numbers * (rank + 1) % _PERIOD
+        repetitions = -(-count // _PERIOD)
+        return period.to(self.device, DTYPE).repeat(repetitions)[:count]
+
+    def joined(self, pieces: Iterable[Tensor], *, count: int) -> Tensor:
+        """The `pieces` one after another, each dropped before the next is made."""
+        whole = torch.empty(count, dtype=DTYPE, device=self.device)
+        end = 0
+        for piece in pieces:
+            whole[end : end + piece.numel()] = piece
+            end += piece.numel()
+        return whole
+
+    @staticmethod
+    def _aligned(size_bytes: int) -> int:
+        return size_bytes - size_bytes % _ALIGNMENT_BYTES
+
+
+BASE = Collective

@@ -1,0 +1,43 @@
+"""Broadcast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from torch import distributed as dist
+
+from gpubench_plugin.distributed.collectives.base import Collective
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ROOT: Final = 0
+
+
+class Broadcast(Collective):
+    """Rank zero gives a message, and every rank receives it."""
+
+    name = "broadcast"
+    in_place = True
+
+    @property
+    def parts(self) -> int:
+        """The message stays whole."""
+        return 1
+
+    @property
+    def bus_factor(self) -> float:
+        """Every element leaves the root over its one link."""
+        return 1.0
+
+    def given(self) -> Tensor:
+        """A message of this rank's own values, which those of rank zero replace."""
+        return self.values(self.rank, count=self.count)
+
+    def expected(self) -> Tensor:
+        """The message of rank zero."""
+        return self.values(_ROOT, count=self.count)
+
+    def run(self, given: Tensor, received: Tensor) -> None:
+        """One broadcast, in place."""
+        dist.broadcast(received, _ROOT)

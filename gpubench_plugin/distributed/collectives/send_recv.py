@@ -1,0 +1,57 @@
+"""Send and receive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import distributed as dist
+
+from gpubench_plugin.distributed.collectives.base import Collective
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SendRecv(Collective):
+    """Every rank sends a message to the next one and receives the previous one's, in a ring.
+
+    So odd numbers of ranks need no exception. All messages have one length, since gloo does not
+    notice when what is sent and what is received differ.
+    """
+
+    name = "send-recv"
+
+    @property
+    def parts(self) -> int:
+        """The message stays whole."""
+        return 1
+
+    @property
+    def bus_factor(self) -> float:
+        """Every element leaves its rank over one link."""
+        return 1.0
+
+    def given(self) -> Tensor:
+        """A message of this rank's values."""
+        return self.values(self.rank, count=self.count)
+
+    def expected(self) -> Tensor:
+        """The message of the previous rank."""
+        return self.values(self._previous, count=self.count)
+
+    def run(self, given: Tensor, received: Tensor) -> None:
+        """One message out and one in; as a batch, since NCCL would deadlock on one at a time."""
+        both = [
+            dist.P2POp(dist.isend, given, self._next),
+            dist.P2POp(dist.irecv, received, self._previous),
+        ]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+
+    @property
+    def _next(self) -> int:
+        return (self.rank + 1) % self.world_size
+
+    @property
+    def _previous(self) -> int:
+        return (self.rank - 1) % self.world_size

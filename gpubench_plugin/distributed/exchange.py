@@ -1,0 +1,174 @@
+"""A collective as a thing to measure."""
+
+from __future__ import annotations
+
+import re
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.distributed.free_memory import free_bytes
+from gpubench_plugin.distributed.message_size import parse, shown
+from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.records import Check, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from gpubench_plugin.distributed.collectives.base import Collective
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+
+_NOTHING: Final = -1.0
+"""What a buffer holds before anything is received; no collective delivers it."""
+
+_BUFFERS: Final = 3
+"""Given, received, expected: at no time are there more of the message's size."""
+
+_NOT_OFFERED: Final = re.compile(
+    r"does not support|no support for|not implemented|unsupported device type|No backend type",
+    re.IGNORECASE,
+)
+"""How torch says that a backend has no such collective, or not on this device."""
+
+
+class Exchange:
+    """Runs one `collective` of the ranks of `group`: one call of :meth:`step` is one of it.
+
+    Its result is compared, element by element, with what this rank must receive: before the
+    timing and after it. Nothing in a step waits for the device beyond what the backend does.
+    """
+
+    def __init__(self, collective: Collective, group: ProcessGroup):
+        self._collective = collective
+        self._group = group
+        self._given = collective.given()
+        if collective.in_place:
+            self._received = self._given
+        else:
+            self._received = torch.empty_like(collective.expected())
+        self._load()
+
+    def step(self) -> None:
+        """The collective, once: the hot path."""
+        self._collective.run(self._given, self._received)
+
+    def prepare(self, log: object) -> Check:
+        """Run it once, timed, and compare every element.
+
+        Raises:
+            CorrectnessError: this rank received something else than it must.
+            Unsupported: the backend does not offer the collective.
+        """
+        first_step_s = self._first_step_s()
+        self._require(self._collective.expected())
+        if self._collective.grows:
+            self._given.zero_()
+        return Check(
+            correctness={
+                "collective": self._collective.name,
+                "verified_elements": self._received.numel(),
+            },
+            facts={"first_step_s": first_step_s},
+        )
+
+    def begin(self) -> None:
+        """Forget what the warm-up received: the timed calls have to deliver it again."""
+        if not self._collective.in_place:
+            self._received.fill_(_NOTHING)
+        elif not self._collective.grows:
+            self._load()
+
+    def finish(self) -> Mapping[str, float]:
+        """``collective_bytes``, what algorithm bandwidth counts, and ``bus_factor``.
+
+        Zeros show nothing, so what was timed on them runs once more on values.
+
+        Raises:
+            CorrectnessError: the timed calls left something else than they must.
+        """
+        if self._collective.grows:
+            self._load()
+            self.step()
+        self._require(self._collective.expected())
+        return {
+            "collective_bytes": float(self._collective.size_bytes),
+            "bus_factor": self._collective.bus_factor,
+        }
+
+    def work(self) -> Work:
+        """None: bytes that every rank takes part in moving must not be summed over the ranks."""
+        return Work()
+
+    def flops_step(self) -> None:
+        """Nothing: no matrix is multiplied."""
+
+    def _load(self) -> None:
+        self._given.copy_(self._collective.given())
+        if not self._collective.in_place:
+            self._received.fill_(_NOTHING)
+
+    def _first_step_s(self) -> float:
+        self._group.agreement.barrier()
+        self._wait_for_device()
+        began = perf_counter()
+        try:
+            self.step()
+        except RuntimeError as error:  # NotImplementedError is one
+            if not _NOT_OFFERED.search(str(error)):
+                raise
+            said = str(error).partition("\n")[0]
+            name, backend = self._collective.name, self._group.backend
+            raise Unsupported(f"{backend} does not offer {name} here: {said}") from error
+        self._wait_for_device()
+        return perf_counter() - began
+
+    def _wait_for_device(self) -> None:
+        if self._received.device.type != "cpu":
+            torch.accelerator.synchronize(self._received.device)
+
+    def _require(self, expected: Tensor) -> None:
+        if torch.equal(self._received, expected):
+            return
+        wrong = (self._received != expected).nonzero().flatten()
+        first = int(wrong[0])
+        raise CorrectnessError(
+            f"{self._collective.name}: rank {self._collective.rank} received "
+            f"{self._received[first].item():g} instead of {expected[first].item():g} as element "
+            f"{first} of {expected.numel()}; {wrong.numel()} differ"
+        )
+
+
+def exchange(
+    name: str, size: str, *, group: ProcessGroup, device: torch.device, largest_bytes: int | None
+) -> Exchange:
+    """The collective `name` on messages of `size`, such as ``64KiB``; every rank must ask for it.
+
+    Raises:
+        Unsupported: on every rank alike, for a single rank, messages larger than `largest_bytes`
+            or too small to be divided, or too little memory on any rank.
+        UsageProblem: there is no such collective, or `size` is not a size.
+    """
+    kind: type[Collective] = catalog.load("collectives", name)
+    size_bytes, world = parse(size), group.world
+    if world.size == 1:
+        raise Unsupported(f"{name}: one rank has nobody to exchange anything with")
+    if largest_bytes is not None and size_bytes > largest_bytes:
+        limit = f"distributed.largest_message_bytes={largest_bytes}"
+        raise Unsupported(f"{name} of {size}: larger than {limit}; see --preset=full")
+    collective = kind(rank=world.rank, world_size=world.size, size_bytes=size_bytes, device=device)
+    _require_memory(f"{name} of {size}", _BUFFERS * size_bytes, group, device)
+    return Exchange(collective, group)
+
+
+def _require_memory(what: str, needed: int, group: ProcessGroup, device: torch.device) -> None:
+    """Let all ranks go on, or none: one alone would wait for the others."""
+    mine = {"free": free_bytes(device, local_ranks=group.world.local_size)}
+    told = group.gather(f"memory for {what}", mine) or [mine]
+    known = [rank["free"] for rank in told if rank["free"] is not None]
+    least = group.publish(f"memory for {what}", {"free": min(known, default=None)})["free"]
+    if least is not None and least < needed:
+        raise Unsupported(f"{what}: takes {shown(needed)} per rank, {shown(least)} are free")

@@ -1,0 +1,119 @@
+"""Every collective as it is measured, right and spoilt; each rank writes what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.distributed.exchange import Exchange, exchange
+from gpubench_plugin.distributed.process_group import ProcessGroup
+from gpubench_plugin.distributed.world import World
+from gpubench_plugin.errors import CorrectnessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from gpubench_plugin.distributed.collectives.base import Collective
+
+    Run = Callable[[Collective, Tensor, Tensor], None]
+
+CALLS = 130
+"""More than it takes to double a number beyond the range of fp32."""
+
+
+def nothing_happens(run: Run) -> Run:
+    return lambda collective, given, received: None
+
+
+def rank_zero_gives_nothing(run: Run) -> Run:
+    def spoilt(collective: Collective, given: Tensor, received: Tensor) -> None:
+        if collective.rank == 0:
+            given.zero_()
+        run(collective, given, received)
+
+    return spoilt
+
+
+def parts_are_elsewhere(run: Run) -> Run:
+    def spoilt(collective: Collective, given: Tensor, received: Tensor) -> None:
+        run(collective, given, received)
+        whole = received.numel() == collective.part
+        received.copy_(received.roll(1 if whole else collective.part))
+
+    return spoilt
+
+
+def one_element_is_wrong(run: Run) -> Run:
+    def spoilt(collective: Collective, given: Tensor, received: Tensor) -> None:
+        run(collective, given, received)
+        received[-1] += 1
+
+    return spoilt
+
+
+SPOILERS = (nothing_happens, rank_zero_gives_nothing, parts_are_elsewhere, one_element_is_wrong)
+
+
+def measure(subject: Exchange) -> dict[str, Any]:
+    """What a measurement does with its subject, in that order; facts and correctness."""
+    check = subject.prepare(print)
+    subject.step()
+    subject.begin()
+    for _ in range(CALLS):
+        subject.step()
+    return {**subject.finish(), **check.correctness}
+
+
+def complaint(spoil: Callable[[Run], Run], kind: type[Collective], subject: Exchange) -> str:
+    """What the check says of a collective whose runs are spoilt."""
+    with mock.patch.object(kind, "run", spoil(kind.run)):
+        try:
+            subject.prepare(print)
+        except CorrectnessError as error:
+            return str(error)
+    return ""
+
+
+def idle_timed_calls(kind: type[Collective], subject: Exchange) -> str:
+    """What is said after a right check when the timed calls do nothing."""
+    subject.prepare(print)
+    subject.begin()
+    with mock.patch.object(kind, "run", nothing_happens(kind.run)):
+        subject.step()
+        try:
+            subject.finish()
+        except CorrectnessError as error:
+            return str(error)
+    return ""
+
+
+def main() -> None:
+    world = World.from_environment(os.environ)
+    found: dict[str, Any] = {}
+    with ProcessGroup(world, device=torch.device("cpu")) as group:
+        for name in catalog.choices("collectives"):
+            kind = catalog.load("collectives", name)
+
+            def made(size: str, name: str = name) -> Exchange:
+                return exchange(name, size, group=group, device=group.device, largest_bytes=None)
+
+            found[name] = {
+                "measured": [measure(made(size)) for size in ("100B", "1KiB", "100KiB")],
+                "spoilt": {s.__name__: complaint(s, kind, made("1KiB")) for s in SPOILERS},
+                "idle": idle_timed_calls(kind, made("1KiB")),
+            }
+        group.wait_for_all("leave")
+    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""When a collective is not measured, and why; each of these reasons holds on all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from gpubench_plugin.distributed.agreement import RankAgreement
+from gpubench_plugin.distributed.collectives.all_reduce import AllReduce
+from gpubench_plugin.distributed.exchange import Exchange, exchange
+from gpubench_plugin.distributed.world import World
+from gpubench_plugin.errors import Unsupported, UsageProblem
+
+CPU = torch.device("cpu")
+
+
+class Told:
+    """A group of two in which the other rank has said how much memory it has."""
+
+    backend = "gloo"
+    agreement = RankAgreement()
+
+    def __init__(self, *, free: int | None = None, size: int = 2):
+        self.world = World(size=size, local_size=size)
+        self._free = free
+
+    def gather(self, tag: str, record: dict[str, Any]) -> list[dict[str, Any]]:
+        return [record, {"free": self._free}]
+
+    def publish(self, tag: str, record: dict[str, Any]) -> dict[str, Any]:
+        return record
+
+
+def ask(name: str, size: str, group: Told, largest_bytes: int | None = None) -> Exchange:
+    return exchange(name, size, group=group, device=CPU, largest_bytes=largest_bytes)  # type: ignore[arg-type]
+
+
+def test_larger_than_the_configuration_allows() -> None:
+    """The reason names the key; the largest size itself is measured."""
+    ask("all-reduce", "1KiB", Told(), largest_bytes=1024)
+    with pytest.raises(Unsupported, match=r"distributed\.largest_message_bytes=1024"):
+        ask("all-reduce", "2KiB", Told(), largest_bytes=1024)
+
+
+def test_too_little_memory_on_another_rank() -> None:
+    """Given, received and expected must fit; a rank that does not know its memory is no reason."""
+    ask("all-reduce", "1KiB", Told(free=3072))
+    ask("all-reduce", "1KiB", Told(free=None))
+    with pytest.raises(Unsupported, match="all-reduce of 1KiB: takes 3 KiB per rank, 2 KiB are"):
+        ask("all-reduce", "1KiB", Told(free=2048))
+
+
+def test_one_rank_alone() -> None:
+    """It has nobody to exchange anything with."""
+    with pytest.raises(Unsupported, match="one rank"):
+        ask("send-recv", "1KiB", Told(size=1))
+
+
+def test_unknown_names_and_sizes() -> None:
+    """Both are refused with what there is."""
+    with pytest.raises(UsageProblem, match="did you mean 'all-reduce'"):
+        ask("allreduce", "1KiB", Told())
+    with pytest.raises(UsageProblem, match="message size '1kb'; allowed: a whole number of B, KiB"):
+        ask("all-reduce", "1kb", Told())
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (
+            RuntimeError("Backend gloo does not support reduce\nException raised from …"),
+            Unsupported,
+            "^gloo does not offer all-reduce here: Backend gloo does not support reduce$",
+        ),
+        (NotImplementedError("not implemented"), Unsupported, "gloo does not offer all-reduce"),
+        (RuntimeError("Connection closed by peer"), RuntimeError, "^Connection closed by peer$"),
+    ],
+)
+def test_backend_without_the_collective(
+    error: Exception, kind: type[BaseException], said: str
+) -> None:
+    """What a backend lacks is unsupported; any other failure stays one."""
+    subject = ask("all-reduce", "1KiB", Told())
+    with mock.patch.object(AllReduce, "run", side_effect=error), pytest.raises(kind, match=said):
+        subject.prepare(print)

@@ -1,0 +1,33 @@
+"""Sizes of messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubench_plugin.distributed.message_size import parse, shown
+from gpubench_plugin.errors import UsageProblem
+
+
+def test_sizes_are_binary() -> None:
+    """A kibibyte has 1024 bytes."""
+    assert [parse(text) for text in ("100B", "1KiB", "64MiB", "1GiB")] == [
+        100,
+        1024,
+        64 * 2**20,
+        2**30,
+    ]
+
+
+@pytest.mark.parametrize("text", ["1KB", "1.5MiB", "0B", "KiB", "-1B", "1 KiB", ""])
+def test_anything_else_is_refused(text: str) -> None:
+    """The message shows what was given."""
+    with pytest.raises(UsageProblem, match=f"message size {text!r}"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3072 GiB")]
+)
+def test_sizes_are_shown_in_the_largest_fitting_unit(size: int, text: str) -> None:
+    """Four digits are enough."""
+    assert shown(size) == text
