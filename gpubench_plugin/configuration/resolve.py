@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from gpubench_plugin import catalog
 from gpubench_plugin.configuration import keys, problems, search
 from gpubench_plugin.configuration import overrides as dot_keys
 from gpubench_plugin.configuration.file import PRESETS, ConfigurationFile
 from gpubench_plugin.configuration.layers import Layer, Merged, merge, nested
-from gpubench_plugin.configuration.schema import Configuration, ModelSection, Preset
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.configuration.scaling import scaled
+from gpubench_plugin.configuration.schema import (
+    PARALLELISM_OF,
+    Configuration,
+    ModelSection,
+    Preset,
+)
+from gpubench_plugin.errors import UsageProblem, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +80,8 @@ def resolve(
     merged = merge([*stated, *_flags(chosen)])
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
-    return _with_share_of_batch(configuration, merged)
+    _refuse_parallelism(configuration, merged)
+    return scaled(configuration, stated, merged)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:
@@ -178,14 +186,19 @@ def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> No
         raise problems.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
 
 
-def _with_share_of_batch(configuration: Configuration[Any], merged: Merged) -> Configuration[Any]:
-    """A global batch size gives each rank its share as ``training.batch_size``."""
-    whole, ranks = configuration.data.global_batch_size, configuration.distributed.world_size
-    if whole is None:
-        return configuration
-    share, rest = divmod(whole, ranks)
-    if rest:
-        problem = f"{whole} does not divide among {ranks} ranks; allowed: a multiple of {ranks}"
-        raise problems.at(merged, ("data", "global_batch_size"), problem)
-    training = configuration.training.model_copy(update={"batch_size": share})
-    return configuration.model_copy(update={"training": training})
+def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:
+    """Refuse one that there is not, and a key of another one.
+
+    By itself it is ddp here: one rank needs none, but a file is for one and for several.
+    """
+    chosen = configuration.distributed.parallelism
+    if chosen != "auto" and chosen not in (there := catalog.choices("parallelism")):
+        problem = f"unknown{nearest(chosen, there)}; allowed: auto, {', '.join(there)}"
+        raise problems.at(merged, ("distributed", "parallelism"), problem)
+    running = "ddp" if chosen == "auto" else chosen
+    for name, parallelism in PARALLELISM_OF.items():
+        key = ("distributed", name)
+        if merged.get(key) is not None and parallelism != running:
+            said = problems.shown(merged.get(key))
+            problem = f"{said} is for distributed.parallelism={parallelism}, not for {chosen}"
+            raise problems.at(merged, key, f"{problem}; allowed: to leave it out")

@@ -6,7 +6,7 @@ with keys of its own, which then stand in the ``model`` section.
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -59,7 +59,7 @@ class TrainingSection(Section):
     """The training step, and the untimed training that checks it."""
 
     batch_size: PositiveInt = Field(
-        default=8, description="Samples per step and rank (weak scaling)"
+        default=8, description="Samples per batch and rank (weak scaling)"
     )
     optimizer: str = Field(default="sgd", description="The optimizer")
     learning_rate: PositiveFloat = Field(default=0.01, description="Before the scheduler's factor")
@@ -98,14 +98,56 @@ class PrecisionSection(Section):
 class DistributedSection(Section):
     """Ranks and how they work together."""
 
-    world_size: PositiveInt = Field(default=1, description="Chosen by torchrun")
+    world_size: PositiveInt = Field(default=1, description="Chosen by --world-size or torchrun")
     backend: Literal["auto", "gloo", "nccl", "xccl"] = Field(
         default="auto", description="Of the process group"
     )
     parallelism: str = Field(default="auto", description="auto: ddp on several ranks")
+    scaling: Literal["weak", "strong"] = Field(
+        default="weak", description="Chosen by data.global_batch_size: strong where it is given"
+    )
+    bucket_cap_mb: PositiveFloat | None = Field(
+        default=None, description="ddp: MiB of gradients reduced together; null: torch's default"
+    )
+    gradient_as_bucket_view: bool = Field(
+        default=True, description="ddp: gradients lie in the buckets, which saves a copy"
+    )
+    static_graph: bool = Field(
+        default=False, description="ddp: promise that every step uses the same parameters"
+    )
+    reshard_after_forward: bool | None = Field(
+        default=None,
+        description="fsdp2: free gathered parameters after the forward pass; null: not the root's",
+    )
+    fsdp_param_dtype: Literal["bf16", "fp16"] | None = Field(
+        default=None, description="fsdp2: gather and compute in; null: the parameters' own dtype"
+    )
+    fsdp_reduce_dtype: Literal["fp32", "bf16", "fp16"] | None = Field(
+        default=None, description="fsdp2: reduce gradients in; null: what they are computed in"
+    )
     threads: PositiveInt | None = Field(
         default=None, description="CPU threads per rank; null: its share"
     )
+    largest_message_bytes: PositiveInt | None = Field(
+        default=None, description="Collectives on larger messages are skipped; null: on none"
+    )
+    failure_grace_s: PositiveFloat = Field(
+        default=5.0, description="A rank that does not end this long after another failed is hung"
+    )
+    divergence_s: PositiveFloat = Field(
+        default=60.0, description="The same after another rank passed"
+    )
+
+
+PARALLELISM_OF: Final = {
+    "bucket_cap_mb": "ddp",
+    "gradient_as_bucket_view": "ddp",
+    "static_graph": "ddp",
+    "reshard_after_forward": "fsdp2",
+    "fsdp_param_dtype": "fsdp2",
+    "fsdp_reduce_dtype": "fsdp2",
+}
+"""The keys of the section ``distributed`` that one parallelism alone reads."""
 
 
 class MeasureSection(Section):
@@ -136,6 +178,10 @@ class MeasureSection(Section):
     )
     cache: Literal["hot", "cold"] = Field(
         default="hot", description="kernel: state of the L2 cache"
+    )
+    timeout_s: PositiveFloat | None = Field(
+        default=None,
+        description="Longer is a hang; null: the mark's, else that of the ini file",
     )
     gc: bool = Field(default=False, description="Leave Python's garbage collector on while timing")
 

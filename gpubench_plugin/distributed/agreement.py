@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _NO_OPINION: Final = torch.iinfo(torch.int64).min
 
@@ -29,6 +32,16 @@ class RankAgreement:
         decision = torch.tensor(opinion, dtype=torch.int64)
         dist.all_reduce(decision, dist.ReduceOp.MAX, group=self._group)
         return int(decision.item())
+
+    def mean(self, values: Sequence[float]) -> list[float]:
+        """The mean over the ranks of each of `values`, on every rank; NaN where one has NaN.
+
+        Every rank must call it, with equally many values.
+        """
+        means = torch.tensor(values, dtype=torch.float64)
+        if self._group is not None:
+            dist.all_reduce(means, group=self._group)
+        return [float(mean) for mean in means / self.world_size]
 
     def barrier(self) -> None:
         """Return once every rank is here."""

@@ -9,27 +9,29 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from gpubench_plugin.errors import CorrectnessError
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from gpubench_plugin.training.agreement import Agreement
     from gpubench_plugin.workloads.base import Batch
 
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]
 Log = Callable[[Mapping[str, object]], None]
 
 
-def scalar(loss_of: LossFunction) -> LossFunction:
-    """`loss_of`, refusing a loss that is not a finite scalar."""
+def scalar(loss_of: LossFunction, seen: list[Tensor]) -> LossFunction:
+    """`loss_of`, refusing a loss that is not a scalar; every loss is added to `seen`."""
 
     def checked(module: nn.Module, batch: Batch) -> Tensor:
         loss: object = loss_of(module, batch)
         if not isinstance(loss, Tensor) or loss.ndim != 0:
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise CorrectnessError(f"the loss must be a scalar tensor, not {shape}")
-        require_finite(float(loss.detach()), step=1)
+        seen.append(loss.detach())
         return loss
 
     return checked
@@ -46,19 +48,31 @@ def require_finite(loss: float, *, step: int | None = None) -> None:
         raise CorrectnessError(f"the loss {where} is {loss}")
 
 
-def require_gradients(module: nn.Module, *, finite: bool) -> None:
+def require_gradients(module: nn.Module, *, finite: bool, agreement: Agreement) -> None:
     """Refuse a trainable parameter without a gradient, or (if `finite`) with NaN or inf in it.
+
+    Of a sharded gradient each rank looks at its shard; all of them refuse what one does.
 
     Raises:
         CorrectnessError: naming the parameter.
     """
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if parameter.grad is None:
+    gradients = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
+    missing = agreement.mean([float(gradient is None) for gradient in gradients.values()])
+    not_finite = agreement.mean(
+        [float(finite and not _is_finite(gradient)) for gradient in gradients.values()]
+    )
+    for name, is_missing, is_not_finite in zip(gradients, missing, not_finite, strict=True):
+        if is_missing:
             raise CorrectnessError(f"parameter {name} got no gradient: the loss ignores it")
-        if finite and not bool(torch.isfinite(parameter.grad).all()):
+        if is_not_finite:
             raise CorrectnessError(f"the gradient of parameter {name} is not finite")
+
+
+def _is_finite(gradient: Tensor | None) -> bool:
+    if gradient is None:
+        return True
+    own = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+    return bool(torch.isfinite(own).all())
 
 
 def require_updates(steps: int, skipped: int) -> None:
@@ -90,16 +104,24 @@ def loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
 
 
 class LossHistory:
-    """The loss of every step, read from the device only when it is logged.
+    """The loss of every step, the ranks' mean, read from the device only when it is logged.
 
     Every `every` steps, and when it is closed, it hands `log` one event: the step, its loss and
     what `state` adds.
     """
 
-    def __init__(self, log: Log, *, every: int, state: Callable[[], Mapping[str, object]]):
+    def __init__(
+        self,
+        log: Log,
+        *,
+        every: int,
+        state: Callable[[], Mapping[str, object]],
+        agreement: Agreement,
+    ):
         self._log = log
         self._every = every
         self._state = state
+        self._agreement = agreement
         self._unread: list[Tensor] = []
         self._losses: list[float] = []
 
@@ -124,7 +146,7 @@ class LossHistory:
         return self._losses
 
     def _read(self) -> None:
-        for loss in torch.stack(self._unread).tolist():
+        for loss in self._agreement.mean(torch.stack(self._unread).tolist()):
             self._losses.append(loss)
             require_finite(loss, step=len(self._losses))
         self._unread.clear()

@@ -6,6 +6,7 @@ from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check, Work
@@ -39,6 +40,9 @@ class Inference:
         device: torch.device,
     ):
         self._module = module.eval()
+        # Parameters gathered by FSDP2 need version counters, which inference mode leaves out.
+        sharded = isinstance(module, FSDPModule)
+        self._without_gradients = torch.no_grad if sharded else torch.inference_mode
         self._workload = workload
         self._data = data
         self._precision = precision
@@ -62,7 +66,7 @@ class Inference:
         asked = perf_counter_ns()
         batch = next(self._data)
         self._data_wait_ns += perf_counter_ns() - asked
-        with torch.inference_mode(), self._precision.forward_context(self._device):
+        with self._without_gradients(), self._precision.forward_context(self._device):
             self._output = self._workload.forward(self._module, batch)
 
     def prepare(self, log: Log) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Workload
 
 Wrap = Callable[[nn.Module], nn.Module]
+Compiled = Callable[[nn.Module, Wrap], nn.Module]
 
 
 def build_model(
@@ -23,13 +25,14 @@ def build_model(
     seed: int,
     device: torch.device,
     precision: Precision,
+    compiled: Compiled | None = None,
     wrap: Wrap | None = None,
 ) -> nn.Module:
     """The workload's model: seeded, cast, on the device in its memory format, compiled, wrapped.
 
     The weights are drawn on the CPU: they are the same on every device and on every rank. The
     random state is left as it was. What is compiled is the model inside the wrapper of a
-    parallelism, as torch advises:
+    parallelism, by parts where `compiled` says so, as torch advises:
     https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
     """
     with torch.random.fork_rng(devices=()):
@@ -39,5 +42,6 @@ def build_model(
     module = module.to(device=device, memory_format=workload.memory_format)  # type: ignore[call-overload] # a gap in its stub
     if section.compile != "none":
         # Not module.compile(): that leaves a bare nn.Sequential uncompiled without a word.
-        module = cast("nn.Module", torch.compile(module, mode=section.compile))
+        compile_part = cast("Wrap", partial(torch.compile, mode=section.compile))
+        module = compile_part(module) if compiled is None else compiled(module, compile_part)
     return module if wrap is None else wrap(module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 
 from gpubench_plugin import catalog
@@ -35,7 +36,9 @@ class Optimization:
         scaler: GradScaler | None,
     ):
         self._parameters = [p for p in parameters if p.requires_grad]
-        builder = catalog.load("optimizers", training.optimizer)(training, device)
+        builder = catalog.load("optimizers", training.optimizer)(
+            training, device, sharded=any(isinstance(p, DTensor) for p in self._parameters)
+        )
         self._optimizer: Optimizer = builder.build(self._parameters)
         schedule = catalog.load("schedulers", training.scheduler)(training.schedule_steps)
         self._scheduler = schedule.build(self._optimizer)

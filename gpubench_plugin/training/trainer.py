@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.check import (
     LossHistory,
     loss_drop,
@@ -22,13 +23,14 @@ from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
     from torch import Tensor, nn
 
     from gpubench_plugin.configuration.schema import PrecisionSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.agreement import Agreement
     from gpubench_plugin.training.check import Log, LossFunction
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.workloads.base import Batch, Workload
@@ -42,7 +44,11 @@ class Trainer:
 
     Between :meth:`begin` and :meth:`finish` nothing reads from the device, so that steps can queue
     up on it; the exception is torch's own: an optimizer that is not fused makes a GradScaler wait
-    in every step. `no_sync` gives the context in which gradients stay on their rank.
+    in every step.
+
+    Several ranks find the same in their checks through `agreement`. `no_sync` gives the context
+    in which gradients stay on their rank, and `differs_from_one_process` why what the ranks train
+    is not what one process would with the global batch (None: it is), which goes on record.
 
     Raises:
         UsageProblem: ``training.epochs`` of data without an end.
@@ -59,6 +65,8 @@ class Trainer:
         precision_section: PrecisionSection,
         device: torch.device,
         no_sync: Callable[[], AbstractContextManager[Any]] | None = None,
+        agreement: Agreement | None = None,
+        differs_from_one_process: str | None = None,
     ):
         self._module = module.train()
         self._workload = workload
@@ -68,6 +76,8 @@ class Trainer:
         self._accumulation_steps = training.accumulation_steps
         self._device = device
         self._no_sync = nullcontext if no_sync is None else no_sync
+        self._agreement = Alone() if agreement is None else agreement
+        self._differs_from_one_process = differs_from_one_process
         self._optimization = Optimization(
             module.parameters(),
             training=training,
@@ -109,7 +119,12 @@ class Trainer:
                 skipped by the GradScaler.
         """
         self._optimization.reset()
-        history = LossHistory(log, every=self._training.log_every, state=self._progress)
+        history = LossHistory(
+            log,
+            every=self._training.log_every,
+            state=self._progress,
+            agreement=self._agreement,
+        )
         batches = self._check_batches()
         first_step_s = self._first_step(batches)
         history.add(self._last_loss())
@@ -121,7 +136,12 @@ class Trainer:
         require_updates(self._check_steps, skipped)
         drop = loss_drop(losses, limit=self._training.loss_drop)
         return Check(
-            correctness={"losses": losses, "loss_drop": drop, "skipped_steps": skipped},
+            correctness={
+                "losses": losses,
+                "loss_drop": drop,
+                "skipped_steps": skipped,
+                **self._said_of_ranks(),
+            },
             facts={
                 "first_step_s": first_step_s,
                 "loss_first": losses[0],
@@ -141,7 +161,7 @@ class Trainer:
             CorrectnessError: the last loss is not finite, or every step was skipped.
         """
         if self._loss is not None:
-            require_finite(float(self._loss))
+            require_finite(self._mean([self._loss]))
         skipped = self._optimization.skipped_steps()
         require_updates(self._optimization.steps, skipped)
         return {"skipped_steps": float(skipped), "data_wait_s": self._data_wait_ns / 1e9}
@@ -180,13 +200,17 @@ class Trainer:
 
         They stand between the two halves of the step: clipping would spread a NaN to all of them.
         """
+        losses: list[Tensor] = []
         wait_for(self._device)
         began = perf_counter()
-        self._gradients(batches, scalar(self._workload.loss))
+        self._gradients(batches, scalar(self._workload.loss, losses))
         wait_for(self._device)
         halfway = perf_counter()
+        # Not before the backward pass, in which other ranks would wait for one that gave up.
+        require_finite(self._mean(losses), step=1)
         # A scaled gradient that is not finite is a step to skip, not an error.
-        require_gradients(self._module, finite=self._optimization.scaler is None)
+        finite = self._optimization.scaler is None
+        require_gradients(self._module, finite=finite, agreement=self._agreement)
         resumed = perf_counter()
         self._optimization.update()
         wait_for(self._device)
@@ -194,6 +218,16 @@ class Trainer:
 
     def _check_batches(self) -> Iterator[Batch]:
         return self._data if self._training.epochs else repeat(self._data.fixed_batch())
+
+    def _mean(self, losses: Sequence[Tensor]) -> float:
+        """The mean of `losses` over them and the ranks; not finite if one is not."""
+        (mean,) = self._agreement.mean([sum(map(float, losses)) / len(losses)])
+        return mean
+
+    def _said_of_ranks(self) -> Mapping[str, object]:
+        if self._agreement.world_size == 1:
+            return {}
+        return {"differs_from_one_process": self._differs_from_one_process}
 
     def _last_loss(self) -> Tensor:
         assert self._loss is not None

@@ -275,6 +275,39 @@ class TestRulesBetweenKeys:
             )
         ]
 
+    def test_an_unknown_parallelism_is_refused(self, resolver: Resolver) -> None:
+        """A parallelism that is not there is found before anything runs."""
+        assert resolver.refusal("distributed.parallelism=fsdpp") == [
+            (
+                "--distributed.parallelism=fsdpp: unknown (did you mean 'fsdp2'?); "
+                "allowed: auto, ddp, fsdp2, none"
+            )
+        ]
+
+    @pytest.mark.parametrize("chosen", ["none", "fsdp2"])
+    def test_a_key_of_another_parallelism_is_refused(self, resolver: Resolver, chosen: str) -> None:
+        """A key that the chosen parallelism would not read is an error, naming whose it is."""
+        assert resolver.refusal(
+            f"distributed.parallelism={chosen}", "distributed.static_graph=true"
+        ) == [
+            (
+                "--distributed.static_graph=true: true is for distributed.parallelism=ddp, "
+                f"not for {chosen}; allowed: to leave it out"
+            )
+        ]
+
+    @pytest.mark.parametrize("ranks", [1, 2])
+    def test_keys_of_the_chosen_parallelism_are_taken(self, resolver: Resolver, ranks: int) -> None:
+        """What is chosen has its keys; by itself that is ddp, whose keys one rank may be given."""
+        world = {"distributed.world_size": ranks}
+        bucket = resolver("distributed.bucket_cap_mb=50", chosen=world).distributed.bucket_cap_mb
+        sharded = resolver(
+            "distributed.parallelism=fsdp2",
+            "distributed.reshard_after_forward=false",
+            chosen=world,
+        )
+        assert (bucket, sharded.distributed.reshard_after_forward) == (50, False)
+
     def test_epochs_replace_steps_that_are_taken_back(self, resolver: Resolver) -> None:
         """Null takes back what a file said."""
         training = resolver("training.epochs=2", "training.steps=null").training

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.check import (
     LossHistory,
     loss_drop,
@@ -15,29 +16,44 @@ from gpubench_plugin.training.check import (
     scalar,
 )
 
+ALONE = Alone()
+
+
+class Together(Alone):
+    """One of two ranks, of which the other says what it is told."""
+
+    world_size = 2
+
+    def __init__(self, *other):
+        self._other = iter(other)
+
+    def mean(self, values):
+        return [(own + other) / 2 for own, other in zip(values, next(self._other), strict=True)]
+
 
 def checked(loss):
-    return scalar(lambda module, batch: loss)(None, None)
+    seen = []
+    return scalar(lambda module, batch: loss, seen)(None, None), seen
 
 
-def test_finite_scalar_passes_through():
-    """A finite scalar loss is returned as it is."""
-    loss = torch.tensor(2.0)
-    assert checked(loss) is loss
+def test_scalar_passes_through_and_is_seen():
+    """A scalar loss is returned as it is, and what was returned can be looked at later."""
+    loss = torch.tensor(2.0, requires_grad=True)
+    returned, seen = checked(loss)
+    assert returned is loss
+    assert [(value.item(), value.requires_grad) for value in seen] == [(2.0, False)]
 
 
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (torch.tensor(float("nan")), "the loss at step 1 is nan"),
-        (torch.tensor(float("-inf")), "the loss at step 1 is -inf"),
         (torch.zeros(3), r"the loss must be a scalar tensor, not \(3,\)"),
         (torch.zeros(1), r"the loss must be a scalar tensor, not \(1,\)"),
         (0.5, "the loss must be a scalar tensor, not float"),
     ],
 )
 def test_other_losses_are_refused(loss, message):
-    """A loss that is NaN, infinite, not a scalar or not a tensor is an error that says so."""
+    """A loss that is not a scalar or not a tensor is an error that says so."""
     with pytest.raises(CorrectnessError, match=message):
         checked(loss)
 
@@ -52,26 +68,38 @@ def net(**gradients):
 def test_missing_gradient_is_named():
     """A trainable parameter without a gradient is an error naming it."""
     with pytest.raises(CorrectnessError, match="parameter bias got no gradient"):
-        require_gradients(net(bias=None), finite=True)
+        require_gradients(net(bias=None), finite=True, agreement=ALONE)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_non_finite_gradient_is_named(value):
     """A gradient with NaN or inf is an error naming its parameter."""
     with pytest.raises(CorrectnessError, match="gradient of parameter weight is not finite"):
-        require_gradients(net(weight=torch.tensor([[1.0, value]])), finite=True)
+        require_gradients(net(weight=torch.tensor([[1.0, value]])), finite=True, agreement=ALONE)
 
 
 def test_scaled_gradients_may_overflow():
     """Where a loss scale may make gradients overflow, infinite ones are let through."""
-    require_gradients(net(weight=torch.tensor([[1.0, float("inf")]])), finite=False)
+    require_gradients(
+        net(weight=torch.tensor([[1.0, float("inf")]])), finite=False, agreement=ALONE
+    )
 
 
 def test_frozen_parameters_need_no_gradient():
     """A parameter that is not trained is not looked at."""
     module = net(bias=None)
     module.bias.requires_grad_(False)
-    require_gradients(module, finite=True)
+    require_gradients(module, finite=True, agreement=ALONE)
+
+
+def test_gradients_of_another_rank_are_refused_too():
+    """What another rank misses, or finds not finite in its shard, is refused by this one."""
+    for other, message in (
+        ([(0.0, 1.0), (0.0, 0.0)], "parameter bias got no gradient"),
+        ([(0.0, 0.0), (1.0, 0.0)], "gradient of parameter weight is not finite"),
+    ):
+        with pytest.raises(CorrectnessError, match=message):
+            require_gradients(net(), finite=True, agreement=Together(*other))
 
 
 @pytest.mark.parametrize(("steps", "skipped"), [(0, 0), (3, 0), (3, 2)])
@@ -107,7 +135,9 @@ def test_loss_drop_without_a_limit_only_reports():
 def test_history_logs_every_n_steps_and_the_last():
     """An event is logged every N steps and at the end, with the step's own loss."""
     events = []
-    history = LossHistory(events.append, every=2, state=lambda: {"learning_rate": 0.5})
+    history = LossHistory(
+        events.append, every=2, state=lambda: {"learning_rate": 0.5}, agreement=ALONE
+    )
     for loss in (5.0, 4.0, 3.0):
         history.add(torch.tensor(loss))
     assert history.close() == [5.0, 4.0, 3.0]
@@ -119,8 +149,19 @@ def test_history_logs_every_n_steps_and_the_last():
 
 def test_history_names_the_step_whose_loss_is_not_finite():
     """A NaN among the losses is an error naming its step."""
-    history = LossHistory(lambda event: None, every=3, state=dict)
+    history = LossHistory(lambda event: None, every=3, state=dict, agreement=ALONE)
     history.add(torch.tensor(1.0))
     history.add(torch.tensor(float("nan")))
+    with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
+        history.add(torch.tensor(1.0))
+
+
+def test_history_holds_the_mean_over_the_ranks():
+    """The losses of all ranks count, and one that is not finite is found on every rank."""
+    history = LossHistory(
+        lambda event: None, every=1, state=dict, agreement=Together([3.0], [float("nan")])
+    )
+    history.add(torch.tensor(1.0))
+    assert history.close() == [2.0]
     with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
         history.add(torch.tensor(1.0))

@@ -79,6 +79,18 @@ def test_compiled_module_is_compiled(monkeypatch):
         assert graphs == counters["stats"]["unique_graphs"]
 
 
+def test_parallelism_decides_which_parts_are_compiled(monkeypatch):
+    """What compiles one part is handed to the parallelism, with the configured mode."""
+    monkeypatch.setattr(torch, "compile", lambda module, mode: torch.nn.Sequential(module))
+
+    def compiled(module, compile_part):
+        module[1] = compile_part(module[1])
+        return module
+
+    built = build(workload(compile="default"), compiled=compiled)
+    assert [type(part).__name__ for part in built[:3]] == ["Flatten", "Sequential", "ReLU"]
+
+
 def test_wrapper_holds_the_compiled_module(monkeypatch):
     """A parallelism wraps the compiled module, on its device."""
     monkeypatch.setattr(torch, "compile", lambda module, mode: torch.nn.Sequential(module))

@@ -58,3 +58,14 @@ def test_sgd_has_the_configured_momentum():
     """Momentum is SGD's key."""
     _, optimizer, _ = build("sgd", momentum=0.5)
     assert optimizer.param_groups[0]["momentum"] == 0.5
+
+
+@every_optimizer
+def test_sharded_parameters_are_fused_where_torch_can(name):
+    """An optimizer that torch cannot fuse for shards is not fused, and asking for it is refused."""
+    kind = catalog.load("optimizers", name)
+    cuda = torch.device("cuda")
+    assert kind(TrainingSection(), cuda, sharded=True).fused == kind.can_fuse_sharded
+    if not kind.can_fuse_sharded:
+        with pytest.raises(UsageProblem, match=f"{name} has no fused form of sharded parameters"):
+            kind(TrainingSection(optimizer=name, fused=True), cuda, sharded=True)

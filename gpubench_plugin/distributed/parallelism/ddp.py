@@ -34,7 +34,9 @@ class DDP(Parallelism):
         return DistributedDataParallel(
             module,
             device_ids=[self.group.device.index] if on_accelerator else None,
-            gradient_as_bucket_view=True,  # saves a copy of all gradients
+            bucket_cap_mb=self.section.bucket_cap_mb,
+            gradient_as_bucket_view=self.section.gradient_as_bucket_view,
+            static_graph=self.section.static_graph,
         )
 
     def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubench_plugin.distributed.parallelism.base import Parallelism
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class NoParallelism(Parallelism):
     """Every rank runs its own model, and nothing is exchanged."""
 
     name = "none"
+
+    def differs_from_one_process(self, module: nn.Module) -> str | None:
+        """Every rank updates its weights by its own batch."""
+        if self.group.world.size == 1:
+            return None
+        return "every rank trains a model of its own"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class OptimizerBuilder(ABC):
     """Builds one kind of optimizer from the section ``training``.
 
+    `sharded` says that the parameters are DTensors, as FSDP2 makes them.
+
     Raises:
         UsageProblem: ``training.fused`` is asked of an optimizer that has no fused form.
     """
@@ -26,13 +28,19 @@ class OptimizerBuilder(ABC):
     can_fuse: ClassVar[bool] = True
     """Whether torch has a fused implementation of it."""
 
-    def __init__(self, training: TrainingSection, device: torch.device):
-        if training.fused and not self.can_fuse:
+    can_fuse_sharded: ClassVar[bool] = True
+    """Whether that implementation takes sharded parameters."""
+
+    def __init__(self, training: TrainingSection, device: torch.device, *, sharded: bool = False):
+        can_fuse = self.can_fuse and (self.can_fuse_sharded or not sharded)
+        if training.fused and not can_fuse:
+            of_what = " of sharded parameters" if self.can_fuse else ""
             raise UsageProblem(
-                f"training.fused=true: {training.optimizer} has no fused form; allowed: false, null"
+                f"training.fused=true: {training.optimizer} has no fused form{of_what}; "
+                "allowed: false, null"
             )
         self.training = training
-        on_accelerator = device.type != "cpu" and self.can_fuse
+        on_accelerator = device.type != "cpu" and can_fuse
         self.fused = on_accelerator if training.fused is None else training.fused
 
     @abstractmethod

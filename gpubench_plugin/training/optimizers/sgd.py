@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class SGD(OptimizerBuilder):
     """``torch.optim.SGD``."""
 
+    # torch has no sharding strategy for aten._fused_sgd_, as it has for Adam's.
+    can_fuse_sharded = False
+
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """SGD with the configured rate, momentum and weight decay."""
         return torch.optim.SGD(

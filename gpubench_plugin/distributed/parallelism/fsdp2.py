@@ -1,0 +1,136 @@
+"""Fully sharded data parallelism: every rank keeps a shard of the model and a part of the batch."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
+from gpubench_plugin.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_LISTS: Final = (nn.ModuleList, nn.Sequential)
+
+
+class FSDP2(Parallelism):
+    """Parameters, gradients and optimizer state in shards; a block is gathered when it runs.
+
+    Parameters keep the dtype that the precision gives them, and are gathered in it: under
+    autocast they stay in fp32, and each operation casts. ``distributed.fsdp_param_dtype`` gathers
+    and computes in a 16-bit type instead, ``distributed.fsdp_reduce_dtype`` reduces gradients in
+    another one; the shards that the optimizer updates stay as they are.
+
+    Sources: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html;
+    Zhao et al., PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel, VLDB 2023,
+    https://arxiv.org/abs/2304.11277
+    """
+
+    name = "fsdp2"
+
+    def unsupported(self, compute_dtype: str) -> str | None:
+        """A dtype of parameters that would make the precision's name untrue."""
+        dtype = self.section.fsdp_param_dtype
+        if dtype in (None, compute_dtype):
+            return None
+        return (
+            f"distributed.fsdp_param_dtype={dtype!r}: this precision computes in {compute_dtype}; "
+            "choose a precision that computes in it, or null"
+        )
+
+    def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
+        """The `module` with each block compiled; without blocks, the whole one.
+
+        A graph cannot hold the hooks that gather a block: one of the whole module would break at
+        every block, and break down to nothing where torch cannot resume.
+        """
+        found = tuple(_blocks(module))
+        for parent, name, block in found:
+            parent.register_module(name, compile(block))
+        return module if found else compile(module)
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The `module` with rank zero's parameters and buffers, sharded block by block.
+
+        Raises:
+            Unsupported: a parameter is not contiguous, as with ``model.channels_last``.
+        """
+        _require_contiguous(module)
+        if self.group.world.size > 1:
+            _copy_from_rank_zero(module)
+        mesh = DeviceMesh.from_group(_default_group(), self.group.device.type)
+        for part in (*(block for _, _, block in _blocks(module)), module):
+            fully_shard(
+                part,
+                mesh=mesh,
+                reshard_after_forward=self.section.reshard_after_forward,
+                mp_policy=self._policy,
+            )
+        return module
+
+    @contextmanager
+    def no_sync(self, module: nn.Module) -> Iterator[None]:
+        """Unsharded gradients accumulate on their rank, until a backward pass outside."""
+        if not isinstance(module, FSDPModule):
+            yield
+            return
+        module.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            module.set_requires_gradient_sync(True)
+
+    @property
+    def _policy(self) -> MixedPrecisionPolicy:
+        return MixedPrecisionPolicy(
+            param_dtype=_dtype(self.section.fsdp_param_dtype),
+            reduce_dtype=_dtype(self.section.fsdp_reduce_dtype),
+        )
+
+
+def _blocks(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
+    """What is gathered together, each block with its parent and its name there.
+
+    Blocks are the entries with parameters of the outermost lists of layers in `module`; whatever
+    lies in no list stays with the root.
+    """
+    in_list = isinstance(module, _LISTS)
+    for name, child in module.named_children():
+        if not in_list or isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from _blocks(child)
+        elif any(True for _ in child.parameters()):
+            yield module, name, child
+
+
+def _require_contiguous(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        if not parameter.is_contiguous():
+            raise Unsupported(
+                f"fsdp2: torch shards contiguous parameters only, and {name} is not; "
+                "set model.channels_last=false"
+            )
+
+
+@torch.no_grad()
+def _copy_from_rank_zero(module: nn.Module) -> None:
+    for tensor in chain(module.parameters(), module.buffers()):
+        dist.broadcast(tensor, src=0)
+
+
+def _default_group() -> dist.ProcessGroup:
+    group = dist.group.WORLD
+    assert group is not None
+    return group
+
+
+def _dtype(name: str | None) -> torch.dtype | None:
+    return None if name is None else _DTYPES[name]
