@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin import catalog, devices
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.marks import BenchmarkMark, assignments, check_precisions
 from gpubench_plugin.records import Measurement, Outcome
 
@@ -44,13 +44,20 @@ class Case:
         """Seconds after which it is a hang: by its configuration, else its mark, or the default."""
         return self.configuration.measure.timeout_s or self.mark.timeout_s or default_s
 
-    def misfit(self, ranks: int) -> str:
-        """Why the benchmark does not run on that many ranks, or nothing."""
+    def refusal(self, started: int | None = None) -> BaseException | None:
+        """Why it does not run: on the ranks that are `started`, or on any that could be."""
         if not self.mark.fits(self.world_size):
-            return f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
-        return (
-            "" if self.world_size == ranks else f"runs on {self.world_size} ranks, not on {ranks}"
-        )
+            return pytest.skip.Exception(
+                f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
+            )
+        most = self.device.most_ranks
+        if most is not None and self.world_size > most and started in {None, 1}:
+            return Unsupported(
+                f"{self.world_size} ranks need a {self.device.type} device each, here: {most}"
+            )
+        if started is not None and started != self.world_size:
+            return pytest.skip.Exception(f"runs on {self.world_size} ranks, not on {started}")
+        return None
 
     def record(self, outcome: Outcome, reason: str = "") -> Measurement:
         """A measurement without numbers: the benchmark's record unless it is measured."""

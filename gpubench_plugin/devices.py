@@ -17,11 +17,15 @@ TYPES: Final = ("cuda", "mps", "xpu", "cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device: its torch name, its model's name and its own memory in GiB (a CPU: None)."""
+    """One device: its torch name, its model's name and its own memory in GiB (a CPU: None).
+
+    `most_ranks` is how many ranks can have one of its kind each on this host (a CPU: None, any).
+    """
 
     torch_name: str
     model: str
     memory_gib: float | None
+    most_ranks: int | None = None
 
     @property
     def type(self) -> str:
@@ -86,12 +90,13 @@ def _describe(kind: str, number: int) -> Device:
         return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)
     if kind == "mps":
         memory = torch.mps.recommended_max_memory() / 2**30
-        return Device(torch_name="mps", model=cpu_model(), memory_gib=memory)
+        return Device(torch_name="mps", model=cpu_model(), memory_gib=memory, most_ranks=1)
     properties = getattr(torch, kind).get_device_properties(number)
     return Device(
         torch_name=f"{kind}:{number}",
         model=properties.name,
         memory_gib=properties.total_memory / 2**30,
+        most_ranks=_count(kind),
     )
 
 

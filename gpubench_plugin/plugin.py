@@ -15,21 +15,21 @@ import pytest
 from gpubench_plugin import hookspecs, neighbours
 from gpubench_plugin.arguments import lend_short_names
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.fixtures import (
-    _gpubench_carrier,
-    _gpubench_parallelism,
-    collective,
-    data,
-    gpubench,
+from gpubench_plugin.fixtures.measuring import _gpubench_carrier, collective, gpubench
+from gpubench_plugin.fixtures.ranks import (
     gpubench_config,
-    inference,
-    model,
     precision,
     process_group,
     torch_device,
+    world_size,
+)
+from gpubench_plugin.fixtures.training import (
+    _gpubench_parallelism,
+    data,
+    inference,
+    model,
     trainer,
     workload,
-    world_size,
 )
 from gpubench_plugin.options import MARKS, add_options, is_asked_for
 from gpubench_plugin.selection import is_benchmark, parametrize

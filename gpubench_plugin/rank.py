@@ -26,8 +26,8 @@ class Rank:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip a benchmark that does not run on this many ranks."""
         case = item.stash.get(CASE, None)
-        if case is not None and (reason := case.misfit(self._world.size)):
-            pytest.skip(reason)
+        if case is not None and (refusal := case.refusal(self._world.size)):
+            raise refusal
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

@@ -103,18 +103,40 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankTimes:
+    """The times of one rank of several, in a few numbers.
+
+    `median_s` is the median round, all other statistics are of the `count` single durations, in
+    seconds per call; quantiles are interpolated linearly. `total_s` is the length of all blocks.
+    Where a duration is not finite, neither is any statistic.
+    """
+
+    rank: int
+    host: str
+    count: int
+    min_s: float
+    p5_s: float
+    median_s: float
+    p95_s: float
+    p99_s: float
+    max_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """All that was seen of one benchmark; every metric is computed from this and nothing else.
 
-    `samples` are reduced over the ranks (maximum per duration), `ranks` the per-rank ones, `work`
-    is summed over the ranks. `precision` is what matrix products compute in: fp32, tf32, fp16, …
-    `facts` holds the numbers that are neither durations nor work: ``peak_memory_bytes``,
-    ``skipped_steps``, ``data_wait_s`` (inside the timed calls), ``loss_first``, ``loss_last``,
-    ``compiled`` (0 or 1), ``confidence`` (the level of intervals) and whatever a subject adds.
+    `samples` are reduced over the ranks (maximum per duration); `ranks` has a row for each of
+    them, or none where there is only one. `work` is summed over the ranks. `precision` is what
+    matrix products compute in: fp32, tf32, fp16, … `facts` holds the numbers that are neither
+    durations nor work: ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed
+    calls), ``loss_first``, ``loss_last``, ``compiled`` (0 or 1), ``confidence`` (the level of
+    intervals) and whatever a subject adds.
     """
 
     samples: Samples
-    ranks: tuple[Samples, ...]
+    ranks: tuple[RankTimes, ...] = ()
     work: Work
     device: str
     device_name: str
@@ -158,7 +180,10 @@ def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One benchmark's record. Only the outcome ``measured`` carries samples and metrics."""
+    """One benchmark's record. Only the outcome ``measured`` carries samples and metrics.
+
+    `ranks` has a row for each rank, in their order, where there are several.
+    """
 
     id: str
     name: str
@@ -173,6 +198,16 @@ class Measurement:
     flags: tuple[str, ...] = ()
     correctness: Mapping[str, Any] = field(default_factory=dict)
     per_launch: tuple[Launch, ...] = ()
+    ranks: tuple[RankTimes, ...] = ()
+
+    @property
+    def slowest_rank(self) -> RankTimes | None:
+        """The rank with the longest median round, of equals the first; None of fewer than two.
+
+        Not the one that was last most often: where the ranks wait for each other that is chance.
+        """
+        several = len(self.ranks) > 1
+        return max(self.ranks, key=lambda rank: rank.median_s) if several else None
 
     def to_json(self) -> Json:
         """A dictionary of JSON values."""
@@ -189,6 +224,7 @@ class Measurement:
                 "metrics": _metrics(data["metrics"]),
                 "flags": tuple(data["flags"]),
                 "per_launch": tuple(map(Launch.from_json, data.get("per_launch", ()))),
+                "ranks": tuple(RankTimes(**rank) for rank in data.get("ranks", ())),
             }
         )
 

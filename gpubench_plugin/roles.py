@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.cases import CASE, Cases, check_marks
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.kept import Kept
 from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.rank import Rank
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.torchrun import Torchrun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Sequence
 
     import pytest
 
     from gpubench_plugin.cases import Case
     from gpubench_plugin.gang.worker import Worker
     from gpubench_plugin.ranks import Ranks
+    from gpubench_plugin.session import Session
     from gpubench_plugin.settings import Settings
     from gpubench_plugin.valve import Valve
 
@@ -82,11 +83,11 @@ class Roles:
             )
         from gpubench_plugin.gang.controller import Controller
 
-        run = self._open(items)
+        session = self._open(items)
         # Every gang starts once; what needs none runs before, so that its fixtures end first.
         self._session.items.sort(key=_world_size)
-        if run is not None:
-            controller = Controller(self._config, self._settings, run)
+        if session is not None:
+            controller = Controller(self._config, self._settings, session.path)
             self._register(controller, "gpubench-controller")
 
     def _obey(self, worker: Worker, items: Sequence[pytest.Item]) -> None:
@@ -97,7 +98,10 @@ class Roles:
     def _join(self, items: Sequence[pytest.Item], valve: Valve | None) -> None:
         self._refuse_within_torchrun()
         torchrun = Torchrun(self._config, self._ranks)
-        torchrun.join(items, self._open(items), valve)
+        session = self._open(items)
+        kept = torchrun.join(items, session, valve)
+        if session is None:
+            self._leave_out(kept)
         # Registered last it wraps the rank's hooks: what the ranks agree on outranks one's word.
         self._register(Rank(self._ranks.world), "gpubench-rank")
         self._register(torchrun, "gpubench-torchrun")
@@ -121,19 +125,27 @@ class Roles:
 
         Then all do: what one process measured is compared with nothing but other processes.
         """
-        sizes = [case.world_size for case in _cases(items) if not case.misfit(case.world_size)]
+        sizes = [case.world_size for case in _cases(items) if case.refusal() is None]
         return self._settings.isolate or self._settings.launches > 1 or max(sizes, default=1) > 1
 
-    def _open(self, items: Sequence[pytest.Item]) -> Path | None:
+    def _open(self, items: Sequence[pytest.Item]) -> Session | None:
         """Start the session's run directory, in the one process that writes."""
         if not self._ranks.world.is_root or is_worker(self._config):
             return None
         from gpubench_plugin.session import Session
 
         session = Session(self._config, self._settings, list(_cases(items)))
-        path = session.start()
+        session.start()
         self._register(session, "gpubench-session")
-        return path
+        self._leave_out(session.kept)
+        return session
+
+    def _leave_out(self, kept: Collection[str]) -> None:
+        """Do not run what a resumed run has measured already."""
+        if kept:
+            role = Kept(kept)
+            role.deselect(self._session)
+            self._register(role, "gpubench-kept")
 
     def _register(self, role: object, name: str) -> None:
         self._config.pluginmanager.register(role, name)

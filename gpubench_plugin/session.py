@@ -9,7 +9,6 @@ import math
 import os
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,18 +16,17 @@ import pytest
 
 from gpubench_plugin import channel
 from gpubench_plugin.channel import CARRIED, PROGRESS, TRACES
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.open_run import open_run
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.glyphs import glyphs_for
+from gpubench_plugin.reports.scaling import scaling_lines
 from gpubench_plugin.reports.status import StatusLine
 from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.run_id import new_run_id
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from gpubench_plugin.cases import Case
     from gpubench_plugin.records import Json, RunStatus
@@ -53,54 +51,43 @@ class Session:
         self._problem: ResultsError | None = None
         self._status = _status_line()
 
-    def start(self) -> Path:
+    def start(self) -> None:
         """Open the run; nothing has been measured yet.
 
         Raises:
             UsageProblem: the results, or ``--benchmark-json``, could not be written.
         """
-        from gpubench_plugin.configuration.dump import to_yaml
-
-        _require_writable_json(self._config)
-        settings = self._settings
-        directory = RunDirectory.create(
-            settings.results_dir, settings.experiment, new_run_id(settings.tag, datetime.now(UTC))
-        )
-        try:
-            self._recorder = Recorder(
-                directory,
-                experiment=settings.experiment,
-                command=[str(argument) for argument in self._config.invocation_params.args],
-                environment=self._environment(),
-                configurations=to_yaml({i: case.configuration for i, case in self._cases.items()}),
-            )
-        except ResultsError as error:
-            raise UsageProblem(f"--results-dir: {error}") from error
-        self._config.stash[TRACES] = directory.traces
+        self._run = open_run(self._config, self._settings, self._cases)
+        self._unselected = self._run.earlier.keys() - self._cases.keys()
+        self._measurements = {i: self._run.earlier[i] for i in self._unselected | self._run.kept}
+        self._config.stash[TRACES] = self._run.recorder.directory.traces
         self._config.stash[PROGRESS] = self._show_progress
-        return directory.path
 
-    def _environment(self) -> Json:
-        from gpubench_plugin.results.environment import collect
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._run.recorder.directory.path
 
-        told = self._config.hook.pytest_gpubench_environment(config=self._config)
-        device = next(iter(self._cases.values())).device
-        facts: dict[str, Any] = {"device": {"name": device.torch_name, "model": device.model}}
-        for more in told:
-            facts.update(more)
-        return collect(self._config.rootpath, more=facts)
+    @property
+    def kept(self) -> frozenset[str]:
+        """Benchmarks that an earlier session of the run has measured: they need not run."""
+        return self._run.kept
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """The header: what will be measured, on what, and where it is recorded."""
         cases = list(self._cases.values())
-        return terminal.header_lines(
+        lines = terminal.header_lines(
             device=self._devices(),
             precision=tuple(dict.fromkeys(case.precision for case in cases)),
-            world_size=cases[0].world_size,
+            world_sizes=tuple(dict.fromkeys(case.world_size for case in cases)),
             preset=", ".join(dict.fromkeys(c.configuration.experiment.preset for c in cases)),
             run_directory=self._shown_directory(),
             width=_width(self._config),
         )
+        if self._settings.resume:
+            to_go = len(self._cases.keys() - self.kept)
+            lines.append(f"resumed: {len(self.kept)} measured before, {to_go} to go")
+        return lines
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -135,8 +122,8 @@ class Session:
         try:
             for part in told:
                 for event in part.get("events", ()):
-                    self._recorder.event(measurement.id, event)
-            self._recorder.record(measurement)
+                    self._run.recorder.event(measurement.id, event)
+            self._run.recorder.record(measurement)
         except ResultsError as problem:
             self._problem = problem
 
@@ -156,7 +143,7 @@ class Session:
         """
         pytest_benchmark.add_metrics(output_json, self._measurements)
         output_json["gpubench"] = {
-            "run_id": self._recorder.directory.path.name,
+            "run_id": self._run.recorder.directory.path.name,
             "devices": self._device_models(),
         }
 
@@ -184,7 +171,7 @@ class Session:
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the summary; a benchmark that never ran is in it too."""
-        status = _STATUS.get(exitstatus, "failed")
+        status = _status(exitstatus, [self._measurements[i] for i in self._unselected])
         for case in self._cases.values():
             if any(
                 "outcome" in part or "measurement" in part for part in self._told.get(case.id, ())
@@ -192,14 +179,16 @@ class Session:
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
                 reason = "interrupted" if status == "interrupted" else "the session ended before it"
-                self._measurements[case.id] = case.record("not_measured", reason)
+                self._measurements[case.id] = self._run.earlier.get(
+                    case.id, case.record("not_measured", reason)
+                )
         if self._problem is None:
             try:
-                self._recorder.finish(status, self._in_order(), self._benchmark_json())
+                self._run.recorder.finish(status, self._in_order(), self._benchmark_json())
             except ResultsError as problem:
                 self._problem = problem
         if self._problem is not None:
-            self._recorder.close()
+            self._run.recorder.close()
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(tryfirst=True)
@@ -207,7 +196,9 @@ class Session:
         """The table of results, before pytest-benchmark's."""
         terminalreporter.section("gpubench", sep="=")
         glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
-        for line in terminal.summary_lines(self._in_order(), _width(self._config), glyphs):
+        seen, width = self._in_order(), _width(self._config)
+        lines = terminal.summary_lines(seen, width, glyphs) + scaling_lines(seen, width, glyphs)
+        for line in lines:
             for text, markup in line:
                 terminalreporter.write(text, **markup)
             terminalreporter.write("\n")
@@ -216,10 +207,12 @@ class Session:
         terminalreporter.write_line(f"recorded in {self._shown_directory()}")
 
     def _in_order(self) -> list[Measurement]:
-        return [self._measurements[i] for i in self._cases if i in self._measurements]
+        order = self._run.earlier or self._cases
+        return [self._measurements[i] for i in order if i in self._measurements]
 
     def _benchmark_json(self) -> Json | None:
-        carried = list(self._config.stash.get(CARRIED, {}).values())
+        carriers = self._config.stash.get(CARRIED, {})
+        carried = [carriers[m.id] for m in self._in_order() if m.id in carriers]
         if not carried:
             return None
         return pytest_benchmark.benchmark_json(self._config, carried, self._measurements)
@@ -236,8 +229,17 @@ class Session:
 
     def _shown_directory(self) -> str:
         here = self._config.invocation_params.dir
-        path = self._recorder.directory.path
+        path = self._run.recorder.directory.path
         return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
+
+
+def _status(exitstatus: int, rest: Iterable[Measurement]) -> RunStatus:
+    """The status of a run, of which `rest` was not selected when it was resumed."""
+    status = _STATUS.get(exitstatus, "failed")
+    outcomes = {measurement.outcome for measurement in rest}
+    if status == "complete" and not outcomes <= {"measured", "skipped", "unsupported"}:
+        return "interrupted" if "not_measured" in outcomes else "failed"
+    return status
 
 
 def _measurement(case: Case, told: Sequence[Json]) -> Measurement:
@@ -253,22 +255,6 @@ def _measurement(case: Case, told: Sequence[Json]) -> Measurement:
             return Measurement.from_json(part["measurement"])
     reasons = [part["not_measured"] for part in told if part.get("not_measured")]
     return case.record("not_measured", *(reasons or ["the test did not call gpubench"]))
-
-
-def _require_writable_json(config: pytest.Config) -> None:
-    """``--benchmark-json`` into a folder that is not there fails after the run, unasked."""
-    given = config.getoption("benchmark_json", None)
-    if given is None:
-        return
-    file = Path(given).absolute()
-    if file.is_dir():
-        raise UsageProblem(f"--benchmark-json={given}: a folder; give the name of a file")
-    if file.exists() and not os.access(file, os.W_OK):
-        raise UsageProblem(f"--benchmark-json={given}: the file is not writable")
-    if not file.parent.is_dir():
-        raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} does not exist")
-    if not os.access(file.parent, os.W_OK):
-        raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} is not writable")
 
 
 def _status_line() -> StatusLine:

@@ -44,6 +44,19 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json_text.text(value, indent=2) + "\n")
 
 
+def remove(path: Path) -> None:
+    """Remove the file `path`, durably; where there is none, do nothing.
+
+    Raises:
+        ResultsError: it could not be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise ResultsError(f"{path} was not removed: {error.strerror}") from error
+
+
 def write_new(path: Path, data: bytes) -> None:
     """Write `data`, durably, to `path`, which must not exist; raises OSError."""
     # The mode of an ordinary new file: tempfile's 0600 would hide results from colleagues.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.results.redaction import redacted
@@ -20,8 +21,9 @@ _PATIENCE_S: Final = 10.0
 def commit_facts(folder: Path) -> Json | None:
     """Commit, branch, uncommitted changes and remote of the repository `folder` is in.
 
-    None without git or a repository; a single fact git cannot give is None. The remote carries
-    no credentials.
+    None without git or a repository; a single fact git cannot give is None. `changes` tells one
+    set of uncommitted changes from another: the beginning of the SHA-256 of their diff. The remote
+    carries no credentials.
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
@@ -32,8 +34,14 @@ def commit_facts(folder: Path) -> Json | None:
         "commit": commit,
         "branch": _git(folder, "branch", "--show-current") or None,
         "dirty": None if changes is None else bool(changes),
+        "changes": _digest(folder) if changes else None,
         "remote": remote and redacted(remote),
     }
+
+
+def _digest(folder: Path) -> str | None:
+    diff = _git(folder, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD")
+    return None if diff is None else sha256(diff.encode()).hexdigest()[:12]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpubench_plugin.records import Json
 
 DRIVER_FILES: Final = Path("/proc/driver/nvidia")
 
+_MILLIWATTS_PER_WATT: Final = 1000
+
 
 def gpu_facts() -> Json | None:
-    """The driver's version and name, UUID and memory of each GPU; None where there is no driver.
+    """The driver's version and each GPU's facts; None where there is no driver.
+
+    They are name, UUID, memory, the enforced power limit in watts, and whether the GPU is in MIG
+    mode, that is, divided into smaller ones.
 
     All GPUs of the machine are meant, whatever ``CUDA_VISIBLE_DEVICES`` says. A fact that is not
     known is None. Nothing volatile (clocks, temperature, free memory) is among them.
@@ -57,7 +64,19 @@ def _from_handle(nvml: Any, handle: Any) -> Json:
         "name": _text(nvml.nvmlDeviceGetName(handle)),
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
         "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        "power_limit_w": _told(
+            nvml, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / _MILLIWATTS_PER_WATT
+        ),
+        "mig": _told(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
     }
+
+
+def _told(nvml: Any, ask: Callable[[], Any]) -> Any:
+    """What `ask` returns, or None where this kind of GPU does not know it."""
+    try:
+        return ask()
+    except nvml.NVMLError:
+        return None
 
 
 def _text(value: str | bytes) -> str:
@@ -66,7 +85,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _from_files(folder: Path) -> Json | None:
-    """The same from ``version`` and ``gpus/*/information``, which do not tell the memory."""
+    """The same from ``version`` and ``gpus/*/information``, which tell name and UUID only."""
     try:
         version = (folder / "version").read_text(encoding="utf-8", errors="replace")
         files = sorted((folder / "gpus").glob("*/information"))
@@ -81,6 +100,8 @@ def _from_files(folder: Path) -> Json | None:
                 "name": _field(text, "Model"),
                 "uuid": _field(text, "GPU UUID"),
                 "memory_bytes": None,
+                "power_limit_w": None,
+                "mig": None,
             }
             for text in described
         ],

@@ -10,6 +10,7 @@ JSON has no NaN and no infinity. Such a number is written as null, and the line 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from contextlib import suppress
@@ -37,16 +38,27 @@ def utc_now() -> str:
 
 
 class Journal:
-    """The journal at `path`, opened for appending; a torn last line is cut off first."""
+    """The journal at `path`, opened for appending; no other process can open it meanwhile.
+
+    The kernel releases it with the process, however that ends. Opening changes nothing: a torn
+    last line is cut off before the first line is appended.
+
+    Raises:
+        ResultsError: it cannot be written, or another process is writing it.
+    """
 
     def __init__(self, path: Path, *, now: Callable[[], str] = utc_now):
         self.path = path
         self._now = now
+        self._end: int | None = None
         self._descriptor = -1
         try:
             self._descriptor = os.open(path, _APPEND, 0o666)
-            self._end = _mend(path, self._descriptor)
+            _lock(path, self._descriptor)
             atomic.sync_folder(path.parent)
+        except ResultsError:
+            self.close()
+            raise
         except OSError as error:
             self.close()
             raise atomic.not_written(path, error) from error
@@ -66,11 +78,14 @@ class Journal:
             line["not_finite"] = lost
         data = (json_text.text(line) + "\n").encode("ascii")
         try:
+            if self._end is None:
+                self._end = _mend(self.path, self._descriptor)
             _write_all(self._descriptor, data)
             os.fsync(self._descriptor)
         except BaseException as error:
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, self._end)
+            if self._end is not None:
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, self._end)
             if isinstance(error, OSError):
                 raise atomic.not_written(self.path, error) from error
             raise
@@ -79,6 +94,8 @@ class Journal:
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         if self._descriptor >= 0:
+            with suppress(OSError):  # else processes forked meanwhile would go on holding it
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -122,6 +139,22 @@ def read(path: Path) -> list[Json]:
     return events
 
 
+def restored(event: Json) -> Json:
+    """A line that was read, with its numbers that are not finite as they were."""
+    for pointer, number in event.get("not_finite", {}).items():
+        *path, last = (_unescaped(part) for part in pointer.split("/")[1:])
+        place: Any = event
+        for part in path:
+            place = place[int(part) if isinstance(place, list) else part]
+        place[int(last) if isinstance(place, list) else last] = float(number)
+    return event
+
+
+def _unescaped(part: str) -> str:
+    """A part of a JSON pointer (RFC 6901, section 4)."""
+    return part.replace("~1", "/").replace("~0", "~")
+
+
 def _event(line: bytes) -> Json | None:
     """The event in `line`, or None: a proper prefix of a JSON object is never valid JSON."""
     try:
@@ -137,6 +170,15 @@ def _refuse_newer(path: Path, number: int, version: object) -> None:
             f"{path}, line {number}: schema_version {version!r}, but this version of gpubench "
             f"reads up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
         )
+
+
+def _lock(path: Path, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ResultsError(f"{path} is being written by another process") from None
+    except OSError:
+        return  # a file system without locks: as much as it offers
 
 
 def _mend(path: Path, descriptor: int) -> int:

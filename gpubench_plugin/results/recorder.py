@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.records import Json, Measurement, RunStatus
+    from gpubench_plugin.results.earlier_run import EarlierRun
     from gpubench_plugin.results.run_directory import RunDirectory
 
 LOGGER = logging.getLogger("gpubench")
@@ -27,24 +28,85 @@ class Recorder:
     def __init__(
         self,
         directory: RunDirectory,
+        journal: Journal,
         *,
-        experiment: str,
+        command: Sequence[str],
+        environment: Mapping[str, Any],
+        started: str,
+        resumed: Sequence[str] = (),
+    ):
+        self.directory = directory
+        self._journal = journal
+        self._command = tuple(command)
+        self._environment = environment
+        self._started = started
+        self._resumed = tuple(resumed)
+        self._log = _open_log(directory)
+
+    @classmethod
+    def start(
+        cls,
+        directory: RunDirectory,
+        *,
         command: Sequence[str],
         environment: Mapping[str, Any],
         configurations: str,
-    ):
-        self.directory = directory
-        self._experiment = experiment
-        self._command = redacted_command(command)
-        self._environment = environment
-        self._started = utc_now()
+        params: Mapping[str, Mapping[str, str]],
+    ) -> Recorder:
+        """The recorder of a new run.
+
+        Args:
+            directory: its folder, empty.
+            command: the arguments of pytest; secrets among them are not recorded.
+            environment: the facts of ``system.json``.
+            configurations: the text of ``config_resolved.yaml``.
+            params: the parameters of every selected benchmark, by node id.
+
+        Raises:
+            ResultsError: a file could not be written.
+        """
+        shown, now = redacted_command(command), utc_now()
         atomic.write_text(directory.config_resolved, configurations)
         atomic.write_json(directory.system, environment)
-        self._journal = Journal(directory.journal)
-        self._log = _open_log(directory)
-        self._journal.append(
-            {"event": "run_started", "run_id": directory.path.name, "command": self._command}
+        recorder = cls(
+            directory,
+            Journal(directory.journal),
+            command=shown,
+            environment=environment,
+            started=now,
         )
+        recorder._begin("run_started", now, shown, params=params)
+        return recorder
+
+    @classmethod
+    def resume(cls, run: EarlierRun, *, command: Sequence[str], kept: int) -> Recorder:
+        """The recorder of an earlier `run` that goes on; `kept` of its benchmarks stay as they are.
+
+        The run's summary is gone until there is a new one: it would say that the run has ended.
+
+        Raises:
+            ResultsError: a file could not be written.
+        """
+        now = utc_now()
+        recorder = cls(
+            run.directory,
+            run.journal,
+            command=run.command,
+            environment=run.environment,
+            started=run.started,
+            resumed=(*run.resumed, now),
+        )
+        recorder._begin("run_resumed", now, redacted_command(command), kept=kept)
+        atomic.remove(run.directory.summary)
+        return recorder
+
+    def _begin(self, event: str, now: str, command: Sequence[str], **more: object) -> None:
+        head = {"event": event, "time": now, "run_id": self.directory.run_id, "command": command}
+        try:
+            self._journal.append({**head, **more})
+        except BaseException:
+            self.close()
+            raise
 
     def event(self, benchmark: str, event: Mapping[str, Any]) -> None:
         """Journal what happened inside a benchmark, a training step for example.
@@ -76,10 +138,11 @@ class Recorder:
         from gpubench_plugin.results.summary import write_summary
 
         run = RunRecord(
-            run_id=self.directory.path.name,
-            experiment=self._experiment,
+            run_id=self.directory.run_id,
+            experiment=self.directory.experiment,
             status=status,
             started=self._started,
+            resumed=self._resumed,
             finished=utc_now(),
             command=self._command,
             environment=self._environment,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.run_id import path_component
 
@@ -44,6 +44,31 @@ class RunDirectory:
             _remove(missing)
             raise
         return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """The folder of an earlier run; nothing in it is changed.
+
+        Raises:
+            UsageProblem: there is no run, and why.
+        """
+        run = cls(path=Path(os.path.realpath(path)))
+        if run.journal.is_file():
+            return run
+        if run.path.is_dir():
+            raise UsageProblem(f"{path} is no run's folder: it has no {run.journal.name}")
+        beside = [p.name for p in run.path.parent.glob("*/")]
+        raise UsageProblem(f"{path}: no such folder{nearest(run.path.name, beside)}")
+
+    @property
+    def run_id(self) -> str:
+        """The run's name among all runs."""
+        return self.path.name
+
+    @property
+    def experiment(self) -> str:
+        """The experiment it belongs to."""
+        return self.path.parent.name
 
     @property
     def config_resolved(self) -> Path:

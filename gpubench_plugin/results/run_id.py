@@ -35,6 +35,11 @@ def new_run_id(
     return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
 
 
+def tag_of(run_id: str) -> str:
+    """The tag in a run id, ``run`` where there was none."""
+    return run_id.partition("_")[2].rpartition("_")[0]
+
+
 def path_component(option: str, value: str) -> str:
     """`value`, which is safe as the name of one folder.
 

@@ -16,6 +16,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    NonNegativeInt,
     PositiveInt,
     StringConstraints,
     ValidationError,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Json, Measurement, RunRecord
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Grows with every change of the format; older files stay readable, newer ones are refused."""
 
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -54,6 +55,21 @@ class SummaryMetric(_Model):
     better: Better
 
 
+class SummaryRank(_Model):
+    """The times of one rank of several, in seconds per call but for the last."""
+
+    rank: NonNegativeInt
+    host: str
+    count: NonNegativeInt = Field(description="Durations timed")
+    min_s: float
+    p5_s: float
+    median_s: float = Field(description="Median of the rounds")
+    p95_s: float
+    p99_s: float
+    max_s: float
+    total_s: float = Field(description="Length of all timed blocks")
+
+
 class SummaryBenchmark(_Model):
     """One benchmark. Only the outcome ``measured`` carries metrics."""
 
@@ -73,6 +89,10 @@ class SummaryBenchmark(_Model):
     reason: str = Field(description="Why it was not measured; empty for measured ones")
     configuration: dict[str, Any] = Field(description="The resolved configuration")
     metrics: dict[str, SummaryMetric] = Field(description="Numbers by name")
+    ranks: list[SummaryRank] = Field(default=[], description="Each rank, where there are several")
+    slowest_rank: NonNegativeInt | None = Field(
+        default=None, description="The rank with the longest median round"
+    )
     flags: list[str] = Field(description="What makes the numbers less trustworthy")
     correctness: dict[str, Any] = Field(description="What the untimed checks found")
 
@@ -88,11 +108,12 @@ class Summary(_Model):
 
     model_config = ConfigDict(title="gpubench summary")
 
-    schema_version: Literal[1]
+    schema_version: Literal[1, 2]
     run_id: str = Field(min_length=1)
     experiment: str
     status: RunStatus
     started: UtcTime = Field(description="ISO 8601 in UTC")
+    resumed: list[UtcTime] = Field(default=[], description="When the run went on, in UTC")
     finished: UtcTime = Field(description="ISO 8601 in UTC")
     command: list[str] = Field(description="Arguments of pytest, without secrets")
     environment: dict[str, Any] = Field(description="Facts of system.json")
@@ -115,6 +136,7 @@ def summary_of(run: RunRecord) -> Summary:
             "experiment": run.experiment,
             "status": run.status,
             "started": run.started,
+            "resumed": run.resumed,
             "finished": run.finished,
             "command": redacted_command(run.command),
             "environment": run.environment,
@@ -186,6 +208,8 @@ def _benchmark(measurement: Measurement) -> Json:
         "reason": measurement.reason,
         "configuration": measurement.configuration,
         "metrics": {name: _metric(asdict(metric)) for name, metric in finite.items()},
+        "ranks": [asdict(rank) for rank in measurement.ranks],
+        "slowest_rank": measurement.slowest_rank and measurement.slowest_rank.rank,
         "flags": (*measurement.flags, *lost),
         "correctness": measurement.correctness,
     }

@@ -38,12 +38,13 @@ def test_commit_and_branch(repository: Path) -> None:
         "commit": git(repository, "rev-parse", "HEAD"),
         "branch": "trunk",
         "dirty": False,
+        "changes": None,
         "remote": None,
     }
 
 
 def test_changed_file_makes_it_dirty(repository: Path) -> None:
-    """A change that is not committed is said; a new file that git does not know is none."""
+    """What is not committed is said, and one change told from another; a new file is none."""
     (repository / "new").touch()
     before = commit_facts(repository)
     (repository / "file").write_text("two")
@@ -51,6 +52,10 @@ def test_changed_file_makes_it_dirty(repository: Path) -> None:
     assert before is not None
     assert after is not None
     assert (before["dirty"], after["dirty"]) == (False, True)
+    (repository / "file").write_text("three")
+    third = commit_facts(repository)
+    assert third is not None
+    assert len({before["changes"], after["changes"], third["changes"]}) == 3
 
 
 def test_detached_head_has_no_branch(repository: Path) -> None:

@@ -36,6 +36,10 @@ def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetName(handle): return "NVIDIA A100"
 def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
 def nvmlDeviceGetMemoryInfo(handle): return Memory
+def nvmlDeviceGetEnforcedPowerLimit(handle): return 400_000
+def nvmlDeviceGetMigMode(handle):
+    if handle: raise NVMLError("not supported")
+    return [1, 1]
 """
 
 
@@ -59,7 +63,7 @@ def test_machine_without_gpu() -> None:
 
 @pytest.mark.parametrize("kind", ["x86_64 Kernel Module", "Open Kernel Module for x86_64"])
 def test_facts_from_the_drivers_files(no_driver: Path, kind: str) -> None:
-    """Where NVML does not answer, the driver's files tell all but the memory."""
+    """Where NVML does not answer, the driver's files tell name and UUID."""
     (no_driver / "gpus" / "0000:01:00.0").mkdir(parents=True)
     (no_driver / "version").write_text(VERSION.format(kind=kind))
     (no_driver / "gpus" / "0000:01:00.0" / "information").write_text(INFORMATION)
@@ -70,20 +74,28 @@ def test_facts_from_the_drivers_files(no_driver: Path, kind: str) -> None:
                 "name": "NVIDIA H200",
                 "uuid": "GPU-01234567-89ab-cdef-0123-456789abcdef",
                 "memory_bytes": None,
+                "power_limit_w": None,
+                "mig": None,
             }
         ],
     }
 
 
 def test_facts_from_nvml(tmp_path: Path) -> None:
-    """NVML tells driver and devices, also where it answers in bytes, and is closed again."""
+    """NVML tells driver and devices, also in bytes; what a GPU does not know is None."""
     log = tmp_path / "log"
     (tmp_path / "pynvml.py").write_text(PYNVML.format(log=str(log)))
     assert gpus.gpu_facts() == {
         "driver": "470.57.02",
         "devices": [
-            {"name": "NVIDIA A100", "uuid": f"GPU-{number}", "memory_bytes": 80 * 2**30}
-            for number in range(2)
+            {
+                "name": "NVIDIA A100",
+                "uuid": f"GPU-{number}",
+                "memory_bytes": 80 * 2**30,
+                "power_limit_w": 400.0,
+                "mig": mig,
+            }
+            for number, mig in enumerate([True, None])
         ],
     }
     assert log.read_text() == "shut down"

@@ -161,7 +161,7 @@ def test_full_disk_keeps_the_lines_before(small_disk: Path) -> None:
 
 
 def test_kill_loses_no_appended_line(tmp_path: Path) -> None:
-    """Lines whose append returned are there after the process was killed without warning."""
+    """Killed without warning a process leaves all it appended, and the journal to others."""
     path = tmp_path / "metrics.jsonl"
     program = (
         "import sys, pathlib\n"
@@ -176,8 +176,21 @@ def test_kill_loses_no_appended_line(tmp_path: Path) -> None:
     ) as writer:
         assert writer.stdout is not None
         said = [int(writer.stdout.readline()) for _ in range(20)]
+        with pytest.raises(ResultsError, match="is being written by another process"):
+            Journal(path)
         writer.send_signal(signal.SIGKILL)
         said += [int(line) for line in writer.stdout.read().split()]
     numbers = [event["number"] for event in journal.read(path)]
     assert numbers[: len(said)] == said
     assert numbers == list(range(len(numbers)))
+    Journal(path).close()
+
+
+def test_numbers_that_are_not_finite_are_restored(tmp_path: Path) -> None:
+    """A line read from the journal can be made what was appended, however deep a number stands."""
+    event = {"event": "step", "a/b": {"~": [1.0, float("-inf")]}, "loss": float("inf")}
+    with at_noon(tmp_path / "metrics.jsonl") as lines:
+        lines.append(event)
+    (read,) = journal.read(lines.path)
+    restored = journal.restored(read)
+    assert {name: restored[name] for name in event} == event

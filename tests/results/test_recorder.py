@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def recorder(results: Path) -> Recorder:
-    return Recorder(
+    return Recorder.start(
         RunDirectory.create(results, "default", "20260131T120000Z_run_0a1b2c"),
-        experiment="default",
         command=["benchmarks", "--data.token=hunter2"],
         environment={"hostname": "here"},
         configurations="{}\n",
+        params={"a::b": {"precision": "amp"}},
     )
 
 

@@ -116,3 +116,12 @@ def test_run_that_exists_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match=f"{RUN} exists already"):
         RunDirectory.create(tmp_path, "resnet", RUN)
     assert earlier.summary.read_text() == "earlier"
+
+
+def test_earlier_run_is_opened(tmp_path: Path) -> None:
+    """A folder with a journal is a run, with its id and experiment; a link to it is followed."""
+    earlier = RunDirectory.create(tmp_path, "resnet", RUN)
+    earlier.journal.touch()
+    (tmp_path / "link").symlink_to(earlier.path)
+    run = RunDirectory.open(tmp_path / "link")
+    assert (run, run.run_id, run.experiment) == (earlier, RUN, "resnet")

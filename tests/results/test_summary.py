@@ -45,12 +45,13 @@ def test_summary_holds_what_the_run_found(
     tmp_path: Path, run_record: Callable[..., RunRecord]
 ) -> None:
     """The file has the fields by which the documentation knows them."""
-    assert written(tmp_path, run_record()) == {
-        "schema_version": 1,
+    assert written(tmp_path, run_record(resumed=("2026-01-31T12:00:05.000000Z",))) == {
+        "schema_version": 2,
         "run_id": "20260131T120000Z_run_0a1b2c",
         "experiment": "default",
         "status": "complete",
         "started": "2026-01-31T12:00:00.000000Z",
+        "resumed": ["2026-01-31T12:00:05.000000Z"],
         "finished": "2026-01-31T12:00:09.500000Z",
         "command": ["benchmarks", "-k", "mlp"],
         "environment": {"hostname": "here"},
@@ -74,6 +75,8 @@ def test_summary_holds_what_the_run_found(
                 },
                 "flags": ["unsteady"],
                 "correctness": {"loss_last": 0.25},
+                "ranks": [],
+                "slowest_rank": None,
             }
         ],
     }
@@ -96,6 +99,17 @@ def test_summary_is_read_back(tmp_path: Path, run_record: Callable[..., RunRecor
     """What was written is read back equal."""
     path = tmp_path / "summary.json"
     assert summary.write_summary(path, run_record()) == summary.read_summary(path)
+
+
+def test_summary_of_the_first_version_is_read(
+    tmp_path: Path, run_record: Callable[..., RunRecord]
+) -> None:
+    """A file of an older version is readable; what it did not know has its default."""
+    fields = written(tmp_path, run_record())
+    del fields["resumed"]
+    fields["schema_version"] = 1
+    (tmp_path / "summary.json").write_text(json.dumps(fields))
+    assert summary.read_summary(tmp_path / "summary.json").resumed == []
 
 
 def test_summary_without_benchmarks(tmp_path: Path, run_record: Callable[..., RunRecord]) -> None:
@@ -183,7 +197,7 @@ def test_record_that_breaks_the_schema_is_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema_version": 2}', "schema_version 2, .* reads up to 1; upgrade"),
+        ('{"schema_version": 3}', "schema_version 3, .* reads up to 2; upgrade"),
         ('{"schema_version": 1, "extra": 1}', "breaks the schema"),
         ('{"benchmarks": []}', "has no schema_version"),
         ("[]", "has no schema_version"),

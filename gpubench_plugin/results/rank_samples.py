@@ -1,0 +1,32 @@
+"""``ranks/rank-<n>.jsonl``: all that one rank of several has timed, a line for each benchmark.
+
+What the ranks send to rank zero is bounded; this is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.results import atomic, json_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.records import Samples
+
+
+def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
+    """Append the samples of the `benchmark` with that node id to the file of `rank` in `folder`.
+
+    Raises:
+        ResultsError: they could not be written.
+    """
+    path = folder / f"rank-{rank}.jsonl"
+    line = json_text.text({"benchmark": benchmark, "rank": rank, "samples": asdict(samples)})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="ascii") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise atomic.not_written(path, error) from error

@@ -1,0 +1,112 @@
+"""Whether an earlier run may go on here and now: same benchmarks, configuration and machine.
+
+One run is one record: what was measured by other code, with another configuration or on another
+machine belongs into another run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.differences import described, differences, flat
+from gpubench_plugin.results.earlier_run import EarlierRun
+from gpubench_plugin.results.fingerprint import fingerprint
+from gpubench_plugin.results.run_id import tag_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+_SHOWN: Final = 5
+"""Benchmarks that a message lists."""
+
+
+def reopen(
+    directory: RunDirectory,
+    *,
+    environment: Mapping[str, Any],
+    configurations: Mapping[str, Json],
+    options: Mapping[str, str],
+) -> EarlierRun:
+    """The run in `directory`, open to go on; where it must not, nothing in it is changed.
+
+    Args:
+        directory: the folder of the run.
+        environment: the facts of ``system.json`` as they are now.
+        configurations: the resolved configuration of each benchmark selected now, by node id; a
+            benchmark of the run that is not among them stays as it was.
+        options: what was asked for on the command line of where the run goes, by flag.
+
+    Raises:
+        UsageProblem: naming every key that differs with both values.
+        ResultsError: the run cannot be read or written.
+    """
+    _refuse_other_place(directory, options)
+    run = EarlierRun.open(directory)
+    try:
+        _refuse_other_benchmarks(run, configurations)
+        _refuse_other_conditions(run, configurations, environment)
+    except UsageProblem:
+        run.journal.close()
+        raise
+    return run
+
+
+def _refuse_other_place(directory: RunDirectory, options: Mapping[str, str]) -> None:
+    actual = {
+        "--results-dir": str(directory.path.parent.parent),
+        "--experiment": directory.experiment,
+        "--tag": tag_of(directory.run_id),
+    }
+    for flag, asked in options.items():
+        if asked != actual[flag]:
+            raise UsageProblem(
+                f"{flag}={asked} contradicts it: the run has {actual[flag]!r}; leave the flag away"
+            )
+
+
+def _refuse_other_benchmarks(run: EarlierRun, selected: Iterable[str]) -> None:
+    new = [i for i in selected if i not in run.configurations]
+    if new:
+        command = shlex.join(["pytest", *run.command])
+        raise UsageProblem(
+            f"not selected in the run: {_listed(new)}; a run keeps the benchmarks it was started "
+            f"with: {command}"
+        )
+
+
+def _refuse_other_conditions(
+    run: EarlierRun, configurations: Mapping[str, Json], environment: Mapping[str, Any]
+) -> None:
+    said = [*_in_configuration(run, configurations), *_in_environment(run, environment)]
+    if said:
+        raise UsageProblem("\n  ".join(["this is not what the run was measured with", *said]))
+
+
+def _in_configuration(run: EarlierRun, configurations: Mapping[str, Json]) -> Iterator[str]:
+    """Each difference once, with the benchmarks that have it."""
+    differing: dict[str, list[str]] = {}
+    for node_id, now in configurations.items():
+        before = flat(run.configurations[node_id])
+        for key, pair in differences(before, flat(now)).items():
+            differing.setdefault(f"{key}: {described(pair)}", []).append(node_id)
+    return (f"{text} ({_listed(ids)})" for text, ids in differing.items())
+
+
+def _in_environment(run: EarlierRun, environment: Mapping[str, Any]) -> Iterator[str]:
+    now = fingerprint(environment)
+    before = {
+        key: fact
+        for key, fact in fingerprint(run.environment).items()
+        if key in now or not key.startswith("devices.")  # a run may go on with some of its devices
+    }
+    return (f"{key}: {described(pair)}" for key, pair in differences(before, now).items())
+
+
+def _listed(ids: Sequence[str]) -> str:
+    more = len(ids) - _SHOWN
+    return ", ".join(ids[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

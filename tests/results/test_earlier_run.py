@@ -1,0 +1,155 @@
+"""Tests of opening a run that ended, to go on with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.records import Metric
+from gpubench_plugin.results.earlier_run import EarlierRun
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpubench_plugin.records import Measurement
+
+IDS = [f"test_it.py::test_{letter}[amp]" for letter in "abcd"]
+
+
+def begun(results: Path) -> Recorder:
+    """A run of four benchmarks of which none has been measured."""
+    directory = RunDirectory.create(results, "resnet", "20260131T120000Z_run_0a1b2c")
+    section = "  distributed:\n    world_size: 2\n"
+    return Recorder.start(
+        directory,
+        command=["-k", "mlp"],
+        environment={"cpu": {"model": "abacus"}},
+        configurations="".join(f"'{i}':\n{section}" for i in IDS),
+        params={i: {"precision": "amp"} for i in IDS},
+    )
+
+
+def contents(directory: RunDirectory) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in directory.path.rglob("*") if p.is_file()}
+
+
+def test_run_is_what_its_files_tell(tmp_path: Path, measured: Callable[..., Measurement]) -> None:
+    """The latest record of each benchmark comes back whole; one that never was is said to be so."""
+    before = begun(tmp_path)
+    records: dict[str, Any] = {
+        IDS[0]: measured(id=IDS[0], correctness={"loss": float("inf")}),
+        IDS[1]: measured(id=IDS[1], launches=3),
+        IDS[2]: measured(id=IDS[2], outcome="oom", reason="20 GiB", samples=None, metrics={}),
+    }
+    before.record(replace(records[IDS[1]], outcome="failed", samples=None, metrics={}))
+    for record in records.values():
+        before.record(record)
+    before.close()
+
+    run = EarlierRun.open(before.directory)
+
+    never = run.measurements[IDS[3]]
+    run.journal.close()
+    assert list(run.measurements) == IDS
+    assert {i: run.measurements[i] for i in IDS[:3]} == records
+    assert (never.name, never.params, never.world_size) == ("test_d[amp]", {"precision": "amp"}, 2)
+    assert (never.outcome, never.reason) == ("not_measured", "the run ended before it")
+    assert run.measured(IDS, launches=1) == {IDS[0], IDS[1]}
+    assert run.measured(IDS[1:], launches=3) == {IDS[1]}
+    assert run.measured(IDS, launches=4) == frozenset()
+    assert run.command == ("-k", "mlp")
+    assert run.environment == {"cpu": {"model": "abacus"}}
+    assert run.resumed == ()
+
+
+def test_metric_that_is_not_finite_is_what_it_was(
+    tmp_path: Path, measured: Callable[..., Measurement]
+) -> None:
+    """JSON has no infinity; read back from the journal it is none other."""
+    before = begun(tmp_path)
+    metric = Metric(name="a/b~c", value=float("-inf"), unit="s", better="lower")
+    before.record(measured(id=IDS[0], metrics={"a/b~c": metric}))
+    before.close()
+    run = EarlierRun.open(before.directory)
+    run.journal.close()
+    assert run.measurements[IDS[0]].metrics == {"a/b~c": metric}
+
+
+def test_opening_changes_nothing(tmp_path: Path) -> None:
+    """A torn last line is left out and left alone: only who goes on mends it."""
+    before = begun(tmp_path)
+    before.close()
+    with before.directory.journal.open("a") as lines:
+        lines.write('{"schema_version": 1, "ev')
+    found = contents(before.directory)
+    EarlierRun.open(before.directory).journal.close()
+    assert contents(before.directory) == found
+
+
+def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
+    """A run whose session lives cannot be opened a second time."""
+    before = begun(tmp_path)
+    with pytest.raises(ResultsError, match=r"metrics\.jsonl is being written by another process"):
+        EarlierRun.open(before.directory)
+    before.close()
+    EarlierRun.open(before.directory).journal.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("metrics.jsonl", "", "the run never started"),
+        ("metrics.jsonl", '{"schema_version": 1, "event": "run_started"}\n', "KeyError"),
+        ("config_resolved.yaml", "a: [", r"config_resolved\.yaml"),
+        ("config_resolved.yaml", "", "no mapping"),
+        ("config_resolved.yaml", "a: 1", "not as it was written"),
+        ("system.json", "{", "not as it was written"),
+        ("system.json", None, r"system\.json cannot be read: No such file"),
+    ],
+)
+def test_broken_run_is_refused(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+    """A file that is missing or broken is named, and the journal is let go."""
+    before = begun(tmp_path)
+    before.close()
+    file = before.directory.path / name
+    file.unlink()
+    if text is not None:
+        file.write_text(text)
+    for _ in range(2):  # a second time, too: the first has closed the journal
+        with pytest.raises(ResultsError, match=said):
+            EarlierRun.open(before.directory)
+
+
+def test_resumed_run_is_one_run(tmp_path: Path, measured: Callable[..., Measurement]) -> None:
+    """Who goes on writes into the same files, and says when and with what; the summary is new."""
+    first = begun(tmp_path)
+    first.record(measured(id=IDS[0]))
+    ended = first.finish("interrupted", [measured(id=IDS[0])], {"benchmarks": [1]})
+    with first.directory.journal.open("a") as lines:
+        lines.write('{"schema_version": 1, "ev')
+    kept = {p: p.read_bytes() for p in (first.directory.system, first.directory.config_resolved)}
+
+    second = Recorder.resume(
+        EarlierRun.open(first.directory), command=["--resume=x", "--token=hunter2"], kept=1
+    )
+    assert not first.directory.summary.exists()
+    second.record(measured(id=IDS[1]))
+    record = second.finish("complete", [measured(id=IDS[0]), measured(id=IDS[1])], None)
+
+    again = EarlierRun.open(first.directory)
+    again.journal.close()
+    assert (record.started, record.command) == (ended.started, ended.command)
+    assert (record.run_id, record.experiment) == (ended.run_id, "resnet")
+    assert len(record.resumed) == 1
+    assert again.resumed == record.resumed
+    assert again.measured(IDS, launches=1) == {IDS[0], IDS[1]}
+    assert first.directory.summary.exists()
+    assert {path: path.read_bytes() for path in kept} == kept
+    journal = first.directory.journal.read_text()
+    assert '"command": ["--resume=x", "--token=***"], "kept": 1}' in journal

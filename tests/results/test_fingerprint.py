@@ -1,0 +1,93 @@
+"""Tests of the facts that make measurements comparable."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.results.environment import collect
+from gpubench_plugin.results.fingerprint import fingerprint
+
+FACTS: dict[str, Any] = {
+    "schema_version": 1,
+    "hostname": "node-1",
+    "platform": {"system": "Linux", "release": "6.1"},
+    "python": {"version": "3.11.2"},
+    "cpu": {"model": "abacus", "usable_cores": 2},
+    "memory_bytes": 2**34,
+    "gpu": {"driver": "580", "devices": [{"name": "H200", "uuid": "GPU-1", "mig": None}]},
+    "devices": {"cuda:0": "H200"},
+    "torch": {"version": "2.13", "threads": 1},
+    "packages": {"numpy": "2.1"},
+    "git": {"commit": "c0ffee", "branch": "main", "dirty": True, "changes": "0a1b", "remote": "x"},
+    "environment_variables": {"OMP_NUM_THREADS": "1", "RANK": "0", "TORCHELASTIC_RUN_ID": "7"},
+    "cluster": "ours",
+}
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    facts = copy.deepcopy(FACTS)
+    *parents, last = path.split("/")
+    place: Any = facts
+    for parent in parents:
+        place = place[int(parent) if isinstance(place, list) else parent]
+    place[last] = value
+    return facts
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "platform/release",
+        "python/version",
+        "cpu/model",
+        "cpu/usable_cores",
+        "gpu/driver",
+        "gpu/devices/0/name",
+        "gpu/devices/0/mig",
+        "devices/cuda:0",
+        "torch/version",
+        "torch/threads",
+        "packages/numpy",
+        "packages/triton",
+        "git/commit",
+        "git/dirty",
+        "git/changes",
+        "environment_variables/OMP_NUM_THREADS",
+        "environment_variables/NCCL_ALGO",
+    ],
+)
+def test_what_changes_a_number_counts(path: str) -> None:
+    """Hardware, software, code and the variables they read are part of it."""
+    key = path.replace("/", ".")
+    before, now = fingerprint(FACTS), fingerprint(changed(path, "other"))
+    assert {k for k in before.keys() | now.keys() if before.get(k) != now.get(k)} == {key}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "hostname",
+        "memory_bytes",
+        "gpu/devices/0/uuid",
+        "git/branch",
+        "git/remote",
+        "environment_variables/RANK",
+        "environment_variables/MASTER_PORT",
+        "environment_variables/TORCHELASTIC_RUN_ID",
+        "environment_variables/SLURM_JOB_ID",
+        "cluster",
+    ],
+)
+def test_names_and_what_launchers_set_do_not(path: str) -> None:
+    """Another node of the same kind, a fresh start and a project's own facts change nothing."""
+    assert fingerprint(changed(path, "other")) == fingerprint(FACTS)
+
+
+def test_this_machine_is_itself(pytestconfig: pytest.Config) -> None:
+    """Facts collected twice have the same fingerprint, and it holds this machine's processor."""
+    first, second = (fingerprint(collect(pytestconfig.rootpath)) for _ in range(2))
+    assert first == second
+    assert "cpu.usable_cores" in first

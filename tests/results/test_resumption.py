@@ -1,0 +1,131 @@
+"""Tests of whether an earlier run may go on."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.resumption import reopen
+from gpubench_plugin.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIGURATION = {"distributed": {"world_size": 1}, "training": {"batch_size": 8}}
+CONFIGURATIONS = {f"test_it.py::test_{letter}": CONFIGURATION for letter in "abcdefg"}
+ENVIRONMENT = {
+    "hostname": "node-1",
+    "cpu": {"model": "abacus"},
+    "devices": {"cpu": "abacus", "cuda:0": "H200"},
+    "git": None,
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run of seven benchmarks that was killed before the first."""
+    directory = RunDirectory.create(tmp_path, "resnet", "20260131T120000Z_big_0a1b2c")
+    Recorder.start(
+        directory,
+        command=["-k", "a or b"],
+        environment=ENVIRONMENT,
+        configurations=yaml.safe_dump(json.loads(json.dumps(CONFIGURATIONS))),
+        params={},
+    ).close()
+    return directory
+
+
+def opened(run: RunDirectory, **changes: Any) -> None:
+    arguments: dict[str, Any] = {
+        "environment": ENVIRONMENT,
+        "configurations": CONFIGURATIONS,
+        "options": {},
+    }
+    reopen(run, **{**arguments, **changes}).journal.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"environment": {**ENVIRONMENT, "hostname": "node-2"}},
+        {"environment": {**ENVIRONMENT, "devices": {"cuda:0": "H200"}}},
+        {"configurations": {"test_it.py::test_b": CONFIGURATION}},
+        {"options": {"--experiment": "resnet", "--tag": "big"}},
+    ],
+)
+def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[str, Any]) -> None:
+    """Another node of the same kind, fewer benchmarks or devices, and flags that agree are fine."""
+    opened(run, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"configurations": {**CONFIGURATIONS, "new.py::test_n": CONFIGURATION}},
+            (
+                "not selected in the run: new.py::test_n; a run keeps the benchmarks it was "
+                "started with: pytest -k 'a or b'"
+            ),
+        ),
+        (
+            {
+                "configurations": {
+                    i: {**CONFIGURATION, "training": {"batch_size": 16}} for i in CONFIGURATIONS
+                }
+            },
+            (
+                "training.batch_size: 8 in the run, 16 now (test_it.py::test_a, test_it.py::test_b,"
+                " test_it.py::test_c, test_it.py::test_d, test_it.py::test_e and 2 more)"
+            ),
+        ),
+        (
+            {
+                "environment": {
+                    **ENVIRONMENT,
+                    "cpu": {"model": "slide rule"},
+                    "git": {"commit": "c0ffee"},
+                }
+            },
+            (
+                'cpu.model: "abacus" in the run, "slide rule" now\n'
+                '  git.commit: absent in the run, "c0ffee" now'
+            ),
+        ),
+        (
+            {"environment": {**ENVIRONMENT, "devices": {"cuda:1": "H200"}}},
+            'devices.cuda:1: absent in the run, "H200" now',
+        ),
+        (
+            {"options": {"--experiment": "mlp"}},
+            "--experiment=mlp contradicts it: the run has 'resnet'; leave the flag away",
+        ),
+        (
+            {"options": {"--tag": "small"}},
+            "--tag=small contradicts it: the run has 'big'; leave the flag away",
+        ),
+    ],
+)
+def test_other_conditions_are_refused(
+    run: RunDirectory, changes: dict[str, Any], said: str
+) -> None:
+    """The message names each key with both values; the run is unchanged and let go."""
+    before = {p.name: p.read_bytes() for p in run.path.iterdir()}
+    with pytest.raises(UsageProblem) as refused:
+        opened(run, **changes)
+    assert str(refused.value).removeprefix("this is not what the run was measured with\n  ") == said
+    assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
+    opened(run)
+
+
+def test_other_results_folder_is_refused(run: RunDirectory, tmp_path: Path) -> None:
+    """A run is not moved by going on with it."""
+    with pytest.raises(UsageProblem, match="--results-dir=/other contradicts it: the run has"):
+        opened(run, options={"--results-dir": "/other"})
+    opened(run, options={"--results-dir": str(tmp_path)})

@@ -1,0 +1,90 @@
+"""Tests of looking up earlier runs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.search import find_run, runs_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD = "20260130T120000Z_run_0a1b2c"
+MORNING = "20260131T080000Z_run_3d4e5f"
+NOON = "20260131T120000Z_big_6a7b8c"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Three runs in two experiments, and a folder that is none."""
+    for experiment, run_id in [("resnet", OLD), ("mlp", MORNING), ("mlp", NOON)]:
+        RunDirectory.create(tmp_path / "results", experiment, run_id).journal.touch()
+    (tmp_path / "results" / "mlp" / "20260201T000000Z_run_ffffff").mkdir()
+    return tmp_path / "results"
+
+
+def test_runs_of_all_experiments_oldest_first(results: Path) -> None:
+    """A folder without a journal is no run."""
+    assert [run.run_id for run in runs_in(results)] == [OLD, MORNING, NOON]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (NOON, NOON),
+        ("20260130", OLD),
+        ("20260131T12", NOON),
+        (f"mlp/{NOON}", NOON),
+        (f"results/mlp/{MORNING}/", MORNING),
+    ],
+)
+def test_run_by_id_beginning_or_folder(results: Path, text: str, found: str) -> None:
+    """A run is named by its id, what the id begins with, or its folder."""
+    assert find_run(results, text, here=results.parent).run_id == found
+
+
+def test_absolute_folder_elsewhere(results: Path, tmp_path: Path) -> None:
+    """A folder may be anywhere, not only below the results."""
+    run = find_run(tmp_path / "other", str(results / "resnet" / OLD), here=tmp_path)
+    assert (run.path, run.experiment) == (results / "resnet" / OLD, "resnet")
+
+
+def test_id_that_another_begins_with_is_not_ambiguous(results: Path) -> None:
+    """A whole id means that run, though another id is longer."""
+    RunDirectory.create(results, "mlp", f"{NOON}0").journal.touch()
+    assert find_run(results, NOON, here=results).run_id == NOON
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("20260131", f"2 runs begin with '20260131': mlp/{NOON}, mlp/{MORNING}"),
+        ("20260131T120000Z_bug", f"begins with '20260131T120000Z_bug' (did you mean '{NOON}'?)"),
+        ("nothing", f"the latest: mlp/{NOON}, mlp/{MORNING}, resnet/{OLD}"),
+        (f"results/mlp/{NOON[:-1]}d", f"no such folder (did you mean '{NOON}'?)"),
+        ("results/mlp", "results/mlp is no run's folder: it has no metrics.jsonl"),
+    ],
+)
+def test_unknown_and_ambiguous_names_are_refused(results: Path, text: str, said: str) -> None:
+    """The message names the nearest run or those there are."""
+    with pytest.raises(UsageProblem, match=re.escape(said)):
+        find_run(results, text, here=results.parent)
+
+
+def test_results_without_runs(tmp_path: Path) -> None:
+    """Where there is no run at all, the message says so."""
+    with pytest.raises(UsageProblem, match="there is none at all"):
+        find_run(tmp_path, "2026", here=tmp_path)
+
+
+def test_only_the_latest_are_listed(tmp_path: Path) -> None:
+    """Of many runs a message lists the last few."""
+    for number in range(7):
+        RunDirectory.create(tmp_path, "mlp", f"{number}").journal.touch()
+    with pytest.raises(UsageProblem, match="the latest: mlp/6, mlp/5, mlp/4, mlp/3, mlp/2 and 2 m"):
+        find_run(tmp_path, "x", here=tmp_path)
