@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.channel import RANKS_FOLDER
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.cases import Case
     from gpubench_plugin.channel import Notes
     from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.distributed.reduction import Reduction
     from gpubench_plugin.measure.loop import Progress
     from gpubench_plugin.measure.subject import Subject
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.records import Json
 
     Step = Callable[[], object]
 
@@ -66,6 +67,12 @@ class Bench:
         self._progress = progress
         self._called = False
 
+    @property
+    def _reduction(self) -> Reduction:
+        from gpubench_plugin.distributed.reduction import Reduction
+
+        return Reduction(self._group, self._case.id)
+
     def __call__(
         self,
         step: Step,
@@ -92,16 +99,21 @@ class Bench:
         self._claim(given)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
+        before = self._group.traffic
         check = self._prepare()
         seen, facts = self._measure(step, setup, teardown)
         if "first_step_s" in check.facts:  # the very first step was one of the check's
             seen = replace(seen, first_step_s=check.facts["first_step_s"])
         self._profile(step, setup, teardown)
-        observation = self._reduce(seen, self._work(given), {**check.facts, **facts})
-        measurement = self._compute(observation, check)
+        own = self._observation(seen, self._work(given), {**check.facts, **facts})
+        measurement = self._conclude(own, check)
+        if self._group.world.size > 1:
+            self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
+            self._keep(seen)
         pytest_benchmark.carry(self._carrier, measurement)
         self._carried[self._case.id] = self._carrier.stats
-        self._notes.measurement = measurement
+        if self._group.world.is_root:  # the others' would be sent for nothing
+            self._notes.measurement = measurement
         return measurement
 
     def _claim(self, given: Work) -> None:
@@ -128,24 +140,11 @@ class Bench:
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             # Raised again below, once all ranks know: none may wait for one that gave up.
             failure = error
-        failed = self._share_failure(failure)
-        if failure is not None:
-            raise failure
-        if failed:
-            raise CorrectnessError(f"the check failed on another rank: {failed}")
+        self._reduction.checked(failure)
         return Check(
             correctness=_merged(check.correctness for check in checks),
             facts=_merged(check.facts for check in checks),
         )
-
-    def _share_failure(self, failure: BaseException | None) -> str:
-        if self._group.world.size == 1:
-            return ""
-        said = "" if failure is None else f"rank {self._group.world.rank}: {failure}"
-        tag = f"check {self._case.id}"
-        gathered = self._group.gather(tag, {"failure": said}) or []
-        failures = "; ".join(told["failure"] for told in gathered if told["failure"])
-        return str(self._group.publish(tag, {"failure": failures})["failure"])
 
     def _measure(
         self, step: Step, setup: Step | None, teardown: Step | None
@@ -226,23 +225,38 @@ class Bench:
             path=self._traces and self._traces / f"{_file_name(self._case)}.json",
         )
 
-    def _reduce(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
-        """What all ranks saw; on ranks other than zero, what this one saw."""
-        from gpubench_plugin.distributed.aggregate import over_ranks, summed_work, worst_facts
-
-        mine: Json = {"samples": samples.to_json(), "work": asdict(work), "facts": dict(facts)}
-        told = self._group.gather(f"samples {self._case.id}", mine) or [mine]
-        ranks = tuple(Samples.from_json(rank["samples"]) for rank in told)
+    def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
+        """What this rank saw."""
         return Observation(
-            samples=over_ranks(ranks),
-            ranks=ranks,
-            work=summed_work([Work(**rank["work"]) for rank in told]),
+            samples=samples,
+            work=work,
             device=self._device.type,
             device_name=self._case.device.model,
             precision=self._precision.compute_dtype,
-            world_size=len(ranks),
-            facts=worst_facts([rank["facts"] for rank in told]),
+            world_size=1,
+            facts=facts,
         )
+
+    def _conclude(self, own: Observation, check: Check) -> Measurement:
+        """The measurement of all ranks; on ranks other than zero, of this one.
+
+        What rank zero finds wrong with the numbers fails the benchmark on every rank.
+        """
+        failure: Exception | None = None
+        try:
+            measurement = self._compute(self._reduction.over_ranks(own), check)
+        except Exception as error:
+            failure = error
+        self._reduction.concluded(failure)
+        return measurement
+
+    def _keep(self, samples: Samples) -> None:
+        """Write this rank's samples, all of them, into its own file of the run."""
+        from gpubench_plugin.results.rank_samples import append
+
+        folder = self._item.config.stash.get(RANKS_FOLDER, None)
+        if folder is not None:
+            append(folder, self._group.world.rank, self._case.id, samples)
 
     def _compute(self, observation: Observation, check: Check) -> Measurement:
         from gpubench_plugin.metrics._all import compute_all
@@ -257,6 +271,7 @@ class Bench:
             self._case.record("measured"),
             samples=observation.samples,
             metrics=metrics,
+            ranks=observation.ranks,
             flags=observation.samples.flags,
             correctness=check.correctness,
         )

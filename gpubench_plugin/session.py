@@ -178,7 +178,7 @@ class Session:
             ):
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
-                reason = "interrupted" if status == "interrupted" else "the session ended before it"
+                reason = "interrupted" if status == "interrupted" else _why_ended(session)
                 self._measurements[case.id] = self._run.earlier.get(
                     case.id, case.record("not_measured", reason)
                 )
@@ -240,6 +240,11 @@ def _status(exitstatus: int, rest: Iterable[Measurement]) -> RunStatus:
     if status == "complete" and not outcomes <= {"measured", "skipped", "unsupported"}:
         return "interrupted" if "not_measured" in outcomes else "failed"
     return status
+
+
+def _why_ended(session: pytest.Session) -> str:
+    """Why a benchmark was not reached."""
+    return str(session.shouldfail or session.shouldstop or "the session ended before it")
 
 
 def _measurement(case: Case, told: Sequence[Json]) -> Measurement:

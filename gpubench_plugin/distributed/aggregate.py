@@ -1,100 +1,151 @@
-"""What all ranks saw, reduced to one: a step is over when the slowest rank is."""
+"""What all ranks saw, reduced to one: a step is over when the slowest rank is.
+
+Reports come one at a time and are let go: what stays is one rank's samples and a row of numbers
+for each rank. Imports no torch.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from array import array
+from dataclasses import asdict, replace
+from reprlib import Repr
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.records import Samples, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from gpubench_plugin.distributed.report import RankReport
+    from gpubench_plugin.records import RankTimes
 
-def over_ranks(samples: Sequence[Samples]) -> Samples:
-    """The maximum over the ranks of every time, one by one, and the flags of all.
-
-    The ranks ran the same calls, so that the n-th duration of one belongs to the n-th of another.
-
-    Raises:
-        MeasurementError: the ranks did not run or time the same calls.
-    """
-    first = samples[0]
-    for rank, other in enumerate(samples[1:], start=1):
-        _check_same_calls(first, other, rank)
-    return Samples(
-        timer=first.timer,
-        durations_s=_slowest(rank.durations_s for rank in samples),
-        calls_per_duration=first.calls_per_duration,
-        durations_per_round=first.durations_per_round,
-        block_s=_slowest(rank.block_s for rank in samples),
-        block_calls=first.block_calls,
-        first_step_s=max(rank.first_step_s for rank in samples),
-        warmup_s=_slowest(rank.warmup_s for rank in samples),
-        warmup_calls=first.warmup_calls,
-        flags=tuple(dict.fromkeys(flag for rank in samples for flag in rank.flags)),
-    )
-
-
-def _slowest(ranks: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(max(times) for times in zip(*ranks, strict=True))
-
-
-def _check_same_calls(first: Samples, other: Samples, rank: int) -> None:
-    for what, of_first, of_other in zip(_CALLS, _calls(first), _calls(other), strict=True):
-        if of_first != of_other:
-            raise MeasurementError(
-                f"the ranks differ in {what}: rank 0 has {of_first}, rank {rank} has {of_other}"
-            )
-
-
-_CALLS = (
+_COMPARED: Final = (
     "the timer",
     "calls per duration",
     "durations per round",
     "the number of durations",
     "the number of blocks",
-    "calls per block",
     "the number of warm-up durations",
     "calls of the warm-up",
+    "calls per block",
 )
+"""The words for the fields of `Calls` and for the calls of each block."""
 
 
-def _calls(samples: Samples) -> tuple[object, ...]:
-    """What must be equal on all ranks, in the order of `_CALLS`."""
-    return (
-        samples.timer,
-        samples.calls_per_duration,
-        samples.durations_per_round,
-        len(samples.durations_s),
-        len(samples.block_s),
-        samples.block_calls,
-        len(samples.warmup_s),
-        samples.warmup_calls,
+class Aggregate:
+    """The reports of the ranks of one benchmark as one, in whatever order they come.
+
+    The ranks ran the same calls, so that the n-th duration of one belongs to the n-th of another.
+    """
+
+    def __init__(self) -> None:
+        self.problem = ""
+        """What keeps the reports from being one, or nothing."""
+        self._first: RankReport | None = None
+        self._longest: Samples | None = None
+        self._ranks: list[RankTimes] = []
+        self._work = _Columns()
+        self._facts = _Columns()
+        self._flags: dict[str, tuple[int, int]] = {}
+
+    def add(self, report: RankReport) -> None:
+        """Take in what one rank tells."""
+        rank = report.times.rank
+        self._ranks.append(report.times)
+        self._work.add(asdict(report.work))
+        self._facts.add(report.facts)
+        for place, flag in enumerate(report.samples.flags):
+            self._flags[flag] = min((rank, place), self._flags.get(flag, (rank, place)))
+        if self._first is None or self._longest is None:
+            self._first, self._longest = report, report.samples
+        elif difference := _difference(self._first, report):
+            self.problem = self.problem or difference
+        elif not self.problem:
+            self._longest = _longest(self._longest, report.samples)
+
+    @property
+    def samples(self) -> Samples:
+        """The maximum over the ranks of every time, one by one, and the flags of all.
+
+        Raises:
+            MeasurementError: the ranks did not run or time the same calls, or there are none.
+        """
+        if self._longest is None:
+            raise MeasurementError("no rank has told anything")
+        if self.problem:
+            raise MeasurementError(self.problem)
+        return replace(self._longest, flags=tuple(sorted(self._flags, key=self._flags.__getitem__)))
+
+    @property
+    def work(self) -> Work:
+        """The work of one call on all ranks; an amount that a rank does not know is left out."""
+        return Work(**{name: math.fsum(values) for name, values in self._work.whole().items()})
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """The largest of each fact that every rank has; a loss is the mean of the ranks'.
+
+        So is that of the global batch.
+        """
+        return {
+            name: math.fsum(values) / len(values) if name.startswith("loss_") else max(values)
+            for name, values in self._facts.whole().items()
+        }
+
+    @property
+    def ranks(self) -> tuple[RankTimes, ...]:
+        """A row for each rank, in their order."""
+        return tuple(sorted(self._ranks, key=lambda times: times.rank))
+
+
+class _Columns:
+    """The values that the ranks have under each name, 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._columns: dict[str, array[float]] = {}
+
+    def add(self, row: Mapping[str, float | None]) -> None:
+        self._rows += 1
+        for name, value in row.items():
+            if value is not None:
+                self._columns.setdefault(name, array("d")).append(value)
+
+    def whole(self) -> dict[str, array[float]]:
+        """The columns in which every row has a value."""
+        return {n: column for n, column in self._columns.items() if len(column) == self._rows}
+
+
+def _longest(one: Samples, other: Samples) -> Samples:
+    return replace(
+        one,
+        durations_s=_maxima(one.durations_s, other.durations_s),
+        block_s=_maxima(one.block_s, other.block_s),
+        first_step_s=max(one.first_step_s, other.first_step_s),
+        warmup_s=_maxima(one.warmup_s, other.warmup_s),
     )
 
 
-def summed_work(ranks: Sequence[Work]) -> Work:
-    """The work of one call on all ranks; an amount that a rank does not know is left out."""
-    amounts = _by_key([asdict(rank) for rank in ranks])
-    return Work(**{key: math.fsum(values) for key, values in amounts.items()})
+def _maxima(ones: Sequence[float], others: Sequence[float]) -> tuple[float, ...]:
+    # Four times as fast as a call of max() for each pair, and there are ranks × samples of them.
+    return tuple([a if a > b else b for a, b in zip(ones, others, strict=True)])
 
 
-def worst_facts(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The largest of each fact; a loss is the mean of the ranks', as the global batch's is."""
-    return {
-        key: math.fsum(values) / len(values) if key.startswith("loss_") else max(values)
-        for key, values in _by_key(ranks).items()
-    }
+def _difference(first: RankReport, other: RankReport) -> str:
+    """How the calls of two ranks differ, or nothing."""
+    ones = (*first.calls, first.samples.block_calls)
+    others = (*other.calls, other.samples.block_calls)
+    for what, of_first, of_other in zip(_COMPARED, ones, others, strict=True):
+        if of_first != of_other:
+            return (
+                f"the ranks differ in {what}: rank {first.times.rank} has "
+                f"{_shown(of_first)}, rank {other.times.rank} has {_shown(of_other)}"
+            )
+    return ""
 
 
-def _by_key(ranks: Sequence[Mapping[str, float | None]]) -> dict[str, list[float]]:
-    """The values of each key that every rank has."""
-    told = {key: [rank.get(key) for rank in ranks] for key in ranks[0]}
-    return {
-        key: [value for value in values if value is not None]
-        for key, values in told.items()
-        if None not in values
-    }
+def _shown(value: object) -> str:
+    """`value` as text, of a long tuple the beginning."""
+    return Repr().repr(value) if isinstance(value, tuple) else str(value)

@@ -2,17 +2,22 @@
 
 Every rank calls the same operations in the same order. Each operation has a number, and every
 rank posts where it is; so a rank that went another way is noticed at once instead of awaited.
+
+What the root does for one operation grows with the number of ranks, what another rank does does
+not, and neither does the rate at which all ranks together ask the store while they wait.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
     from torch.distributed.distributed_c10d import Store
@@ -25,6 +30,22 @@ CHUNK: Final = 2**20
 
 _SHORTEST_PAUSE_S: Final = 0.0002
 _LONGEST_PAUSE_S: Final = 0.02
+_PAUSE_PER_RANK_S: Final = 0.0005
+"""Of long waits: all ranks together, if more than 40, look 2,000 times per second at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """The bytes of the values that this rank has exchanged with the store."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def __sub__(self, earlier: Traffic) -> Traffic:
+        return Traffic(
+            bytes_read=self.bytes_read - earlier.bytes_read,
+            bytes_written=self.bytes_written - earlier.bytes_written,
+        )
 
 
 class ControlPlane:
@@ -39,39 +60,64 @@ class ControlPlane:
         self._world = world
         self._timeout_s = timeout.total_seconds()
         self._operations = 0
+        self._published: dict[str, int] = {}
+        self._bytes_read = 0
+        self._bytes_written = 0
+
+    @property
+    def traffic(self) -> Traffic:
+        """What this rank has read and written so far."""
+        return Traffic(bytes_read=self._bytes_read, bytes_written=self._bytes_written)
 
     def gather(self, tag: str, record: Json) -> list[Json] | None:
         """Every rank's record in the order of ranks, on rank zero; None on the others at once."""
+        gathered = list(self.collect(tag, record))
+        return gathered if self._world.is_root else None
+
+    def collect(self, tag: str, record: Json) -> Iterator[Json]:
+        """Like :meth:`gather`, but the root holds one record at a time; the others get none.
+
+        The root has to take them all.
+        """
         key, doing = self._begin("gather", tag)
-        if not self._world.is_root:
-            self._put(f"{key}/{self._world.rank}", record)
-            return None
+        if self._world.is_root:
+            return self._collected(key, record, doing)
+        self._put(f"{key}/{self._world.rank}", record)
+        return iter(())
+
+    def _collected(self, key: str, record: Json, doing: str) -> Iterator[Json]:
+        earlier, self._published = self._published, {}
         # The root's own record takes the same way through JSON, so that all are alike.
-        mine: Json = json.loads(json.dumps(record))
-        return [mine, *(self._take(f"{key}/{rank}", rank, doing) for rank in self._others)]
+        yield json.loads(json.dumps(record))
+        for rank in self._others:
+            yield self._take(f"{key}/{rank}", rank, doing)
+        # Whoever sent something now has read what was published before: nobody need confirm it.
+        for published, parts in earlier.items():
+            self._delete(published, parts)
 
     def publish(self, tag: str, record: Json | None = None) -> Json:
-        """Rank zero's record, on every rank; the others need not give one."""
+        """Rank zero's record, on every rank; the others need not give one.
+
+        Rank zero goes on at once.
+        """
         key, doing = self._begin("publish", tag)
         if not self._world.is_root:
             self._await(key, 0, doing)
-            told = self._read(key)
-            self._store.set(f"{key}/read/{self._world.rank}", "")
-            return told
-        if record is None:
+        elif record is None:
             raise ValueError(f"rank zero has nothing to publish as {tag!r}")
-        parts = self._put(key, record)
-        mine = self._read(key)
-        for rank in self._others:
-            self._await(f"{key}/read/{rank}", rank, doing)
-            self._store.delete_key(f"{key}/read/{rank}")
-        self._delete(key, parts)
-        return mine
+        else:
+            self._published[key] = self._put(key, record)
+        return self._read(key)[0]
 
     def wait_for_all(self, tag: str) -> None:
         """Return once every rank is here; rank zero, who may host the store, returns last."""
         self.gather(tag, {})
         self.publish(tag, {})
+        self.gather(tag, {})
+
+    def arrive(self, place: str) -> None:
+        """Show the others that this rank has come to `place`, and wait for nobody."""
+        self._begin("arrive at", place)
 
     def skip_to(self, operation: int) -> None:
         """Go on with the operation of that number, whatever was left out before it.
@@ -88,33 +134,43 @@ class ControlPlane:
         """Post where this rank is; the key of the operation's messages and what it does."""
         self._operations += 1
         doing = f"{operation} {tag!r}"
-        self._store.set(f"at/{self._world.rank}", json.dumps([self._operations, doing]))
+        self._set(f"at/{self._world.rank}", json.dumps([self._operations, doing]))
         return f"{self._operations} {doing}", doing
 
     def _put(self, key: str, record: Json) -> int:
+        """Write a record; the number of parts beyond the first, which stands in the key itself."""
         text = json.dumps(record)
-        parts = [text[start : start + CHUNK] for start in range(0, len(text), CHUNK)]
-        for number, part in enumerate(parts):
-            self._store.set(f"{key}/{number}", part)
+        first, *more = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
+        for number, part in enumerate(more):
+            self._set(f"{key}/{number}", part)
         # Written last: whoever sees it can read all parts.
-        self._store.set(key, str(len(parts)))
-        return len(parts)
+        self._set(key, f"{len(more)} {first}")
+        return len(more)
 
     def _take(self, key: str, rank: int, doing: str) -> Json:
         self._await(key, rank, doing)
-        record = self._read(key)
-        self._delete(key, int(self._store.get(key)))
+        record, parts = self._read(key)
+        self._delete(key, parts)
         return record
 
-    def _read(self, key: str) -> Json:
-        parts = range(int(self._store.get(key)))
-        record: Json = json.loads(b"".join(self._store.get(f"{key}/{part}") for part in parts))
-        return record
+    def _read(self, key: str) -> tuple[Json, int]:
+        parts, _, first = self._get(key).partition(b" ")
+        more = [self._get(f"{key}/{number}") for number in range(int(parts))]
+        return json.loads(b"".join((first, *more))), int(parts)
 
     def _delete(self, key: str, parts: int) -> None:
         for part in range(parts):
             self._store.delete_key(f"{key}/{part}")
         self._store.delete_key(key)
+
+    def _set(self, key: str, text: str) -> None:
+        self._store.set(key, text)
+        self._bytes_written += len(text)  # JSON is ASCII
+
+    def _get(self, key: str) -> bytes:
+        value: bytes = self._store.get(key)
+        self._bytes_read += len(value)
+        return value
 
     def _await(self, key: str, rank: int, doing: str) -> None:
         """Return once `rank` has written `key`.
@@ -138,10 +194,16 @@ class ControlPlane:
                     f"it was last at {other}"
                 )
             sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, self._longest_pause_s)
+
+    @property
+    def _longest_pause_s(self) -> float:
+        if self._world.is_root:
+            return _LONGEST_PAUSE_S
+        return max(_LONGEST_PAUSE_S, self._world.size * _PAUSE_PER_RANK_S)
 
     def _position(self, rank: int) -> tuple[int, str]:
         if not self._store.check([f"at/{rank}"]):
             return 0, "its start"
-        at: list[Any] = json.loads(self._store.get(f"at/{rank}"))
+        at: list[Any] = json.loads(self._get(f"at/{rank}"))
         return int(at[0]), str(at[1])

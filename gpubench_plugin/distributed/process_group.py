@@ -21,6 +21,7 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpubench_plugin.distributed.control_plane import Traffic
     from gpubench_plugin.distributed.world import World
     from gpubench_plugin.records import Json
 
@@ -75,6 +76,16 @@ class ProcessGroup:
         """
         return self._control.gather(tag, record)
 
+    def collect(self, tag: str, record: Json) -> Iterator[Json]:
+        """Like :meth:`gather`, but rank zero holds one record at a time; the others get none.
+
+        Every rank must call it, with the same `tag`, and rank zero take all records.
+
+        Raises:
+            MeasurementError: another rank is elsewhere, or does not come in time.
+        """
+        return self._control.collect(tag, record)
+
     def publish(self, tag: str, record: Json | None = None) -> Json:
         """Rank zero's record, on every rank; the others need not give one.
 
@@ -93,9 +104,18 @@ class ProcessGroup:
         """
         self._control.wait_for_all(tag)
 
+    def arrive(self, place: str) -> None:
+        """Show the others that this rank has come to `place`; who waits for it then gives up."""
+        self._control.arrive(place)
+
     def skip_to(self, operation: int) -> None:
         """Go on with the control message of that number; ranks that parted meet again there."""
         self._control.skip_to(operation)
+
+    @property
+    def traffic(self) -> Traffic:
+        """The bytes that this rank has exchanged in control messages so far."""
+        return self._control.traffic
 
     def close(self) -> None:
         """Leave the groups that were made here. Closing twice does nothing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.metrics._medians import median_step_s
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
 
@@ -18,8 +17,8 @@ class RankSkew(MetricSource):
     """The difference between the slowest and the fastest rank."""
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
-        """The range of the ranks' median steps, where there are several."""
+        """The range of the ranks' median rounds, where there are several ranks."""
         if len(seen.ranks) > 1:
-            medians = [median_step_s(rank) for rank in seen.ranks]
+            medians = [rank.median_s for rank in seen.ranks]
             skew_s = max(medians) - min(medians)
             yield Metric(name="rank_skew_s", value=skew_s, unit="s", better="lower")

@@ -35,16 +35,18 @@ class StepTime(MetricSource):
             yield _seconds("step_time_s", interval.median)
             yield Metric(name="step_time_ci_low_s", value=interval.low, unit="s")
             yield Metric(name="step_time_ci_high_s", value=interval.high, unit="s")
-        yield from _spread(seen.samples.durations_s)
+        yield from _spread(seen)
 
 
-def _spread(durations_s: tuple[float, ...]) -> Iterator[Metric]:
+def _spread(seen: Observation) -> Iterator[Metric]:
     import numpy as np
 
-    durations = np.asarray(durations_s)
+    durations = np.asarray(seen.samples.durations_s)
+    # The ranks' own longest are there even where not every duration could be sent.
+    longest = max((rank.max_s for rank in seen.ranks), default=durations.max())
     yield _seconds("step_time_mean_s", durations.mean())
     yield _seconds("step_time_min_s", durations.min())
-    yield _seconds("step_time_max_s", durations.max())
+    yield _seconds("step_time_max_s", longest)
     yield _seconds("step_time_p95_s", np.quantile(durations, 0.95))
     yield _seconds("step_time_p99_s", np.quantile(durations, 0.99))
 

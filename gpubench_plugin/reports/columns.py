@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.glyphs import Glyphs
 
 _RATES: Final[Mapping[str, Callable[[float], str]]] = {
+    "busbw_bytes_per_s": lambda rate: f"{units.significant(rate / 1e9)} GB/s busbw",
     "samples_per_s": lambda rate: f"{units.count(rate)} samples/s",
     "tokens_per_s": lambda rate: f"{units.count(rate)} tokens/s",
     "bytes_per_s": lambda rate: f"{units.byte_size(rate)}/s",
 }
 """Metrics of throughput, the most telling first. None is derived from the step's time."""
+_TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
+"""Units that do not depend on the number before them."""
 
 GAP: Final = "  "
 
@@ -68,8 +71,8 @@ def fitting(
 def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
     columns = {
         "outcome": Column(title="outcome", cells=[m.outcome for m in measurements], numeric=False),
-        "step": Column(title="step", cells=[_step(m, glyphs) for m in measurements]),
-        "throughput": _throughputs(measurements),
+        "step": Column(title="step", cells=[step(m, glyphs) for m in measurements]),
+        "throughput": throughputs(measurements),
         "tflops": _metric(measurements, "TFLOP/s", "tflops", _three_digits),
         "mfu": _metric(measurements, "MFU", "mfu", lambda share: units.percentage(share, 3)),
         "memory": _metric(measurements, "memory", "peak_memory_bytes", units.byte_size),
@@ -82,16 +85,16 @@ def _with_outcome_folded(
     columns: Mapping[str, Column], measurements: Sequence[Measurement]
 ) -> dict[str, Column]:
     steps = columns["step"].cells if "step" in columns else [""] * len(measurements)
-    cells = [step or m.outcome for step, m in zip(steps, measurements, strict=True)]
+    cells = [shown or m.outcome for shown, m in zip(steps, measurements, strict=True)]
     others = {name: column for name, column in columns.items() if name != "step"}
     return {"step": Column(title="step", cells=cells), **others}
 
 
-def _throughputs(measurements: Sequence[Measurement]) -> Column:
+def throughputs(measurements: Sequence[Measurement]) -> Column:
     """Work per second; where all cells have one unit, it moves into the title."""
     cells = [_throughput(m) for m in measurements]
     named = {cell.partition(" ")[2] for cell in cells if cell}
-    if len(named) == 1 and (unit := named.pop()) in {"samples/s", "tokens/s"}:
+    if len(named) == 1 and (unit := named.pop()) in _TITLES:
         return Column(title=unit, cells=[cell.partition(" ")[0] for cell in cells])
     return Column(title="throughput", cells=cells)
 
@@ -115,7 +118,8 @@ def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) ->
     return "" if metric is None else show(metric.value)
 
 
-def _step(measurement: Measurement, glyphs: Glyphs) -> str:
+def step(measurement: Measurement, glyphs: Glyphs) -> str:
+    """The median step with the half-width of its interval: ``18.42 ms ±0.54%``."""
     metrics = measurement.metrics
     median = metrics.get("step_time_s")
     if median is None:

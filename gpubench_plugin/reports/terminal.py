@@ -18,6 +18,7 @@ from gpubench_plugin.reports import cells
 from gpubench_plugin.reports.cells import cut, fill, printable, shorten
 from gpubench_plugin.reports.columns import GAP, Column, fitting
 from gpubench_plugin.reports.glyphs import UNICODE
+from gpubench_plugin.reports.units import percentage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,11 +46,14 @@ _COLOURS: Final[Mapping[Outcome, Mapping[str, bool]]] = {
 _MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {"step": _BOLD, "flags": _DOUBTFUL}
 
 
+_LAG_WORTH_SAYING: Final = 0.05
+
+
 def header_lines(
     *,
     device: str,
     precision: Sequence[str],
-    world_size: int,
+    world_sizes: Sequence[int],
     preset: str,
     run_directory: Path | str,
     width: int,
@@ -61,7 +65,7 @@ def header_lines(
     facts = {
         "device": device,
         "precision": ",".join(precision),
-        "world size": str(world_size),
+        "world size": ",".join(map(str, sorted(world_sizes))),
         "preset": preset,
     }
     said = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in facts.items())
@@ -170,14 +174,27 @@ def _notes(
     *,
     flags: bool,
 ) -> Iterator[Line]:
-    """A line for each benchmark that has more to say than its row: reason, folded flags."""
+    """A line for each thing a benchmark has to say beside its row: reason, folded flags, a lag."""
     shortened = shorten(names, width // 2, glyphs.ellipsis)
     for name, measurement in zip(shortened, measurements, strict=True):
         said = measurement.reason if measurement.outcome != "measured" else ""
         folded = ", ".join(measurement.flags) if flags else ""
-        for note in filter(None, (said, folded)):
+        for note in filter(None, (said, folded, _lag(measurement))):
             line = cut(f"{name}: {printable(note)}", width, glyphs.ellipsis)
             yield ((line, _DOUBTFUL),)
+
+
+def _lag(measurement: Measurement) -> str:
+    """Which rank is how much slower than the fastest, where that is worth a look."""
+    slowest = measurement.slowest_rank
+    if slowest is None:
+        return ""
+    lag = slowest.median_s / min(rank.median_s for rank in measurement.ranks) - 1
+    if lag < _LAG_WORTH_SAYING:
+        return ""
+    several = len({rank.host for rank in measurement.ranks}) > 1
+    where = f" on {slowest.host}" if several else ""
+    return f"slowest rank {slowest.rank}{where}: +{percentage(lag)} over the fastest"
 
 
 def _counts(measurements: Sequence[Measurement]) -> Line:

@@ -1,15 +1,22 @@
-"""The samples of several ranks as one."""
+"""The reports of several ranks as one."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
-from typing import Any
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.distributed.aggregate import over_ranks, summed_work, worst_facts
+from gpubench_plugin.distributed.aggregate import Aggregate
+from gpubench_plugin.distributed.report import RankReport
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.records import Samples, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 FAST = Samples(
     timer="cpu",
@@ -32,6 +39,22 @@ SLOW = replace(
 )
 
 
+def report(
+    rank: int,
+    samples: Samples = FAST,
+    work: Work | None = None,
+    facts: Mapping[str, float] | None = None,
+) -> RankReport:
+    return RankReport.of(samples, work or Work(), facts or {}, rank=rank, host="here")
+
+
+def aggregate(reports: Iterable[RankReport]) -> Aggregate:
+    result = Aggregate()
+    for each in reports:
+        result.add(each)
+    return result
+
+
 def test_every_time_is_the_slowest_ranks() -> None:
     """Each duration, block and warm-up sample is the maximum of its own; flags are united."""
     expected = replace(
@@ -42,19 +65,33 @@ def test_every_time_is_the_slowest_ranks() -> None:
         warmup_s=(3.0, 2.0),
         flags=("unsteady", "throttled"),
     )
-    assert expected == over_ranks([FAST, SLOW])
+    assert expected == aggregate([report(0, FAST), report(1, SLOW)]).samples
 
 
-def test_one_rank_is_itself() -> None:
-    """Nothing changes in a world of one."""
-    assert over_ranks([FAST]) == FAST
+def test_the_order_does_not_matter() -> None:
+    """Whoever comes first, the result is the same: sums to the last bit, rows by rank."""
+    reports = [
+        report(0, FAST, Work(samples=0.1), {"loss_last": 0.1}),
+        report(1, SLOW, Work(samples=0.2), {"loss_last": 0.2}),
+        report(2, replace(FAST, flags=("late",)), Work(samples=0.3), {"loss_last": 0.3}),
+    ]
+    results = [aggregate(order) for order in permutations(reports)]
+    first = results[0]
+    assert first.samples.flags == ("unsteady", "throttled", "late")
+    assert [row.rank for row in first.ranks] == [0, 1, 2]
+    for other in results:
+        assert other.samples == first.samples
+        assert (other.work, other.facts, other.ranks) == (first.work, first.facts, first.ranks)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"durations_s": (1.0,) * 6}, "number of durations: rank 0 has 4, rank 2 has 6"),
-        ({"block_s": (1.0,)}, "number of blocks: rank 0 has 2, rank 2 has 1"),
+        (
+            {"block_s": (1.0,), "block_calls": (4,)},
+            "number of blocks: rank 0 has 2, rank 2 has 1",
+        ),
         ({"block_calls": (2, 3)}, r"calls per block: rank 0 has \(2, 2\), rank 2 has \(2, 3\)"),
         ({"warmup_s": ()}, "number of warm-up durations: rank 0 has 2, rank 2 has 0"),
         ({"warmup_calls": 7}, "calls of the warm-up: rank 0 has 2, rank 2 has 7"),
@@ -65,20 +102,50 @@ def test_one_rank_is_itself() -> None:
 )
 def test_ranks_that_ran_different_calls_are_refused(change: dict[str, Any], message: str) -> None:
     """Times of different calls have no common maximum: the rank and the difference are named."""
+    told = aggregate([report(0), report(1, SLOW), report(2, replace(SLOW, **change))])
     with pytest.raises(MeasurementError, match=message):
-        over_ranks([FAST, SLOW, replace(SLOW, **change)])
+        _ = told.samples
+    assert told.problem
+
+
+def test_condensed_ranks_that_ran_different_calls_are_refused() -> None:
+    """What is compared was counted before anything was left out."""
+    long = [replace(FAST, durations_s=(1.0,) * count) for count in (100_000, 100_002)]
+    told = aggregate(report(rank, samples) for rank, samples in enumerate(long))
+    assert told.problem.endswith("the number of durations: rank 0 has 100000, rank 1 has 100002")
+
+
+def test_without_any_report_there_is_no_result() -> None:
+    """Nothing is not zero."""
+    with pytest.raises(MeasurementError, match="no rank has told anything"):
+        _ = Aggregate().samples
 
 
 def test_work_is_summed_where_every_rank_knows_it() -> None:
     """Samples of all ranks add up; tokens that one rank does not know are left out."""
-    ranks = [Work(samples=8, tokens=64), Work(samples=4)]
-    assert summed_work(ranks) == Work(samples=12)
+    told = aggregate(
+        [report(0, work=Work(samples=8, tokens=64)), report(1, work=Work(samples=4, bytes=1))]
+    )
+    assert told.work == Work(samples=12)
 
 
 def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
     """Memory is the most any rank held; the global batch's loss is the mean of the ranks'."""
-    ranks = [
-        {"peak_memory_bytes": 3.0, "loss_last": 1.0},
-        {"peak_memory_bytes": 5.0, "loss_last": 2.0},
-    ]
-    assert worst_facts(ranks) == {"peak_memory_bytes": 5.0, "loss_last": 1.5}
+    told = aggregate(
+        [
+            report(0, facts={"peak_memory_bytes": 3.0, "loss_last": 1.0, "alone": 1.0}),
+            report(1, facts={"peak_memory_bytes": 5.0, "loss_last": 2.0}),
+        ]
+    )
+    assert told.facts == {"peak_memory_bytes": 5.0, "loss_last": 1.5}
+
+
+def test_the_rank_zero_that_only_aggregates_needs_no_torch() -> None:
+    """Neither torch nor numpy is imported with the code that brings the ranks together."""
+    code = (
+        "import sys, gpubench_plugin.distributed.aggregate, gpubench_plugin.distributed.report\n"
+        "import gpubench_plugin.distributed.control_plane\n"
+        "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"

@@ -53,6 +53,38 @@ def test_gather_keeps_the_order_of_ranks() -> None:
     assert told == [[{"rank": 0}, {"rank": 1}, {"rank": 2}], None, None]
 
 
+def test_collect_gives_the_root_one_record_at_a_time() -> None:
+    """Rank zero takes them in the order of ranks, and has let go of each before the next."""
+    ranks = Ranks(3)
+    seen: list[tuple[int, int]] = []
+
+    def part(plane: ControlPlane, rank: int) -> None:
+        records = plane.collect("tag", {"rank": rank})
+        seen.extend((record["rank"], ranks.keys) for record in records)
+
+    assert ranks.play(part) == [None] * 3
+    assert [rank for rank, _ in seen] == [0, 1, 2]
+    assert seen[-1][1] == 3  # the place of each rank, no record
+
+
+def test_traffic_is_counted() -> None:
+    """What a rank reads does not depend on how much the others send; the root reads it all."""
+
+    def part(plane: ControlPlane, rank: int) -> tuple[int, int]:
+        before = plane.traffic
+        plane.gather("tag", {"text": "x" * 10_000})
+        plane.publish("verdict", {"text": "y" * 100})
+        after = plane.traffic - before
+        return after.bytes_read, after.bytes_written
+
+    (root_read, root_written), *others = Ranks(3).play(part)
+    assert 20_000 < root_read < 30_000
+    assert 100 < root_written < 1_000
+    for read, written in others:
+        assert 100 < read < 10_000
+        assert 10_000 < written < 11_000
+
+
 def test_publish_gives_all_the_roots_record() -> None:
     """What another rank offers is not heard."""
     told = Ranks(3).play(lambda plane, rank: plane.publish("tag", {"said by": rank}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.records import Observation, Samples, Work
+from gpubench_plugin.records import Observation, RankTimes, Samples, Work
 
 Observe = Callable[..., Observation]
 
@@ -25,6 +25,29 @@ def samples(**changes: Any) -> Samples:
     return replace(usual, **changes)
 
 
+def times(rank: int, **changes: Any) -> RankTimes:
+    """The times of a rank with the usual samples."""
+    usual = RankTimes(
+        rank=rank,
+        host="a host",
+        count=10,
+        min_s=0.1,
+        p5_s=0.145,
+        median_s=0.55,
+        p95_s=0.955,
+        p99_s=0.991,
+        max_s=1.0,
+        total_s=6.0,
+    )
+    return replace(usual, **changes)
+
+
+@pytest.fixture
+def timed() -> Callable[..., RankTimes]:
+    """Makes the times of a rank; what is given replaces the usual."""
+    return times
+
+
 @pytest.fixture
 def sampled() -> Callable[..., Samples]:
     """Makes samples; what is given replaces the usual."""
@@ -39,7 +62,6 @@ def observe() -> Observe:
         seen = changes.pop("samples", samples())
         usual = Observation(
             samples=seen,
-            ranks=(seen,),
             work=Work(),
             device="cuda",
             device_name="NVIDIA A100-SXM4-80GB",
@@ -55,7 +77,7 @@ def observe() -> Observe:
 def everything(observe: Observe) -> Observation:
     """An observation to which every metric applies."""
     return observe(
-        ranks=(samples(), samples(durations_s=(0.1,) * 10)),
+        ranks=(times(0), times(1, median_s=0.1)),
         work=Work(samples=8, tokens=1024, bytes=4096, flops=1e12),
         world_size=2,
         facts={

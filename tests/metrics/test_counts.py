@@ -10,7 +10,7 @@ from gpubench_plugin.records import Metric
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, Samples
+    from gpubench_plugin.records import Observation, RankTimes, Samples
 
 
 def computed(source: str, seen: Observation) -> list[Metric]:
@@ -98,10 +98,10 @@ def test_only_whole_rounds_count(
 
 
 def test_the_skew_is_from_the_fastest_to_the_slowest_rank(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+    observe: Callable[..., Observation], timed: Callable[..., RankTimes]
 ) -> None:
     """Three ranks with medians of 2, 5 and 3 s are 3 s apart."""
-    ranks = tuple(sampled(durations_s=(median,) * 3) for median in (2.0, 5.0, 3.0))
+    ranks = tuple(timed(rank, median_s=median) for rank, median in enumerate((2.0, 5.0, 3.0)))
     assert computed("rank-skew", observe(ranks=ranks, world_size=3)) == [
         Metric(name="rank_skew_s", value=3.0, unit="s", better="lower")
     ]

@@ -11,7 +11,7 @@ from gpubench_plugin.records import Metric, Work
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, Samples
+    from gpubench_plugin.records import Observation, RankTimes, Samples
 
 
 @pytest.mark.parametrize("time_s", [0.0, -1e-9, float("nan"), float("inf")])
@@ -35,13 +35,26 @@ def test_a_block_without_length_is_refused(
         check_times(observe(samples=sampled(block_s=(0.0,))))
 
 
+@pytest.mark.parametrize(
+    ("statistic", "time_s", "what"),
+    [
+        ("min_s", 0.0, "shortest duration"),
+        ("max_s", float("nan"), "longest duration"),
+        ("total_s", -1.0, "total"),
+    ],
+)
 def test_the_times_of_every_rank_are_checked(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+    observe: Callable[..., Observation],
+    timed: Callable[..., RankTimes],
+    statistic: str,
+    time_s: float,
+    what: str,
 ) -> None:
-    """A rank whose clock stood still is not hidden by the slower ones."""
-    stopped = sampled(timer="another clock", durations_s=(0.0,))
-    with pytest.raises(MeasurementError, match=r"duration of another clock, 1 of 1, is 0.0 s"):
-        check_times(observe(ranks=(sampled(), stopped), world_size=2))
+    """A rank whose clock stood still is named, and not hidden by the slower ones."""
+    ranks = (timed(0), timed(1, **{statistic: time_s}))
+    message = f"{what} of a clock on rank 1, 1 of 1, is {time_s} s"
+    with pytest.raises(MeasurementError, match=message):
+        check_times(observe(ranks=ranks, world_size=2))
 
 
 def test_nothing_timed_is_refused(

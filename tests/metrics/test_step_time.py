@@ -9,7 +9,7 @@ from gpubench_plugin.metrics.step_time import StepTime
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Observation, Samples
+    from gpubench_plugin.records import Observation, RankTimes, Samples
 
 
 def computed(seen: Observation) -> dict[str, float]:
@@ -62,3 +62,11 @@ def test_durations_that_fill_no_round_still_have_a_median(
     """Where not a single round came together the median is that of the durations."""
     seen = observe(samples=sampled(durations_s=(0.1, 0.3, 0.2), durations_per_round=100))
     assert computed(seen)["step_time_s"] == 0.2
+
+
+def test_the_longest_call_is_known_though_not_all_could_be_sent(
+    observe: Callable[..., Observation], timed: Callable[..., RankTimes]
+) -> None:
+    """The ranks tell their own longest, which condensed samples may lack."""
+    metrics = computed(observe(ranks=(timed(0), timed(1, max_s=7.0)), world_size=2))
+    assert metrics["step_time_max_s"] == 7.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.records import OUTCOMES, Measurement, Metric
+from gpubench_plugin.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.reports.cells import width
 from gpubench_plugin.reports.glyphs import ASCII
 from gpubench_plugin.reports.terminal import header_lines, plain, summary_lines
@@ -187,6 +187,29 @@ def test_reasons_stand_below_the_table() -> None:
         "a: bf16 is not there",
         "b: ValueError: boom and more",
         "1 measured, 1 failed, 1 unsupported",
+    ]
+
+
+def test_a_slow_rank_is_named() -> None:
+    """From 5 % over the fastest on, and with its host where there are several."""
+
+    def ranks(*medians: float, hosts: str = "aaa") -> tuple[RankTimes, ...]:
+        others = dict.fromkeys(("min_s", "p5_s", "p95_s", "p99_s", "max_s", "total_s"), 1.0)
+        return tuple(
+            RankTimes(rank=rank, host=hosts[rank], count=1, median_s=median, **others)
+            for rank, median in enumerate(medians)
+        )
+
+    lines = shown(
+        benchmark("test_a", ranks=ranks(1.0, 1.12, 1.01)),
+        benchmark("test_b", ranks=ranks(1.0, 1.5, hosts="ab")),
+        benchmark("test_c", ranks=ranks(1.0, 1.04)),
+        benchmark("test_d"),
+    )
+    assert lines[-3:] == [
+        "a: slowest rank 1: +12% over the fastest",
+        "b: slowest rank 1 on b: +50% over the fastest",
+        "4 measured",
     ]
 
 

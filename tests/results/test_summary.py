@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,13 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from gpubench_plugin import records
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import OUTCOMES, Metric
+from gpubench_plugin.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.results import summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.records import Measurement, RunRecord
+    from gpubench_plugin.records import RunRecord
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "summary.schema.json"
 
@@ -73,10 +74,10 @@ def test_summary_holds_what_the_run_found(
                     "step_time_s": {"value": 0.011, "unit": "s", "better": "lower"},
                     "samples_per_s": {"value": 727.25, "unit": "samples/s", "better": "higher"},
                 },
-                "flags": ["unsteady"],
-                "correctness": {"loss_last": 0.25},
                 "ranks": [],
                 "slowest_rank": None,
+                "flags": ["unsteady"],
+                "correctness": {"loss_last": 0.25},
             }
         ],
     }
@@ -107,9 +108,33 @@ def test_summary_of_the_first_version_is_read(
     """A file of an older version is readable; what it did not know has its default."""
     fields = written(tmp_path, run_record())
     del fields["resumed"]
+    for name in ("ranks", "slowest_rank"):
+        del fields["benchmarks"][0][name]
     fields["schema_version"] = 1
     (tmp_path / "summary.json").write_text(json.dumps(fields))
-    assert summary.read_summary(tmp_path / "summary.json").resumed == []
+    read = summary.read_summary(tmp_path / "summary.json")
+    assert read.resumed == []
+    (benchmark,) = read.benchmarks
+    assert (benchmark.ranks, benchmark.slowest_rank) == ([], None)
+
+
+def test_ranks_are_listed_and_the_slowest_is_named(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+) -> None:
+    """A row for each rank; the slowest has the longest median, and of equals the lowest number."""
+    others = dict.fromkeys(("min_s", "p5_s", "p95_s", "p99_s", "max_s", "total_s"), 1.0)
+    ranks = tuple(
+        RankTimes(rank=rank, host="here", count=3, median_s=median, **others)
+        for rank, median in enumerate((2.0, 3.0, 3.0))
+    )
+    fields = written(tmp_path, run_record(benchmarks=(measured(ranks=ranks, world_size=3),)))
+    validator().validate(fields)
+    (benchmark,) = fields["benchmarks"]
+    assert benchmark["ranks"] == [asdict(rank) for rank in ranks]
+    assert benchmark["slowest_rank"] == 1
+    assert Measurement.from_json(measured(ranks=ranks).to_json()) == measured(ranks=ranks)
 
 
 def test_summary_without_benchmarks(tmp_path: Path, run_record: Callable[..., RunRecord]) -> None:

@@ -1,0 +1,167 @@
+"""What one rank of several tells of one benchmark: at most 64 KiB, however long it measured.
+
+As JSON its series of numbers are base64 of little-endian 8-byte values, exact to the last bit.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from base64 import b64decode, b64encode
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gpubench_plugin.distributed.condensation import CONDENSED, condensed
+from gpubench_plugin.records import RankTimes, Samples, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpubench_plugin.records import Json
+
+LIMIT_BYTES: Final = 64 * 1024
+"""More than the JSON text of any report."""
+
+_PACKED: Final = {"durations_s": "d", "block_s": "d", "block_calls": "q", "warmup_s": "d"}
+"""The series of `Samples`, and their types as :mod:`struct` has them."""
+
+# With the samples' 56 KiB these leave room for the rest.
+_FLAGS_BYTES: Final = 2048
+_FACTS_BYTES: Final = 4096
+_LONGEST_FLAG: Final = 100
+_LONGEST_HOST: Final = 64
+
+
+class Calls(NamedTuple):
+    """How often a rank called the step, and what it timed: equal on all ranks, or no result.
+
+    Counted before anything was condensed.
+    """
+
+    timer: str
+    calls_per_duration: int
+    durations_per_round: int
+    durations: int
+    blocks: int
+    warmup_durations: int
+    warmup_calls: int
+
+    @classmethod
+    def of(cls, samples: Samples) -> Calls:
+        """Those of a rank's `samples`."""
+        return cls(
+            timer=samples.timer,
+            calls_per_duration=samples.calls_per_duration,
+            durations_per_round=samples.durations_per_round,
+            durations=len(samples.durations_s),
+            blocks=len(samples.block_s),
+            warmup_durations=len(samples.warmup_s),
+            warmup_calls=samples.warmup_calls,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankReport:
+    """One rank's times in a few numbers, its calls, its condensed samples, its work and facts."""
+
+    times: RankTimes
+    calls: Calls
+    samples: Samples
+    work: Work
+    facts: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls, samples: Samples, work: Work, facts: Mapping[str, float], *, rank: int, host: str
+    ) -> RankReport:
+        """The report of `rank` on `host`.
+
+        Flags and facts beyond what there is room for are left out, and long flags cut; where
+        anything was reduced the samples have the flag ``condensed``.
+        """
+        flags = tuple(_fitting((flag[:_LONGEST_FLAG] for flag in samples.flags), _FLAGS_BYTES))
+        told = dict(_fitting(facts.items(), _FACTS_BYTES))
+        sent = condensed(replace(samples, flags=flags))
+        return cls(
+            times=_times(samples, rank, host[:_LONGEST_HOST]),
+            calls=Calls.of(samples),
+            samples=sent if (flags, told) == (samples.flags, facts) else sent.flagged(CONDENSED),
+            work=work,
+            facts=told,
+        )
+
+    def to_json(self) -> Json:
+        """A dictionary of JSON values."""
+        return {
+            "times": asdict(self.times),
+            "calls": list(self.calls),
+            "samples": _packed(self.samples),
+            "work": asdict(self.work),
+            "facts": dict(self.facts),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RankReport:
+        """The report written by :meth:`to_json`."""
+        return cls(
+            times=RankTimes(**data["times"]),
+            calls=Calls(*data["calls"]),
+            samples=_unpacked(data["samples"]),
+            work=Work(**data["work"]),
+            facts=data["facts"],
+        )
+
+
+def _fitting(parts: Iterable[Any], limit: int) -> Iterator[Any]:
+    """The first of `parts`, as many as take less than `limit` bytes as JSON."""
+    size = 0
+    for part in parts:
+        size += len(json.dumps(part)) + 2
+        if size > limit:
+            return
+        yield part
+
+
+def _times(samples: Samples, rank: int, host: str) -> RankTimes:
+    ordered = sorted(samples.durations_s)
+    if not ordered or not math.isfinite(sum(ordered)):
+        ordered = [math.nan]  # what cannot be ordered has no quantiles
+    rounds = samples.rounds_s if math.isfinite(ordered[0]) else ()
+    return RankTimes(
+        rank=rank,
+        host=host,
+        count=len(samples.durations_s),
+        min_s=ordered[0],
+        p5_s=_quantile(ordered, 0.05),
+        median_s=median(rounds or ordered),
+        p95_s=_quantile(ordered, 0.95),
+        p99_s=_quantile(ordered, 0.99),
+        max_s=ordered[-1],
+        total_s=math.fsum(samples.block_s),
+    )
+
+
+def _quantile(ordered: Sequence[float], fraction: float) -> float:
+    """The quantile, interpolated linearly between neighbours, as numpy does by default."""
+    place = fraction * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low + (high - low) * (place - math.floor(place))
+
+
+def _packed(samples: Samples) -> Json:
+    fields = {name: value for name, value in vars(samples).items() if name not in _PACKED}
+    for name, kind in _PACKED.items():
+        values = getattr(samples, name)
+        fields[name] = b64encode(struct.pack(f"<{len(values)}{kind}", *values)).decode("ascii")
+    return fields
+
+
+def _unpacked(data: Mapping[str, Any]) -> Samples:
+    fields = {**data, "flags": tuple(data["flags"])}
+    for name, kind in _PACKED.items():
+        packed = b64decode(data[name])
+        fields[name] = struct.unpack(f"<{len(packed) // 8}{kind}", packed)
+    return Samples(**fields)

@@ -1,0 +1,147 @@
+"""Results of several ranks brought together; here the ranks are threads around a real store."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from torch import distributed as dist
+
+from gpubench_plugin.distributed.control_plane import ControlPlane
+from gpubench_plugin.distributed.reduction import Reduction
+from gpubench_plugin.distributed.world import World
+from gpubench_plugin.errors import CorrectnessError, MeasurementError
+from gpubench_plugin.records import Observation, Samples, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+
+SEEN = Observation(
+    samples=Samples(
+        timer="cpu",
+        durations_s=(1.0, 2.0),
+        block_s=(3.0,),
+        block_calls=(2,),
+        first_step_s=1.0,
+        warmup_s=(),
+        warmup_calls=0,
+    ),
+    work=Work(samples=8),
+    device="cpu",
+    device_name="a processor",
+    precision="fp32",
+    world_size=1,
+    facts={"peak_memory_bytes": 1.0},
+)
+
+
+class Group:
+    """As much of a process group as a reduction uses, without the group of torch."""
+
+    def __init__(self, store: dist.HashStore, world: World):
+        self.world = world
+        control = ControlPlane(store, world, timeout=timedelta(seconds=60))
+        self.collect, self.publish = control.collect, control.publish
+
+
+def on_ranks(size: int, part: Callable[[Reduction, int], Any]) -> list[Any]:
+    """What each rank returned or raised."""
+    store = dist.HashStore()
+    worlds = [World(rank=rank, local_rank=rank, size=size, local_size=size) for rank in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        futures = [
+            pool.submit(
+                part, Reduction(cast("ProcessGroup", Group(store, world)), "a test"), world.rank
+            )
+            for world in worlds
+        ]
+    return [future.exception() or future.result() for future in futures]
+
+
+def test_rank_zero_sees_what_all_saw() -> None:
+    """Maximum of the times, sum of the work, a row for each rank; the others see their own."""
+
+    def part(reduction: Reduction, rank: int) -> Observation:
+        samples = replace(SEEN.samples, durations_s=(1.0 + rank, 2.0 - rank / 2))
+        seen = reduction.over_ranks(replace(SEEN, samples=samples))
+        reduction.concluded(None)
+        return seen
+
+    root, other = on_ranks(2, part)
+    assert root.samples.durations_s == (2.0, 2.0)
+    assert (root.work, root.world_size) == (Work(samples=16), 2)
+    assert [(row.rank, row.median_s) for row in root.ranks] == [(0, 1.5), (1, 1.75)]
+    assert (other.samples.durations_s, other.ranks, other.world_size) == ((2.0, 1.5), (), 1)
+
+
+def test_a_world_of_one_sends_nothing_and_leaves_nothing_out() -> None:
+    """However many the durations are, the observation is the rank's own."""
+    million = replace(SEEN, samples=replace(SEEN.samples, durations_s=(1.0,) * 10**6))
+    group = Group(dist.HashStore(), World())
+    alone = Reduction(cast("ProcessGroup", group), "a test")
+    alone.checked(None)
+    assert alone.over_ranks(million) is million
+    alone.concluded(None)
+    with pytest.raises(KeyError):
+        alone.concluded(KeyError())
+
+
+def test_what_is_wrong_at_rank_zero_fails_every_rank() -> None:
+    """Ranks that ran different calls have no result, and all are told why."""
+
+    def part(reduction: Reduction, rank: int) -> None:
+        samples = replace(SEEN.samples, block_calls=(2 + rank,))
+        failure: Exception | None = None
+        try:
+            reduction.over_ranks(replace(SEEN, samples=samples))
+        except MeasurementError as error:
+            failure = error
+        reduction.concluded(failure)
+
+    message = "the ranks differ in calls per block: rank 0 has (2,), rank 1 has (3,)"
+    for error in on_ranks(3, part):
+        assert isinstance(error, MeasurementError)
+        assert str(error) == message
+
+
+def test_every_rank_raises_its_own_failure_and_the_others_are_told() -> None:
+    """An out-of-memory error stays what it is where it happened."""
+    failures = {1: MemoryError("of 4 GiB"), 2: pytest.fail.Exception("a nan")}
+
+    def part(reduction: Reduction, rank: int) -> None:
+        reduction.checked(failures.get(rank))
+
+    first, *failed, last = on_ranks(4, part)
+    assert failed == [failures[1], failures[2]]
+    for told in (first, last):
+        assert isinstance(told, CorrectnessError)
+        assert str(told) == ("the check failed on another rank: rank 1: of 4 GiB; rank 2: a nan")
+
+
+def test_the_own_failure_is_raised_though_nobody_can_be_told() -> None:
+    """Where another rank is elsewhere, what went wrong here is not lost."""
+
+    def part(reduction: Reduction, rank: int) -> None:
+        if rank == 0:
+            reduction.checked(MemoryError("of 4 GiB"))
+        else:
+            reduction.concluded(None)
+
+    root, _ = on_ranks(2, part)
+    assert isinstance(root, MemoryError)
+
+
+def test_of_many_failures_all_hear_the_first() -> None:
+    """What every rank has to read does not grow with the number of ranks."""
+
+    def part(reduction: Reduction, rank: int) -> None:
+        reduction.checked(ValueError("x" * 10_000) if rank else None)
+
+    root, *_ = on_ranks(7, part)
+    assert str(root).endswith("; and 2 more")
+    assert len(str(root)) < 4 * 2000 + 100

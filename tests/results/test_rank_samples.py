@@ -1,0 +1,44 @@
+"""Tests of what each rank keeps of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.records import Samples
+from gpubench_plugin.results import rank_samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES = Samples(
+    timer="cpu",
+    durations_s=(0.1,) * 10_000,
+    block_s=(1000.0,),
+    block_calls=(10_000,),
+    first_step_s=0.1,
+    warmup_s=(),
+    warmup_calls=0,
+)
+
+
+def test_every_benchmark_is_a_line_with_all_samples(tmp_path: Path) -> None:
+    """Nothing is left out, and what stood there before stays."""
+    for name in ("a", "b"):
+        rank_samples.append(tmp_path / "ranks", 3, name, SAMPLES)
+    lines = (tmp_path / "ranks" / "rank-3.jsonl").read_text().splitlines()
+    told = [json.loads(line) for line in lines]
+    assert [line["benchmark"] for line in told] == ["a", "b"]
+    assert [line["rank"] for line in told] == [3, 3]
+    assert Samples.from_json(told[1]["samples"]) == SAMPLES
+    assert set(told[0]["samples"]) == set(asdict(SAMPLES))
+
+
+def test_a_file_that_cannot_be_written_is_named(read_only_folder: Path) -> None:
+    """The error says which, and why."""
+    with pytest.raises(ResultsError, match=r"rank-0\.jsonl was not written: .*[Rr]ead-only|denied"):
+        rank_samples.append(read_only_folder, 0, "a", SAMPLES)
