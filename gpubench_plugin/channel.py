@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.failures import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.records import Json, Measurement, Outcome
 
-_ATTRIBUTE = "gpubench"
+ATTRIBUTE: Final = "gpubench"
+"""The attribute of a report, and its name in the report's JSON."""
 
 
 @dataclass
@@ -34,6 +35,9 @@ class Notes:
         """Note an event for the journal."""
         self.events.append(dict(event))
 
+
+LONGEST_REASON: Final = 2000
+"""Characters kept of why a benchmark did not pass; the report has the whole of it."""
 
 NOTES = pytest.StashKey[Notes]()
 CARRIED = pytest.StashKey[dict[str, Any]]()
@@ -58,39 +62,38 @@ def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRep
         if notes.measurement is not None:
             data["measurement"] = notes.measurement.to_json()
     if not report.passed:
-        data["outcome"], data["reason"] = _kind(call, report)
+        data["outcome"], reason = _kind(call, report)
+        data["reason"] = reason[:LONGEST_REASON]
     if report.when == "teardown":
         item.stash[NOTES] = Notes()  # lets the samples go: the report has them
-    setattr(report, _ATTRIBUTE, data)
+    setattr(report, ATTRIBUTE, data)
 
 
 def read(report: pytest.TestReport) -> Json:
     """What :func:`attach` put on the report, or nothing."""
-    data: Json = getattr(report, _ATTRIBUTE, {})
+    data: Json = getattr(report, ATTRIBUTE, {})
     return data
 
 
-def attach_outcome(report: pytest.TestReport, outcome: Outcome, reason: str) -> None:
-    """Say on `report` what kind of ending it is."""
-    setattr(report, _ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
+def attach_outcome(
+    report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
+) -> None:
+    """Say on `report` what kind of ending it is; the `events` are for the journal."""
+    data = read(report)
+    more = [*data.get("events", ()), *events]
+    setattr(report, ATTRIBUTE, {**data, "outcome": outcome, "reason": reason, "events": more})
 
 
-def overrule(report: pytest.TestReport, outcome: Outcome, reason: str) -> None:
+def overrule(
+    report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
+) -> None:
     """Make `report` a failure of that kind, whatever happened in this process."""
     report.outcome = "failed"
     report.longrepr = reason
-    attach_outcome(report, outcome, reason)
+    attach_outcome(report, outcome, reason, events)
 
 
 def _kind(call: pytest.CallInfo[Any], report: pytest.TestReport) -> tuple[Outcome, str]:
     if call.excinfo is None:  # a test that passed and should not have
         return "failed", report.longreprtext
-    error = call.excinfo.value
-    reason = f"{type(error).__name__}: {error}".strip(": ")
-    if isinstance(error, Unsupported):
-        return "unsupported", str(error)
-    if report.skipped:
-        return "skipped", str(error)
-    if type(error).__name__ == "OutOfMemoryError":
-        return "oom", reason
-    return "failed", reason
+    return kind_of(call.excinfo.value, skipped=report.skipped)

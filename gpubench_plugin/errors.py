@@ -48,7 +48,14 @@ class ResultsError(GpubenchError):
 
 
 class GangError(GpubenchError):
-    """The processes of a gang could not be started, or did not all come."""
+    """The processes of a gang could not be started, or did not all come.
+
+    `output` is what the one that did not come had written.
+    """
+
+    def __init__(self, reason: str, output: str = ""):
+        super().__init__(reason)
+        self.output = output
 
 
 class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # an attribute

@@ -8,12 +8,16 @@ import pytest
 
 from gpubench_plugin import channel
 from gpubench_plugin.cases import CASE
+from gpubench_plugin.failures import free
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from gpubench_plugin.distributed.world import World
+
+
+_OUT_OF_MEMORY = pytest.StashKey[BaseException]()
 
 
 class Rank:
@@ -38,7 +42,19 @@ class Rank:
         if CASE in item.stash:
             channel.attach(item, call, report)
             keep_out_failed(item, report)
+            if channel.read(report).get("outcome") == "oom" and call.excinfo is not None:
+                item.stash[_OUT_OF_MEMORY] = call.excinfo.value
         return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Once nobody looks at it any more, free what a failed allocation left behind."""
+        handled = yield
+        if _OUT_OF_MEMORY in item.stash:
+            error = item.stash[_OUT_OF_MEMORY]
+            del item.stash[_OUT_OF_MEMORY]
+            free(error)
+        return handled
 
 
 def keep_out_failed(item: pytest.Item, report: pytest.TestReport) -> None:

@@ -59,11 +59,17 @@ class Ranks:
         if self._group is not None:
             self._group.skip_to(self._operation)
 
+    def arrive(self, number: int, place: str) -> None:
+        """After the test with that number: who still waits for this rank in it waits in vain."""
+        if self._group is not None:
+            self._group.skip_to((number + 1) * OPERATIONS - 1)
+            self._group.arrive(place)
+
     def leave(self) -> None:
         """Wait until every rank is about to leave, then close the group.
 
-        Without waiting, torchrun ends rank zero before it has written its results as soon as
-        another rank exits with an error.
+        Rank zero keeps the store of a gang, so it must go last. The gang's controller ends ranks
+        that wait here in vain.
         """
         try:
             if self._group is not None:

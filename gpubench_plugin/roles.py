@@ -3,7 +3,7 @@
 =========== ================================== =====================================
 way to run  in the process the user started    in the other processes
 =========== ================================== =====================================
-plain       Session, Rank
+plain       Session, Rank, Alone
 gang        Session, Controller                Rank, Worker
 torchrun    Session, Rank, Torchrun (rank 0)   Rank, Torchrun
 =========== ================================== =====================================
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.alone import Alone
 from gpubench_plugin.cases import CASE, Cases, check_marks
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.kept import Kept
 from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.rank import Rank
 from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.torchrun import Torchrun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -74,9 +74,11 @@ class Roles:
     def _run(self, items: Sequence[pytest.Item]) -> None:
         self._open(items)
         self._register(Rank(self._ranks.world), "gpubench-rank")
+        if not self._debugs():
+            self._register(Alone(self._settings), "gpubench-alone")
 
     def _control(self, items: Sequence[pytest.Item]) -> None:
-        if self._config.getoption("usepdb") or self._config.getoption("trace"):
+        if self._debugs():
             raise UsageProblem(
                 "--pdb: a debugger needs the terminal to itself, and a gang has several ranks; "
                 "debug one rank in this process with --world-size=1"
@@ -97,12 +99,13 @@ class Roles:
 
     def _join(self, items: Sequence[pytest.Item], valve: Valve | None) -> None:
         self._refuse_within_torchrun()
-        torchrun = Torchrun(self._config, self._ranks)
+        from gpubench_plugin.torchrun.role import Torchrun
+
+        torchrun = Torchrun(self._session, self._settings, self._ranks)
         session = self._open(items)
         kept = torchrun.join(items, session, valve)
         if session is None:
             self._leave_out(kept)
-        # Registered last it wraps the rank's hooks: what the ranks agree on outranks one's word.
         self._register(Rank(self._ranks.world), "gpubench-rank")
         self._register(torchrun, "gpubench-torchrun")
 
@@ -119,6 +122,9 @@ class Roles:
                     f"{flag}: pytest starts the ranks itself then, but torchrun has started {size} "
                     f"(WORLD_SIZE={size}); leave the flag out, or run pytest without torchrun"
                 )
+
+    def _debugs(self) -> bool:
+        return bool(self._config.getoption("usepdb") or self._config.getoption("trace"))
 
     def _needs_gang(self, items: Sequence[pytest.Item]) -> bool:
         """Whether any benchmark runs on several ranks, or is to have processes of its own.

@@ -8,6 +8,7 @@ written to the rank's log.
 from __future__ import annotations
 
 import io
+from collections import deque
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
@@ -23,20 +24,12 @@ def is_secondary(environment: Mapping[str, str]) -> bool:
     return environment.get("RANK", "0") != "0" and environment.get("WORLD_SIZE", "1") != "1"
 
 
-class Nowhere(io.TextIOBase):
-    """A text stream for what nobody reads."""
-
-    def write(self, text: str) -> int:
-        """Forget `text`."""
-        return len(text)
-
-
 class Valve(io.TextIOBase):
     """A text stream that holds what is written to it until it is given a target."""
 
     def __init__(self, terminal: TextIO):
         self.terminal = terminal
-        self._held: list[str] = []
+        self._held: deque[str] = deque()
         self._target: TextIO | None = None
 
     def release(self, target: TextIO | None = None) -> None:
@@ -45,6 +38,11 @@ class Valve(io.TextIOBase):
         self._target.writelines(self._held)
         self._target.flush()
         self._held.clear()
+
+    def close_for_good(self) -> None:
+        """Forget what was held, and whatever is written from now on."""
+        self._target = None
+        self._held = deque(maxlen=0)
 
     def write(self, text: str) -> int:
         """Hold or pass on `text`."""

@@ -7,6 +7,7 @@ reports made here and never learn that other processes ran the tests.
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,7 @@ from gpubench_plugin.gang.launches import over_launches
 from gpubench_plugin.gang.output import Output
 from gpubench_plugin.gang.patience import Patience
 from gpubench_plugin.gang.serial import warning_from_json
-from gpubench_plugin.gang.verdict import Ending, judge
+from gpubench_plugin.gang.verdict import judge, named
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results import pytest_benchmark
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.cases import Case
+    from gpubench_plugin.gang.verdict import Ending
     from gpubench_plugin.settings import Settings
 
 
@@ -41,6 +43,7 @@ class Controller:
         self._run = run
         self._gang: Gang | None = None
         self._unstartable: dict[int, str] = {}
+        self._said: set[str] = set()
         self._output = Output(sys.stdout.write) if config.getoption("capture") == "no" else None
 
     @pytest.hookimpl(tryfirst=True)
@@ -49,9 +52,13 @@ class Controller:
     ) -> bool | None:
         """Run a benchmark on a gang of its world size; another test runs in this process."""
         case = item.stash.get(CASE, None)
-        if case is None:
-            return None
         hook = item.ihook
+        if case is None:
+            if nextitem is None or CASE not in nextitem.stash:
+                return None
+            # The last test in this process: what its fixtures hold is let go before the gangs.
+            hook.pytest_runtest_protocol(item=item, nextitem=None)
+            return True
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._reports(item, case, nextitem):
             hook.pytest_runtest_logreport(report=report)
@@ -72,8 +79,8 @@ class Controller:
     def _reports(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
-        if reason := case.misfit(case.world_size):
-            return merging.skipped(item, reason)
+        if refusal := case.refusal():
+            return merging.refused(item, refusal)
         measured: list[Measurement] = []
         reports: list[pytest.TestReport] = []
         for _ in range(self._settings.launches):
@@ -84,7 +91,9 @@ class Controller:
             measured.append(measurement)
         merged = over_launches(measured)
         _put(merged, reports)
-        pytest_benchmark.adopt(self._config, item, merged)
+        carrier = pytest_benchmark.adopt(self._config, item, merged)
+        if carrier is not None:
+            self._config.stash.setdefault(channel.CARRIED, {})[item.nodeid] = carrier
         return reports
 
     def _launch(
@@ -93,11 +102,12 @@ class Controller:
         """Run the benchmark once, on the gang there is or on a fresh one."""
         fresh = self._settings.isolate or self._settings.launches > 1
         following = None if fresh else _following(case, nextitem)
+        patience = Patience.with_case(case, self._settings.timeout_s)
         try:
-            endings = self._gang_of(case).run(item.nodeid, following, self._patience(case))
+            endings = self._gang_of(case).run(item.nodeid, following, patience)
         except GangError as error:
             self._unstartable[case.world_size] = str(error)
-            endings = [Ending(rank=0, state="died", told=str(error))]
+            return merging.unstarted(item, error)
         except BaseException:
             self._kill()
             raise
@@ -113,6 +123,8 @@ class Controller:
         if case.world_size in self._unstartable:
             raise GangError(self._unstartable[case.world_size])
         gang = self._gang
+        if gang is not None and gang.size == case.world_size and (lost := gang.lost()):
+            self._say(f"between two benchmarks {lost}; another gang of {gang.size} was started")
         if gang is not None and (gang.size != case.world_size or not gang.is_whole):
             gang.close()
             self._gang = gang = None
@@ -125,7 +137,7 @@ class Controller:
         gang = Gang(
             size,
             config=self._config,
-            arguments=[str(argument) for argument in invocation.args],
+            command=[sys.executable, "-m", "pytest", *map(str, invocation.args)],
             folder=invocation.dir,
             run=self._run,
             output=self._output,
@@ -138,21 +150,19 @@ class Controller:
         counts = {rank: told["count"] for rank, told in gang.collected.items()}
         if len({told["digest"] for told in gang.collected.values()}) > 1:
             said = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
-            self._config.issue_config_time_warning(
-                pytest.PytestWarning(
-                    f"the ranks of the gang of {gang.size} collected different benchmarks: {said}; "
-                    "those that not every rank collected are mismatched_ranks"
-                ),
-                stacklevel=2,
+            self._say(
+                f"the ranks of the gang of {gang.size} collected different benchmarks: {said}; "
+                "those that not every rank collected are mismatched_ranks"
             )
 
-    def _patience(self, case: Case) -> Patience:
-        distributed = case.configuration.distributed
-        return Patience(
-            timeout_s=case.timeout_s(self._settings.timeout_s),
-            failure_grace_s=distributed.failure_grace_s,
-            divergence_s=distributed.divergence_s,
-        )
+    def _say(self, text: str) -> None:
+        """Warn, once; not through Python's filters, which may make it an error of this process."""
+        if text not in self._said:
+            self._said.add(text)
+            category = pytest.PytestWarning
+            message = warnings.WarningMessage(category(text), category, __file__, 1)
+            told = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
+            self._config.hook.pytest_warning_recorded.call_historic(kwargs=told)
 
     def _warn(self, endings: Sequence[Ending]) -> None:
         """Pass on the warnings of the ranks, each once however many ranks gave it."""
@@ -163,7 +173,7 @@ class Controller:
                 told[key := str(warning)] = warning
                 ranks.setdefault(key, []).append(ending.rank)
         for key, warning in told.items():
-            of = "all ranks" if len(ranks[key]) == len(endings) else f"rank {ranks[key][0]}"
+            of = "all ranks" if len(ranks[key]) == len(endings) else named(ranks[key])
             self._config.hook.pytest_warning_recorded.call_historic(
                 kwargs=warning_from_json(warning, of)
             )
@@ -172,7 +182,7 @@ class Controller:
         for ending in endings:
             if ending.exit is not None:
                 self._kill()
-                pytest.exit(f"rank {ending.rank}: {ending.exit}")
+                pytest.exit(f"rank {ending.rank}: {ending.exit}", returncode=ending.exit_code)
 
     def _kill(self) -> None:
         if self._gang is not None:
@@ -184,7 +194,7 @@ def _following(case: Case, nextitem: pytest.Item | None) -> str | None:
     """The next test of the same gang: what fixtures they share need not be torn down."""
     other = None if nextitem is None else nextitem.stash.get(CASE, None)
     same = other is not None and other.world_size == case.world_size
-    return other.id if same and other is not None and not other.misfit(case.world_size) else None
+    return other.id if same and other is not None and other.refusal() is None else None
 
 
 def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:

@@ -44,9 +44,15 @@ def _ask(pipe: Path) -> None:
 
 
 def _wait_for(flights: Path, number: int) -> None:
+    """Until there are so many files, and none has grown for a while."""
     deadline = monotonic() + _PATIENCE_S
-    while len(_found(flights)) < number and monotonic() < deadline:
+    last: list[int] = []
+    while monotonic() < deadline:
         sleep(_PAUSE_S)
+        sizes = [flight.stat().st_size for flight in _found(flights)]
+        if len(sizes) >= number and all(sizes) and sizes == last:
+            return
+        last = sizes
 
 
 def _found(beginning: Path) -> list[Path]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import secrets
 import selectors
-import shutil
 import socket
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -22,8 +20,9 @@ from gpubench_plugin.gang import stacks
 from gpubench_plugin.gang.flight_recorder import keep_flights
 from gpubench_plugin.gang.launcher import Launcher
 from gpubench_plugin.gang.patience import Deadline
+from gpubench_plugin.gang.private_folder import PrivateFolder
 from gpubench_plugin.gang.serial import LONGEST_TEXT, report_from_json
-from gpubench_plugin.gang.verdict import Ending
+from gpubench_plugin.gang.verdict import Ending, named
 from gpubench_plugin.gang.wire import Wire
 from gpubench_plugin.invitation import Invitation
 
@@ -45,7 +44,7 @@ _EXIT_S: Final = 0.5
 
 
 class Gang:
-    """`size` ranks that run pytest with `arguments` in `folder`, started by constructing this.
+    """`size` ranks that run `command`, a pytest, in `folder`, started by constructing this.
 
     `output` passes on what the ranks write, where the user wants to see it.
 
@@ -58,7 +57,7 @@ class Gang:
         size: int,
         *,
         config: pytest.Config,
-        arguments: Sequence[str],
+        command: Sequence[str],
         folder: Path,
         run: Path,
         output: Output | None = None,
@@ -70,16 +69,16 @@ class Gang:
         self._numbers = 0
         self._wires: dict[int, Wire] = {}
         self._selector = selectors.DefaultSelector()
-        private = Path(tempfile.mkdtemp(prefix="gpubench-"))  # mode 0700
-        self._invitation = Invitation(folder=private, token=secrets.token_hex(16))
         self._launcher: Launcher | None = None
+        self._private = PrivateFolder()
+        self._invitation = Invitation(folder=self._private.path, token=secrets.token_hex(16))
         try:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(self._invitation.socket))
                 listener.listen(size)
                 self._launcher = Launcher(
                     size,
-                    arguments=arguments,
+                    command=command,
                     invitation=self._invitation,
                     logs=run / "ranks",
                     folder=folder,
@@ -89,6 +88,9 @@ class Gang:
                 self._said = {rank: _size(log) for rank, log in self.logs.items()}
                 self._welcome(listener)
             self.collected = self._gather_collections()
+        except OSError as error:
+            self.kill()
+            raise GangError(f"the gang of {size} could not be started: {error}") from error
         except BaseException:
             self.kill()
             raise
@@ -102,6 +104,18 @@ class Gang:
     def is_whole(self) -> bool:
         """Whether every rank waits for the next order."""
         return bool(self._wires) and all(wire.is_open for wire in self._wires.values())
+
+    def lost(self) -> str:
+        """Which ranks have ended since the last benchmark, and how; nothing while all wait."""
+        # Between benchmarks a rank says nothing: what can be read is the end of its connection.
+        if not (self._wires and self._selector.select(0)):
+            return ""
+        self._settle()
+        return "; ".join(
+            f"{named([rank])} {self._end_of(rank)}"
+            for rank, wire in self._wires.items()
+            if not wire.is_open
+        )
 
     def run(self, nodeid: str, following: str | None, patience: Patience) -> list[Ending]:
         """Run one test on every rank; what became of it, in the order of ranks.
@@ -121,8 +135,7 @@ class Gang:
             endings[rank] = ending = self._ending(rank, message)
             if len(endings) == self.size:
                 return [endings[rank] for rank in range(self.size)]
-            passed = ending.state == "ended" and ending.failed is None
-            deadline.rank_ended(monotonic(), passed=passed)
+            deadline.rank_ended(monotonic(), passed=ending.passed)
         return self._give_up(endings, deadline.why)
 
     def close(self) -> None:
@@ -143,7 +156,7 @@ class Gang:
             wire.close()
         self._wires.clear()
         self._selector.close()
-        shutil.rmtree(self._invitation.folder, ignore_errors=True)
+        self._private.remove()
 
     def _welcome(self, listener: socket.socket) -> None:
         """Accept every rank that knows the token."""
@@ -158,7 +171,8 @@ class Gang:
             end.settimeout(5.0)
             wire = Wire(end)
             hello = wire.receive() or {}
-            if not secrets.compare_digest(str(hello.get("token")), self._invitation.token):
+            token = str(hello.get("token")).encode()
+            if not secrets.compare_digest(token, self._invitation.token.encode()):
                 wire.close()
                 continue
             end.settimeout(None)
@@ -176,29 +190,24 @@ class Gang:
                 break
             told[rank] = message
             if len(told) == self.size:
-                return told
+                return dict(sorted(told.items()))
         self._require_living(deadline)
         raise GangError("the ranks did not come together")
 
     def _require_living(self, deadline: float) -> None:
-        launcher = self._launcher
-        assert launcher is not None
-        gone = [r for r in range(self.size) if launcher.ended(r, 0 if self._alive(r) else _EXIT_S)]
-        if gone:
-            said = self._output(gone[0]).strip()
-            how = launcher.ended(gone[0])
-            raise GangError(f"rank {gone[0]} {how} while the gang of {self.size} started\n{said}")
+        for rank in range(self.size):
+            if end := self._end_of(rank):
+                said = f"rank {rank} {end} while the gang of {self.size} started"
+                raise GangError(said, self._output(rank))
         if monotonic() >= deadline:
-            missing = sorted(set(range(self.size)) - set(self._wires))
-            raise GangError(
-                f"the gang of {self.size} did not start within {START_S:g} s; missing: {missing}"
-            )
-
-    def _alive(self, rank: int) -> bool:
-        return rank not in self._wires or self._wires[rank].is_open
+            said = f"the gang of {self.size} did not start within {START_S:g} s"
+            missing = set(range(self.size)) - set(self._wires)
+            raise GangError(f"{said}: {named(missing)} did not come" if missing else said)
 
     def _messages(self, deadline: Callable[[], float]) -> Iterator[tuple[int, Json | None]]:
         """Each rank's messages as they come; the end of a connection, or of time, is a None."""
+        for rank, read in self._wires.items():  # of what has been read the selector knows nothing
+            yield from ((rank, message) for message in read.waiting())
         while (left := deadline() - monotonic()) > 0:
             pause = left if self._shown is None else self._shown()
             ready = self._selector.select(min(left, pause))
@@ -221,6 +230,7 @@ class Gang:
             reports=tuple(reports),
             warnings=tuple(message["warnings"]),
             exit=message.get("exit"),
+            exit_code=message.get("code"),
         )
 
     def _give_up(self, endings: dict[int, Ending], why: str) -> list[Ending]:
@@ -230,20 +240,28 @@ class Gang:
         dead = any(not wire.is_open for wire in self._wires.values())
         if dead:
             self._settle()
-        how = {r: launcher.ended(r, 0 if w.is_open else _EXIT_S) for r, w in self._wires.items()}
-        living = {r: pid for r, pid in launcher.living.items() if not how[r]}
+        ends = {rank: self._end_of(rank) for rank in self._wires}
+        living = launcher.living
         where = stacks.ask(living, {rank: self._invitation.stack(rank) for rank in living})
         flights = keep_flights(self._invitation, self._run / "ranks") if not dead else []
         found = []
         for rank in range(self.size):
             ending = endings.get(rank, Ending(rank=rank, state="stuck", told=why))
-            if how[rank]:
-                ending = replace(ending, state="died", told=how[rank])
+            if ends[rank]:
+                ending = replace(ending, state="died", told=ends[rank])
             found.append(
                 replace(ending, stack=where.get(rank, ""), output=self._output(rank, flights))
             )
         self.kill()
         return found
+
+    def _end_of(self, rank: int) -> str:
+        """How the rank came to its end, or nothing while it lives."""
+        assert self._launcher is not None
+        wire = self._wires.get(rank)
+        if wire is None or wire.is_open:
+            return self._launcher.ended(rank)
+        return self._launcher.ended(rank, _EXIT_S) or "left its controller"
 
     def _settle(self) -> None:
         """Hear of the other deaths that belong to the first."""

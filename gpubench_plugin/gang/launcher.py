@@ -1,4 +1,4 @@
-"""The processes of a gang: one pytest per rank, over the same arguments as this one's."""
+"""The processes of a gang: one per rank, each told its place by its environment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed.threads import threads_per_rank
@@ -19,14 +20,19 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.invitation import Invitation
 
-_OF_OTHERS: Final = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_", "MASTER_")
-_PLACE: Final = ("RANK", "WORLD_SIZE")
+_OF_TORCHRUN: Final = ("TORCHELASTIC_", "PET_")
+_PLACE: Final = frozenset(
+    (
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
+    )
+)
 _DEATH_S: Final = 5.0
 """A killed process is gone at once, unless the kernel holds it."""
 
 
 class Launcher:
-    """`size` processes; each writes what it says outside of tests to its log in `logs`.
+    """`size` processes of `command`; what each says outside of tests is in its log in `logs`.
 
     They lead sessions of their own: what is typed on the terminal reaches them through the
     controller only.
@@ -36,7 +42,7 @@ class Launcher:
         self,
         size: int,
         *,
-        arguments: Sequence[str],
+        command: Sequence[str],
         invitation: Invitation,
         logs: Path,
         folder: Path,
@@ -62,7 +68,7 @@ class Launcher:
                         environment[LISTENER] = str(store.fileno())
                     with self.logs[rank].open("ab") as log:
                         self._processes[rank] = subprocess.Popen(
-                            [sys.executable, "-m", "pytest", *arguments],
+                            command,
                             cwd=folder,
                             env=environment,
                             stdin=subprocess.DEVNULL,
@@ -83,12 +89,13 @@ class Launcher:
     def ended(self, rank: int, patience_s: float = 0.0) -> str:
         """How the process of `rank` ended, or nothing while it runs."""
         with suppress(subprocess.TimeoutExpired):
-            return _ending(self._processes[rank].wait(patience_s))
+            return how_it_ended(self._processes[rank].wait(patience_s))
         return ""
 
     def wait(self, patience_s: float) -> bool:
-        """Whether all processes ended by themselves within that time each."""
-        return all(self.ended(rank, patience_s) for rank in self._processes)
+        """Whether all processes ended by themselves within that time."""
+        deadline = monotonic() + patience_s
+        return all(self.ended(rank, max(0.0, deadline - monotonic())) for rank in self._processes)
 
     def kill(self) -> None:
         """End what still runs, with all that it has started; a second time does nothing."""
@@ -107,7 +114,7 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if not name.startswith(_OF_OTHERS) and name not in _PLACE
+        if not name.startswith(_OF_TORCHRUN) and name not in _PLACE
     }
 
 
@@ -120,6 +127,7 @@ def _place(rank: int, size: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        "PYTHONUNBUFFERED": "1",  # what is printed is there when the rank is killed
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads_per_rank(size))),
     }
 
@@ -141,7 +149,8 @@ def _of_backends(invitation: Invitation) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in ours.items()}
 
 
-def _ending(code: int) -> str:
+def how_it_ended(code: int) -> str:
+    """The ending of a process in words, from its exit code; of a signal the negative number."""
     if code >= 0:
         return f"exited with {code}"
     try:

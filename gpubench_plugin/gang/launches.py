@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import fsum
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.records import Launch, Samples
+from gpubench_plugin.records import Launch, RankTimes, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,6 +37,27 @@ def over_launches(launches: Sequence[Measurement]) -> Measurement:
             Launch(samples=launch.samples, metrics=launch.metrics, flags=launch.flags)
             for launch in launches
         ),
+        ranks=tuple(map(_over_launches, zip(*(launch.ranks for launch in launches), strict=True))),
+    )
+
+
+def _over_launches(rows: Sequence[RankTimes]) -> RankTimes:
+    """One rank's row of all launches: extremes and totals of all, the median of each quantile."""
+
+    def middle(name: str) -> float:
+        values: list[float] = [getattr(row, name) for row in rows]
+        return median(values)
+
+    return replace(
+        rows[0],
+        count=sum(row.count for row in rows),
+        min_s=min(row.min_s for row in rows),
+        p5_s=middle("p5_s"),
+        median_s=middle("median_s"),
+        p95_s=middle("p95_s"),
+        p99_s=middle("p99_s"),
+        max_s=max(row.max_s for row in rows),
+        total_s=fsum(row.total_s for row in rows),
     )
 
 

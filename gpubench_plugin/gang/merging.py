@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from gpubench_plugin import channel
+from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from gpubench_plugin.errors import GangError
     from gpubench_plugin.gang.verdict import Ending, Verdict
+    from gpubench_plugin.records import Json, Outcome
 
 Section = tuple[str, str]
 Phase = Literal["setup", "call", "teardown"]
@@ -31,12 +34,21 @@ def merged(
     return list(first.reports)
 
 
-def skipped(item: pytest.Item, reason: str) -> list[pytest.TestReport]:
+def refused(item: pytest.Item, refusal: BaseException) -> list[pytest.TestReport]:
     """The reports of an `item` that no rank was asked to run."""
     path, line, _ = item.location
-    setup = _report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {reason}"))
-    channel.attach_outcome(setup, "skipped", reason)
+    setup = _report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {refusal}"))
+    kind: Outcome = "unsupported" if isinstance(refusal, Unsupported) else "skipped"
+    channel.attach_outcome(setup, kind, str(refusal))
     return [setup, _report(item, "teardown", "passed")]
+
+
+def unstarted(item: pytest.Item, error: GangError) -> list[pytest.TestReport]:
+    """The reports of an `item` whose gang did not come about."""
+    call = _report(item, "call", "failed")
+    call.sections = [("Output of the rank", error.output)] if error.output else []
+    channel.overrule(call, "crashed", str(error))
+    return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
 
 def _overruled(
@@ -51,8 +63,21 @@ def _overruled(
         *_named(endings, "Output", "output"),
         *_captured(endings, [ending.reports[-1:] for ending in endings]),
     ]
-    channel.overrule(call, verdict.outcome, verdict.reason)
+    channel.overrule(call, verdict.outcome, verdict.reason, [_event(e) for e in endings])
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
+
+
+def _event(ending: Ending) -> Json:
+    """What became of one rank, for the journal: the terminal scrolls away."""
+    return {
+        "event": "rank_ended",
+        "rank": ending.rank,
+        "state": ending.state,
+        "outcome": ending.outcome if ending.state == "ended" else None,
+        "reason": ending.reason or ending.told,
+        "stack": ending.stack,
+        "output": ending.output,
+    }
 
 
 def _report(

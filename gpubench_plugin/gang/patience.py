@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from gpubench_plugin.cases import Case
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +17,16 @@ class Patience:
     timeout_s: float
     failure_grace_s: float
     divergence_s: float
+
+    @classmethod
+    def with_case(cls, case: Case, default_s: float) -> Self:
+        """The patience with `case`, which may take `default_s` unless it says otherwise."""
+        distributed = case.configuration.distributed
+        return cls(
+            timeout_s=case.timeout_s(default_s),
+            failure_grace_s=distributed.failure_grace_s,
+            divergence_s=distributed.divergence_s,
+        )
 
 
 class Deadline:

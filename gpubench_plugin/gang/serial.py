@@ -9,22 +9,61 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin import channel
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpubench_plugin.records import Json
 
+LIMIT_BYTES: Final = 64 * 1024
+"""The most a rank sends of one benchmark; rank zero adds the measurement, which is of all ranks."""
 LONGEST_TEXT: Final = 12_000
-"""Characters kept of a traceback or of one captured section; the rank's own end is what matters."""
+"""Characters kept of one text where there is room; of a traceback or an output the end matters."""
+_ROOM: Final = 4096
+"""Bytes left for what is sent beside reports and warnings."""
+_SHORTEST_REASON: Final = 100
 _MOST_SECTIONS: Final = 6
+_MOST_PROPERTIES: Final = 50
+_MOST_WARNINGS: Final = 20
 
 
-def report_to_json(config: pytest.Config, report: pytest.TestReport) -> Json:
-    """The `report` as JSON values; long texts lose their beginning."""
+def bounded(
+    config: pytest.Config, reports: Sequence[pytest.TestReport], warnings: Sequence[Json]
+) -> Json:
+    """The `reports` of one benchmark and its `warnings`, with texts as long as there is room.
+
+    All together are less than `LIMIT_BYTES`, but for the measurement. Of many warnings the first
+    are kept, and the number of those left out.
+    """
+    measured = [channel.read(report).get("measurement") for report in reports]
+    room = LIMIT_BYTES - _ROOM + len(json.dumps(measured))
+    longest = LONGEST_TEXT
+    while True:
+        told: Json = {
+            "reports": [report_to_json(config, report, longest) for report in reports],
+            "warnings": _first(warnings, longest),
+        }
+        if longest == 0 or len(json.dumps(told)) <= room:
+            return told
+        longest //= 2
+
+
+def report_to_json(
+    config: pytest.Config, report: pytest.TestReport, longest: int = LONGEST_TEXT
+) -> Json:
+    """The `report` as JSON values; a text of more than `longest` characters loses its beginning."""
     data: Json | None = config.hook.pytest_report_to_serializable(config=config, report=report)
     assert data is not None, "pytest itself implements the hook"
     longrepr = data["longrepr"]
-    if longrepr is not None and len(json.dumps(longrepr, default=str)) > 2 * LONGEST_TEXT:
-        data["longrepr"] = _end_of(report.longreprtext)
-    data["sections"] = [(name, _end_of(text)) for name, text in data["sections"][-_MOST_SECTIONS:]]
+    if isinstance(longrepr, dict) and len(json.dumps(longrepr, default=str)) > 2 * longest:
+        longrepr = report.longreprtext
+    data["longrepr"] = _cut(longrepr, longest)
+    data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], longest)
+    data["user_properties"] = _cut(data["user_properties"][:_MOST_PROPERTIES], longest)
+    if reason := channel.read(report).get("reason"):
+        shorter = reason[: max(longest, _SHORTEST_REASON)]
+        data[channel.ATTRIBUTE] = {**channel.read(report), "reason": shorter}
     plain: Json = json.loads(json.dumps(data, default=str))
     return plain
 
@@ -47,7 +86,7 @@ def warning_to_json(
     """A warning as ``pytest_warning_recorded`` tells it."""
     return {
         "category": message.category.__name__,
-        "text": _end_of(str(message.message)),
+        "text": str(message.message),
         "filename": message.filename,
         "lineno": message.lineno,
         "when": when,
@@ -75,7 +114,18 @@ def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
     }
 
 
-def _end_of(text: str) -> str:
-    if len(text) <= LONGEST_TEXT:
-        return text
-    return f"[{len(text) - LONGEST_TEXT} characters left out]\n{text[-LONGEST_TEXT:]}"
+def _first(warnings: Sequence[Json], longest: int) -> list[Json]:
+    shown = [{**one, "text": _cut(one["text"], longest)} for one in warnings[:_MOST_WARNINGS]]
+    if left_out := len(warnings) - len(shown):
+        shown.append({**warnings[-1], "text": f"{left_out} more warnings are left out"})
+    return shown
+
+
+def _cut(value: Any, longest: int) -> Any:
+    """`value` with every text in it cut to its end."""
+    if isinstance(value, str) and len(value) > longest:
+        left_out = len(value) - longest
+        return f"[{left_out} characters left out]\n{value[left_out:]}"
+    if isinstance(value, list | tuple):
+        return [_cut(part, longest) for part in value]
+    return value

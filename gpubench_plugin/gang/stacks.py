@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 import signal
+import tempfile
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 SIGNAL: Final = signal.SIGUSR1
 
-_LISTENER: Final = "gang/wire.py"
+_LISTENER: Final = re.compile(
+    r'gang/wire\.py"|/watchdog\.py", line \d+ in _wait|/termination\.py", line \d+ in _listen'
+)
 
 _PATIENCE_S: Final = 1.0
 _PAUSE_S: Final = 0.01
@@ -47,6 +51,14 @@ def ask(processes: Mapping[int, int], files: Mapping[int, Path]) -> dict[int, st
     return {rank: stack for rank, stack in stacks.items() if stack}
 
 
+def here() -> str:
+    """The stacks of this process, as it stands."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        return _without_listener(file.read())
+
+
 def _wait_until_settled(before: Mapping[int, int], files: Mapping[int, Path]) -> None:
     deadline = monotonic() + _PATIENCE_S
     last: dict[int, int] = {}
@@ -60,9 +72,9 @@ def _wait_until_settled(before: Mapping[int, int], files: Mapping[int, Path]) ->
 
 
 def _without_listener(text: str) -> str:
-    """The stacks but for the thread that waits for orders, which is nobody's fault."""
+    """The stacks but for the threads that wait for orders and signals, which are nobody's fault."""
     threads = text.strip().split("\n\n")
-    return "\n\n".join(thread for thread in threads if _LISTENER not in thread)
+    return "\n\n".join(thread for thread in threads if not _LISTENER.search(thread))
 
 
 def _size(path: Path) -> int:

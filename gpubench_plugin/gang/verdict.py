@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from gpubench_plugin import channel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import pytest
 
@@ -32,7 +32,7 @@ class Ending:
 
     `told` says how its process ended, why it was given up, or why it does not know the benchmark.
     `stack` is where it was when it was given up, `output` what it had written outside of tests,
-    `exit` why the test asked to end the whole session, if it did.
+    `exit` why the test asked to end the whole session, if it did, with `exit_code`.
     """
 
     rank: int
@@ -43,6 +43,12 @@ class Ending:
     output: str = ""
     warnings: tuple[Json, ...] = ()
     exit: str | None = None
+    exit_code: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rank came to the end without anything to say against going on."""
+        return self.state == "ended" and self.failed is None and self.exit is None
 
     @property
     def failed(self) -> pytest.TestReport | None:
@@ -137,13 +143,16 @@ def _different(endings: Sequence[Ending]) -> Verdict | None:
 
 
 def _ranks(endings: Sequence[Ending]) -> str:
+    return named([ending.rank for ending in endings])
+
+
+def named(ranks: Collection[int]) -> str:
     """``rank 3``, or ``ranks 0-2, 5``: a gang may have many."""
-    numbers = sorted(ending.rank for ending in endings)
     runs: list[list[int]] = []
-    for number in numbers:
+    for number in sorted(ranks):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    named = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"rank{'s' * (len(numbers) > 1)} {named}"
+    listed = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"rank{'s' * (len(ranks) > 1)} {listed}"

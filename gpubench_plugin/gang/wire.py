@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json
 
 LONGEST: Final = 2**26
-"""Bytes in one message; a longer one is not from a rank of ours."""
+"""Bytes in one message."""
 
 _CHUNK: Final = 2**16
 
 
 class Wire:
-    """One end of a connection. Reading blocks, unless the socket is set not to."""
+    """One end of a connection. Reading blocks, unless the socket is set not to.
+
+    It is closed for good when the other end is gone, or sends what is no message, or too long.
+    """
 
     def __init__(self, end: socket.socket):
         self._end = end
@@ -47,22 +50,34 @@ class Wire:
             line, newline, rest = self._unread.partition(b"\n")
             if newline:
                 self._unread = rest
-                message: Json = json.loads(line)
-                return message
+                return self._parsed(line)
             if not self._read():
                 return None
 
     def available(self) -> list[Json]:
         """All whole messages after one read, for a socket that is known to be readable."""
         self._read()
+        return self.waiting()
+
+    def waiting(self) -> list[Json]:
+        """All whole messages that were read already, together with an earlier one say."""
         *lines, self._unread = self._unread.split(b"\n")
-        return [json.loads(line) for line in lines]
+        messages = [self._parsed(line) for line in lines]
+        return [message for message in messages if message is not None]
 
     def close(self) -> None:
         """Close this end."""
         self.is_open = False
         with suppress(OSError):
             self._end.close()
+
+    def _parsed(self, line: bytes) -> Json | None:
+        with suppress(ValueError):
+            message = json.loads(line)
+            if isinstance(message, dict):
+                return message
+        self.is_open = False
+        return None
 
     def _read(self) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import sys
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.channel import RANKS_FOLDER, TRACES
+from gpubench_plugin.channel import LONGEST_REASON, RANKS_FOLDER, TRACES
 from gpubench_plugin.gang import lifeline, stacks
-from gpubench_plugin.gang.serial import LONGEST_TEXT, report_to_json, warning_to_json
+from gpubench_plugin.gang.serial import LONGEST_TEXT, bounded, warning_to_json
 from gpubench_plugin.gang.wire import Wire
-from gpubench_plugin.valve import Nowhere, Valve
+from gpubench_plugin.valve import Valve
 
 if TYPE_CHECKING:
     import warnings
@@ -47,7 +48,7 @@ class Worker:
         self._config = config
         self._ranks: Ranks | None = None
         self._items: dict[str, pytest.Item] = {}
-        self._reports: list[Json] = []
+        self._reports: list[pytest.TestReport] = []
         self._warnings: list[Json] = []
         self._not_collected: list[str] = []
 
@@ -59,19 +60,30 @@ class Worker:
                 return
         os._exit(1)
 
-    @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Leave to the controller what one session does once."""
-        if isinstance(sys.stdout, Valve):
-            # pytest's reporter keeps the valve; what tests print with -s is for the user.
-            sys.stdout.release(Nowhere())
-            sys.stdout = sys.stdout.terminal
+        """Leave to the controller what one session does once; other plugins see it done."""
         config.option.maxfail = 0
         if hasattr(config.option, "xmlpath"):
             config.option.xmlpath = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """The same for what other plugins have made by now."""
+        if isinstance(sys.stdout, Valve):
+            # pytest's reporter keeps the valve; what tests print with -s is for the user.
+            sys.stdout.close_for_good()
+            sys.stdout = sys.stdout.terminal
         for name in _ALONE:
-            if config.pluginmanager.hasplugin(name):
-                config.pluginmanager.unregister(name=name)
+            if self._config.pluginmanager.hasplugin(name):
+                self._config.pluginmanager.unregister(name=name)
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Say to the log what the reporter, which is silenced, cannot."""
+        sys.stderr.write(f"{excrepr}\n")
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """The same of ``pytest.exit``, in a conftest say."""
+        sys.stderr.write(f"{excinfo.exconly()}\n")
 
     def join(self, items: Sequence[pytest.Item], ranks: Ranks) -> None:
         """Tell what was collected, and learn where the run is written."""
@@ -93,10 +105,14 @@ class Worker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool:
         """Run what is ordered until there is no more."""
+        # torch and its libraries stay: left out, each collection takes milliseconds, not a tenth
+        # of a second, and there are two of them around every test.
+        gc.collect()
+        gc.freeze()
         for order in self._received():
             item = self._items.get(order["run"])
             if item is None:
-                self._wire.send({"absent": "\n".join(self._not_collected)})
+                self._wire.send({"absent": "\n".join(self._not_collected)[-LONGEST_TEXT:]})
             else:
                 self._run(item, order)
         return True
@@ -115,14 +131,15 @@ class Worker:
                 item=item, nextitem=self._items.get(order["following"])
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
-            told["exit"] = str(error) or type(error).__name__
-        self._wire.send({**told, "reports": self._reports, "warnings": self._warnings})
+            told["exit"] = str(error)[:LONGEST_REASON] or type(error).__name__
+            told["code"] = getattr(error, "returncode", None)
+        self._wire.send({**told, **bounded(self._config, self._reports, self._warnings)})
         self._warnings = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the report until the test is over."""
-        self._reports.append(report_to_json(self._config, report))
+        self._reports.append(report)
 
     def pytest_warning_recorded(
         self,

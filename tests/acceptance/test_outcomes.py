@@ -87,7 +87,7 @@ def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> Non
     """Only a benchmark that passed carries numbers, in every file."""
     project.write("test_kinds.py", KINDS)
 
-    run = project.run("--precision=fp32", "--benchmark-json=saved.json")
+    run = project.run("--world-size=1", "--precision=fp32", "--benchmark-json=saved.json")
 
     assert run.code == 1
     assert {name.partition("[")[0]: outcome for name, outcome in run.outcomes.items()} == {

@@ -17,28 +17,47 @@ def test_mlp(gpubench, trainer, model):
     gpubench(trainer.step, samples=trainer.samples_per_step)
 """
 
+SHARDED = """
+@pytest.mark.gpubench(config="mlp", ranks="any")
+@pytest.mark.gpubench_set("distributed.parallelism=fsdp2", "data.global_batch_size=64")
+def test_sharded(gpubench, trainer, model):
+    assert type(model).__name__ == "FSDPSequential"
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+"""
 
-def test_two_ranks_train_under_ddp_print_once_and_write_one_run(project: Project) -> None:
-    """The headline is of both ranks: samples of both, in one run directory, printed once."""
-    project.write("test_it.py", MLP)
+
+def test_two_ranks_train_print_once_and_write_one_run(project: Project) -> None:
+    """The headline is of both ranks: samples of both, in one run directory, printed once.
+
+    They train under DDP, each with a batch of its own, or as the benchmark says.
+    """
+    project.write("test_it.py", MLP + SHARDED)
 
     run = project.run("--preset=tiny", "--benchmark-json=saved.json", ranks=2)
 
     assert run.code == 0, run.out + run.err
     assert run.out.count("test session starts") == 1
-    assert run.out.count("1 passed") == 1
-    (benchmark,) = run.summary["benchmarks"]
+    assert run.out.count("2 passed") == 1
+    benchmark, sharded = run.summary["benchmarks"]
     assert benchmark["id"] == "test_it.py::test_mlp[fp32-ws2]"
     assert (benchmark["outcome"], benchmark["world_size"]) == ("measured", 2)
     assert benchmark["configuration"]["distributed"]["world_size"] == 2
-    (line,) = (line for line in run.journal if line["event"] == "benchmark")
+    line, _ = (line for line in run.journal if line["event"] == "benchmark")
     samples = line["samples"]
     both = 2 * benchmark["configuration"]["training"]["batch_size"] * sum(samples["block_calls"])
     expected = both / sum(samples["block_s"])
     assert abs(benchmark["metrics"]["samples_per_s"]["value"] / expected - 1) < 1e-9
     assert "rank_skew_s" in benchmark["metrics"]
+    assert [
+        (
+            of["configuration"]["distributed"]["scaling"],
+            of["configuration"]["training"]["batch_size"],
+        )
+        for of in (benchmark, sharded)
+    ] == [("weak", 64), ("strong", 32)]
+    assert sharded["correctness"]["differs_from_one_process"] is None
     assert (project.path / "saved.json").exists()
-    assert "1 passed" in (run.directory / "ranks" / "rank-1.log").read_text()
+    assert "2 passed" in (run.directory / "ranks" / "rank-1.log").read_text()
 
 
 def test_headline_is_the_slowest_ranks(project: Project) -> None:
@@ -163,7 +182,8 @@ def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -
     run = project.run(ranks=2)
 
     assert run.code != 0
-    assert run.err.count("different benchmarks: rank 0 selected 1, rank 1 selected 2") == 1
+    said = "different benchmarks: rank 0 selected 1, rank 1 selected 2; only rank 1 has test_it.py"
+    assert run.err.count(said) == 1
 
 
 @pytest.mark.parametrize("option", ["--training.batch_siz=1", "--precision=fp23"])

@@ -1,0 +1,56 @@
+"""The role of the process that runs benchmarks alone: none of them may hang without an end."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.cases import CASE
+from gpubench_plugin.finale import end_session
+from gpubench_plugin.gang import merging, stacks
+from gpubench_plugin.gang.patience import Deadline, Patience
+from gpubench_plugin.gang.verdict import Ending, judge
+from gpubench_plugin.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from gpubench_plugin.settings import Settings
+
+
+class Alone:
+    """Ends the session when a benchmark hangs: the process cannot be rid of it otherwise."""
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self._watchdog = Watchdog(self._end)
+        self._running: tuple[pytest.Item, Deadline] | None = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Give a benchmark its time, and no more."""
+        case = item.stash.get(CASE, None)
+        if case is None:
+            return (yield)
+        patience = Patience.with_case(case, self._settings.timeout_s)
+        self._running = item, Deadline(patience, monotonic())
+        with self._watchdog.guarding(patience.timeout_s):
+            return (yield)
+
+    def pytest_enter_pdb(self) -> None:
+        """Whoever debugs has all the time."""
+        self._watchdog.leave_alone()
+
+    def _end(self) -> None:
+        assert self._running is not None
+        item, deadline = self._running
+        endings = [Ending(rank=0, state="stuck", told=deadline.why, stack=stacks.here())]
+        end_session(
+            item.session,
+            merging.merged(item, endings, judge(endings)),
+            why=f"{item.name} {deadline.why}; it ran in this process, so the session ends with it. "
+            "With --isolate every benchmark has processes of its own, and the session goes on",
+            code=pytest.ExitCode.TESTS_FAILED,
+        )

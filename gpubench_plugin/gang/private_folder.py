@@ -1,0 +1,62 @@
+"""The folder that the processes of a gang share: for this user only, and not left behind.
+
+Its owner holds a lock that the kernel takes back however the owner ends. So whoever makes the next
+folder can tell which ones nobody will remove any more, and removes them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpubench_plugin.errors import GangError
+
+_PREFIX: Final = "gpubench-"
+_LOCK: Final = "lock"
+_LONGEST_PARENT: Final = 64
+"""Bytes; the path of a unix socket has room for 104 (BSD) or 108 (Linux), see unix(7)."""
+
+
+class PrivateFolder:
+    """A new folder in the folder for temporary files, or in ``/tmp`` where that path is too long.
+
+    Raises:
+        GangError: it cannot be made.
+    """
+
+    def __init__(self) -> None:
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) > _LONGEST_PARENT:
+            parent = "/tmp"
+        _remove_abandoned(Path(parent))
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))  # mode 0700
+        except OSError as error:
+            raise GangError(f"no folder for the gang's socket could be made: {error}") from error
+        unlocked = self.path / f"{_LOCK}.new"
+        self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unlocked.rename(self.path / _LOCK)  # under its name it has never been without its owner
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; a second time does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._lock)
+        self._lock = -1
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for lock in parent.glob(f"{_PREFIX}*/{_LOCK}"):
+        with suppress(OSError):  # somebody else's, or gone by now
+            file = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(file)

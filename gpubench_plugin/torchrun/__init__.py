@@ -1,0 +1,1 @@
+"""Sessions that torchrun starts: one per rank, in step, which end together or fail together."""

@@ -1,0 +1,109 @@
+"""How a test ended on every rank, said through the store; no rank is waited for without an end.
+
+A number names each test. What costs rank zero time as long as it waits is two counters, however
+many ranks there are.
+"""
+
+from __future__ import annotations
+
+import json
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.distributed.distributed_c10d import Store
+
+    from gpubench_plugin.distributed.world import World
+    from gpubench_plugin.records import Json
+
+_SHORTEST_PAUSE_S: Final = 0.0005
+_LONGEST_PAUSE_S: Final = 0.02
+
+
+class Assembly:
+    """The ranks of `world` around `store`, a connection that nothing else uses.
+
+    So whoever is stuck in an operation of the process group does not hold up these. Each method
+    raises torch's ``DistError``, a ``RuntimeError``, where the process that kept it has ended.
+    """
+
+    def __init__(self, world: World, store: Store):
+        self._world = world
+        self.size = world.size
+        self._store = store
+
+    def post(self, number: int, record: Json, *, failed: bool) -> None:
+        """Say how the test ended on this rank: `record` stays, and is counted."""
+        self._store.set(f"{number}/{self._world.rank}", json.dumps(record))
+        if failed:
+            self._store.add(f"{number}/failed", 1)
+        self._store.add(f"{number}/ended", 1)
+
+    def ended(self, number: int) -> tuple[int, int]:
+        """How many ranks have ended the test, and how many of them failed."""
+        return self._store.add(f"{number}/ended", 0), self._store.add(f"{number}/failed", 0)
+
+    def posts(self, number: int) -> dict[int, Json]:
+        """The record of each rank that has posted one."""
+        keys = {rank: f"{number}/{rank}" for rank in range(self._world.size)}
+        if self.ended(number)[0] < self._world.size:
+            keys = {rank: key for rank, key in keys.items() if self._store.check([key])}
+        texts = self._store.multi_get(list(keys.values())) if keys else []
+        return {rank: json.loads(text) for rank, text in zip(keys, texts, strict=True)}
+
+    def give_up(self, number: int, why: str) -> None:
+        """Say that this rank waits for the others no longer."""
+        self._store.set(f"{number}/given up", why)
+
+    def given_up(self, number: int) -> str:
+        """Why a rank waits for the others no longer, if one has said so."""
+        key = f"{number}/given up"
+        return self._store.get(key).decode() if self._store.check([key]) else ""
+
+    def announce(self, number: int, verdict: Json) -> None:
+        """Rank zero: tell all ranks what the test's end is. The test before is forgotten."""
+        self._store.set(f"{number}/verdict", json.dumps(verdict))
+        for key in ("ended", "failed", "verdict", *range(self._world.size)):
+            self._store.delete_key(f"{number - 1}/{key}")
+
+    def verdict(self, number: int) -> Json | None:
+        """What rank zero has announced, if it has."""
+        key = f"{number}/verdict"
+        if not self._store.check([key]):
+            return None
+        told: Json = json.loads(self._store.get(key))
+        return told
+
+    def mark(self, name: str) -> None:
+        """Say that something has happened."""
+        self._store.set(name, "")
+
+    def is_marked(self, name: str) -> bool:
+        """Whether somebody has said that it has happened."""
+        return bool(self._store.check([name]))
+
+    def wait_until_written(self, patience_s: float) -> None:
+        """Return once rank zero has marked that it has written everything, or after that time."""
+        until = monotonic() + patience_s
+        wait_until(lambda: self.is_marked("written"), lambda: until - monotonic())
+        self._store.add("left", 1)
+
+    def wait_until_others_left(self, patience_s: float) -> None:
+        """Rank zero: return once all others have heard of the mark, or after that time."""
+        until = monotonic() + patience_s
+        others = self.size - 1
+        wait_until(lambda: self._store.add("left", 0) == others, lambda: until - monotonic())
+
+
+def wait_until(done: Callable[[], bool], left: Callable[[], float]) -> bool:
+    """Whether `done` came true before nothing was `left` (seconds); it is asked again and again."""
+    pause = _SHORTEST_PAUSE_S
+    while not done():
+        remaining = left()
+        if remaining <= 0:
+            return False
+        sleep(min(pause, remaining))
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+    return True

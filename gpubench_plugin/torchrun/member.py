@@ -1,0 +1,85 @@
+"""What every rank of a session of torchrun's does alike, and what each kind does its own way."""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from gpubench_plugin.torchrun import endings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.termination import Notice
+    from gpubench_plugin.torchrun.assembly import Assembly
+    from gpubench_plugin.torchrun.running import Running
+
+
+class Member(ABC):
+    """One rank's part in the verdicts, and in ending the session of this process."""
+
+    margin_s: ClassVar[float]
+    """Seconds beyond a benchmark's time after which this rank ends the session."""
+
+    def __init__(self, session: pytest.Session):
+        self.running: Running | None = None
+        self._assembly: Assembly | None = None
+        self.over = ""
+        self._session = session
+        self._last_words = threading.Lock()
+
+    @abstractmethod
+    def agree(
+        self, running: Running, reports: Sequence[pytest.TestReport]
+    ) -> list[pytest.TestReport]:
+        """The reports to log, of which every rank logs as many that passed and that failed."""
+
+    @abstractmethod
+    def end_hung(self) -> None:
+        """End this process: the benchmark did not end in time. From another thread."""
+
+    @abstractmethod
+    def end_on(self, notice: Notice) -> None:
+        """End this process: it was asked to, or another rank died. From another thread."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """All benchmarks are over, or the session is: what happens to others matters no more."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Part from the others once everything is written."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Put back what was changed in this process."""
+
+    @property
+    def assembly(self) -> Assembly:
+        """The ranks, once they have met."""
+        if self._assembly is None:
+            raise RuntimeError("the ranks have not met")
+        return self._assembly
+
+    def tell_exit(self, error: BaseException) -> None:
+        """The test asked to end the whole session: the others need not wait for this rank."""
+        if self.running is not None:
+            self._post(endings.exit_to_json(error), failed=True)
+
+    def _post(self, record: Json, *, failed: bool) -> None:
+        assert self.running is not None
+        self.assembly.post(self.running.number, record, failed=failed)
+
+    def _say_nothing_else(self) -> None:
+        """Only one thread ends the process; another one stops here."""
+        self._last_words.acquire()
+
+
+def has_agent() -> bool:
+    """Whether torchrun's agent keeps the store, so that it outlives the ranks."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

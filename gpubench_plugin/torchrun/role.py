@@ -1,0 +1,185 @@
+"""The role of a rank that torchrun started: meet the others, and agree with them on each verdict.
+
+Every rank runs a session of its own over the same benchmarks. Rank zero alone prints and writes.
+What a rank logs of a test waits until all have ended it: so ``-x`` and ``--maxfail`` stop all of
+them after the same test. A rank that dies or hangs ends the session, on every rank.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, TextIO
+
+import pytest
+
+from gpubench_plugin.cases import CASE
+from gpubench_plugin.channel import RANKS_FOLDER
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.gang.patience import Deadline, Patience
+from gpubench_plugin.rank import keep_out_failed
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.torchrun import same_tests
+from gpubench_plugin.torchrun.assembly import Assembly
+from gpubench_plugin.torchrun.follower import Follower
+from gpubench_plugin.torchrun.peers import Peer, Peers
+from gpubench_plugin.torchrun.root import Root
+from gpubench_plugin.torchrun.runner import run
+from gpubench_plugin.torchrun.running import Running
+from gpubench_plugin.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.cases import Case
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.ranks import Ranks
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.session import Session
+    from gpubench_plugin.settings import Settings
+    from gpubench_plugin.valve import Valve
+
+
+class Torchrun:
+    """One of several ranks in a session of torchrun's."""
+
+    def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
+        self._config = session.config
+        self._settings = settings
+        self._ranks = ranks
+        self._order: dict[str, int] = {}
+        self._log: TextIO | None = None
+        rank = ranks.world.rank
+        self._member: Root | Follower = Follower(session, rank) if rank else Root(session)
+        self._watchdog = Watchdog(self._member.end_hung)
+        self._config.add_cleanup(self._close)
+
+    def join(
+        self, items: Sequence[pytest.Item], session: Session | None, valve: Valve | None
+    ) -> list[str]:
+        """Compare the collections of all ranks, and send the output of the others to their log.
+
+        `session` is the one that writes, on rank zero. Returned are the benchmarks that need not
+        run, because an earlier session of the run has measured them.
+
+        Raises:
+            UsageProblem: the ranks collected different benchmarks, or cannot meet.
+        """
+        import torch
+
+        self._order = {item.nodeid: number for number, item in enumerate(items, start=1)}
+        case = items[0].stash[CASE]
+        group = self._ranks.process_group(
+            case.configuration.distributed.backend, torch.device(case.device.torch_name)
+        )
+        digest = same_tests.digest_of(list(self._order))
+        mine = {"digest": digest, **Peer.this_process().to_json()}
+        told = group.gather("collection", mine)
+        proposal = None if told is None else self._proposal(told, session)
+        agreed = group.publish("run", proposal)
+        if "ids" in agreed:
+            self._member.finish()
+            raise self._difference(group, agreed["ids"])
+        self._follow(agreed, valve)
+        kept: list[str] = agreed["kept"]
+        return kept
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        """Run a benchmark in step with the other ranks; another test runs as always."""
+        case = item.stash.get(CASE, None)
+        if case is None:
+            return None
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._run(item, case, nextitem):
+            keep_out_failed(item, report)
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def pytest_enter_pdb(self) -> None:
+        """Whoever debugs has all the time."""
+        self._watchdog.leave_alone()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Whatever happens to other ranks now: the results are written."""
+        self._member.finish()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Leave together, after everything is written and printed."""
+        self._member.leave()
+        if not self._member.over:  # else a group with stuck ranks may be impossible to leave
+            self._ranks.close()
+
+    def _run(
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+    ) -> list[pytest.TestReport]:
+        """Run it here, and return what all ranks make of it."""
+        number = self._order[item.nodeid]
+        patience = Patience.with_case(case, self._settings.timeout_s)
+        running = Running(item=item, number=number, deadline=Deadline(patience, monotonic()))
+        member = self._member
+        self._ranks.meet(number)
+        member.running = running
+        with self._watchdog.guarding(patience.timeout_s + member.margin_s):
+            try:
+                reports = run(item, nextitem)
+            except (pytest.exit.Exception, KeyboardInterrupt) as error:
+                member.tell_exit(error)
+                raise
+            self._ranks.arrive(number, f"the end of {item.name}")
+            agreed = member.agree(running, reports)
+        member.running = None
+        return agreed
+
+    def _proposal(self, told: Sequence[Json], session: Session | None) -> Json:
+        """What rank zero publishes: where the run is, or its benchmarks if others have others."""
+        if any(other["digest"] != told[0]["digest"] for other in told):
+            return {"ids": list(self._order)}
+        assert session is not None
+        self._peers = Peers(told, session.path / "ranks")
+        return {
+            "path": str(session.path),
+            "kept": sorted(session.kept),
+            "folder": str(self._peers.folder),
+        }
+
+    def _difference(self, group: ProcessGroup, of_root: Sequence[str]) -> UsageProblem:
+        told = group.gather("difference", same_tests.difference(list(self._order), of_root))
+        said = None if told is None else {"message": same_tests.message(told)}
+        message = group.publish("difference", said)
+        group.wait_for_all("parting")  # rank zero, who may host the store, must not go first
+        return UsageProblem(message["message"])
+
+    def _follow(self, agreed: Json, valve: Valve | None) -> None:
+        """Take up what rank zero has published."""
+        from torch.distributed.distributed_c10d import PrefixStore
+
+        from gpubench_plugin.distributed.rendezvous import store_for
+
+        world = self._ranks.world
+        connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
+        assembly = Assembly(world, PrefixStore("gpubench/assembly", connection))
+        folder = Path(agreed["path"]) / "ranks"
+        self._config.stash[RANKS_FOLDER] = folder
+        if isinstance(self._member, Root):
+            self._member.meet(assembly, self._peers)
+            return
+        # On another host without this file system the folder is made there.
+        folder.mkdir(parents=True, exist_ok=True)
+        pytest_benchmark.mute(self._config)
+        log = (folder / f"rank-{world.rank}.log").open("a", encoding="utf-8", buffering=1)
+        self._log = log  # of a resumed run, too
+        if valve is not None:
+            valve.release(log)
+        self._member.meet(assembly, Path(agreed["folder"]), log)
+
+    def _close(self) -> None:
+        self._member.close()
+        if self._log is not None:
+            self._log.close()

@@ -1,0 +1,50 @@
+"""A limit on how long a benchmark may take, kept by a thread that sleeps until then.
+
+The thread waits in the kernel; nothing of it runs while the benchmark is in time.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Watchdog:
+    """Calls `bark` from a thread of its own when what it guards does not end in time.
+
+    `bark` is to end the process. Whoever comes to the end while it runs waits there, so that the
+    two do not write at the same time.
+    """
+
+    def __init__(self, bark: Callable[[], None]):
+        self._bark = bark
+        self._lock = threading.Lock()
+        self._over: threading.Event | None = None
+
+    @contextmanager
+    def guarding(self, seconds: float) -> Iterator[None]:
+        """Whatever runs inside has that much time."""
+        self._over = over = threading.Event()
+        threading.Thread(
+            target=self._wait, args=(over, seconds), name="gpubench-watchdog", daemon=True
+        ).start()
+        try:
+            yield
+        finally:
+            self.leave_alone()
+
+    def leave_alone(self) -> None:
+        """Guard what runs no longer: it has ended, or somebody looks at it in a debugger."""
+        with self._lock:
+            if self._over is not None:
+                self._over.set()
+
+    def _wait(self, over: threading.Event, seconds: float) -> None:
+        over.wait(seconds)
+        with self._lock:
+            if not over.is_set():
+                self._bark()

@@ -1,0 +1,112 @@
+"""torchrun on two hosts: two network namespaces, joined by a cable within the kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PORT = 29533
+
+
+@pytest.fixture
+def hosts() -> Iterator[dict[str, tuple[str, str]]]:
+    """Two namespaces: the interface and the address of each. They are gone afterwards."""
+    if shutil.which("ip") is None:
+        pytest.skip("needs the command ip (iproute2)")
+    tag = f"gpb{os.getpid()}"
+    made = {f"{tag}{side}": (f"{tag}{side}", f"10.231.77.{n}") for n, side in ((1, "a"), (2, "b"))}
+    (a, _), (b, _) = made.values()
+    try:
+        for name in made:
+            ip("netns", "add", name)
+        ip("link", "add", a, "netns", a, "type", "veth", "peer", "name", b, "netns", b)
+        for name, (interface, address) in made.items():
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
+            ip("-n", name, "link", "set", interface, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield made
+    finally:
+        for name in made:  # their interfaces go with them
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def ip(*arguments: str) -> None:
+    """Run the command ``ip``; without the right to, skip the test."""
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def start(
+    namespace: str, interface: str, address: str, *, root: str, results: Path
+) -> subprocess.Popen[str]:
+    """The torchrun of one host, for two of the four ranks."""
+    torchrun = [
+        *("--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=gpubench"),
+        *(f"--rdzv-endpoint={root}:{PORT}", f"--local-addr={address}"),
+        *("--rdzv-conf", f"is_host={str(address == root).lower()}"),
+    ]
+    quick = ("--measure.by=steps", "--measure.steps=5", "--measure.warmup_s=0.001")
+    tests = (
+        "benchmarks",
+        "-k",
+        "mlp",
+        *quick,
+        f"--results-dir={results}",
+        "-p",
+        "no:cacheprovider",
+    )
+    return subprocess.Popen(
+        [
+            *("ip", "netns", "exec", namespace, sys.executable, "-m", "torch.distributed.run"),
+            *(*torchrun, "-m", "pytest", *tests),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": interface, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_four_ranks_on_two_hosts_write_one_run(
+    hosts: dict[str, tuple[str, str]], tmp_path: Path
+) -> None:
+    """Rank zero writes for both hosts; every rank leaves its log in the same folder."""
+    root = next(address for _, address in hosts.values())
+    agents = [
+        start(name, interface, address, root=root, results=tmp_path)
+        for name, (interface, address) in hosts.items()
+    ]
+    try:
+        said = [agent.communicate(timeout=240)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                os.killpg(agent.pid, signal.SIGKILL)
+                agent.communicate()
+
+    assert [agent.returncode for agent in agents] == [0, 0], "\n".join(said)
+    assert sum(text.count("test session starts") for text in said) == 1
+    (directory,) = tmp_path.glob("*/*")
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary["status"] == "complete"
+    measured = [b for b in summary["benchmarks"] if b["outcome"] == "measured"]
+    assert measured
+    assert {b["world_size"] for b in measured} == {4}
+    samples = {path.name for path in (directory / "ranks").glob("*.jsonl")}
+    assert samples == {f"rank-{rank}.jsonl" for rank in range(4)}
+    logs = {path.name: path.read_text() for path in (directory / "ranks").glob("*.log")}
+    assert set(logs) == {"rank-1.log", "rank-2.log", "rank-3.log"}
+    assert all(" passed" in log for log in logs.values())

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import sys
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gpubench_plugin import failures
+from gpubench_plugin.errors import Unsupported
+
+CPU_ALLOCATOR = "DefaultCPUAllocator: not enough memory"
+
+
+def caught(step: object) -> BaseException:
+    try:
+        step()  # type: ignore[operator]
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("error", "requested"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"),
+            "2.00 GiB",
+        ),
+        (MemoryError("Unable to allocate 7.50 TiB for an array with shape (1,)"), "7.50 TiB"),
+        (caught(lambda: torch.empty(2**50)), "4.00 PiB"),
+        (
+            RuntimeError(
+                "DefaultCPUAllocator: not enough memory: you tried to allocate 512 bytes."
+            ),
+            "512 bytes",
+        ),
+    ],
+)
+def test_failed_allocation_is_oom_and_says_how_much(error: BaseException, requested: str) -> None:
+    """Of every library the requested amount stands in the reason, beside the peak."""
+    kind, reason = failures.kind_of(error)
+
+    assert kind == "oom"
+    assert reason.startswith(f"out of memory, requested {requested}, peak ")
+    assert reason.endswith(f"{type(error).__name__}: {error}")
+
+
+def test_oom_without_an_amount_says_the_peak_alone() -> None:
+    """Python's own MemoryError has no text."""
+    kind, reason = failures.kind_of(MemoryError())
+
+    assert kind == "oom"
+    assert reason.startswith("out of memory, peak ")
+    assert reason.endswith(": MemoryError")
+
+
+def test_peak_on_cuda_is_the_allocators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where CUDA is in use, what counts is what torch had handed out there."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**30)
+
+    _, reason = failures.kind_of(torch.OutOfMemoryError("Tried to allocate 2.00 GiB"))
+
+    assert reason.startswith("out of memory, requested 2.00 GiB, peak 3.00 GiB: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "skipped", "expected"),
+    [
+        (Unsupported("no fp8 here"), True, ("unsupported", "no fp8 here")),
+        (pytest.skip.Exception("not now"), True, ("skipped", "not now")),
+        (ValueError("wrong"), False, ("failed", "ValueError: wrong")),
+        (AssertionError(), False, ("failed", "AssertionError")),
+    ],
+)
+def test_other_endings_keep_their_kind(
+    error: BaseException, skipped: bool, expected: tuple[str, str]
+) -> None:
+    """What is no failed allocation is not taken for one."""
+    assert expected == failures.kind_of(error, skipped=skipped)
+
+
+def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Locals of every frame die, also of the error's causes and of what pytest keeps in sys."""
+    held = []
+
+    def hold() -> None:
+        tensor = torch.ones(4)
+        held.append(weakref.ref(tensor))
+        raise MemoryError
+
+    def hold_more() -> None:
+        tensor = torch.ones(4)
+        held.append(weakref.ref(tensor))
+        try:
+            hold()
+        except MemoryError as error:
+            raise torch.OutOfMemoryError("again") from error
+
+    emptied: list[str] = []
+    accelerator = SimpleNamespace(
+        is_available=lambda: True, empty_cache=lambda: emptied.append("cache")
+    )
+    monkeypatch.setattr(torch, "accelerator", accelerator)
+    error = caught(hold_more)
+    sys.last_value = error  # as pytest does
+    assert all(reference() is not None for reference in held)
+
+    failures.free(error)
+
+    assert [reference() for reference in held] == [None, None]
+    assert not hasattr(sys, "last_value")
+    assert emptied == ["cache"]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.termination import Notice, Termination
+
+
+@pytest.fixture
+def notices() -> queue.Queue[Notice]:
+    """What a termination told."""
+    return queue.Queue()
+
+
+@pytest.fixture
+def termination(notices: queue.Queue[Notice]) -> Iterator[Termination]:
+    """Listens to Ctrl-C; SIGTERM would stop this thread for good."""
+    made = Termination(notices.put, signals=(signal.SIGINT,))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("os.kill(os.getpid(), 9)", 9), ("os._exit(3)", 3 << 8)]
+)
+@pytest.mark.parametrize("reaped", [False, True])
+def test_death_is_told_with_its_status(
+    termination: Termination, notices: queue.Queue[Notice], end: str, status: int, reaped: bool
+) -> None:
+    """Also of a process that somebody else has reaped, where the kernel still tells it then."""
+    code = f"import os; input(); {end}"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    termination.watch({7: process.pid})
+    reaper = threading.Thread(target=process.wait)
+    if reaped:
+        reaper.start()
+
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.close()
+
+    notice = notices.get(timeout=30)
+    assert notice.deaths[7] in ({status, None} if reaped else {status})
+    assert (notice.signal, notice.orphaned) == (None, False)
+    if not reaped:
+        reaper.start()
+    reaper.join()
+
+
+def test_call_through_the_pipe_is_told(
+    termination: Termination, notices: queue.Queue[Notice], tmp_path: Path
+) -> None:
+    """Another process can have this one find out what is wrong."""
+    pipe = tmp_path / "bell"
+    os.mkfifo(pipe)
+    termination.answer(pipe)
+
+    pipe.write_bytes(b"!")
+
+    assert notices.get(timeout=30).called
+
+
+def test_ctrl_c_that_python_notices_is_pythons(
+    termination: Termination, notices: queue.Queue[Notice]
+) -> None:
+    """The main thread raises KeyboardInterrupt as ever, and nobody else acts."""
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+    assert notices.empty()
+
+
+def test_everything_is_as_before_once_closed(notices: queue.Queue[Notice]) -> None:
+    """Signal handlers, the wakeup descriptor and the number of threads are put back."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    handlers, threads = [signal.getsignal(n) for n in numbers], threading.active_count()
+
+    termination = Termination(notices.put)
+    assert signal.getsignal(signal.SIGTERM) != handlers[0]
+    termination.close()
+    termination.close()
+
+    assert [signal.getsignal(n) for n in numbers] == handlers
+    assert threading.active_count() == threads
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_sigterm_and_ctrl_c_deep_in_c_are_told_from_outside() -> None:
+    """A main thread that never comes back to Python does not keep its process from ending."""
+    code = """
+import ctypes, os, threading
+from gpubench_plugin.termination import Termination
+def end(notice):
+    os.write(1, f"{notice.signal.name} {notice.orphaned}".encode())
+    os._exit(5)
+Termination(end)
+lock, acquire = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+acquire(lock)
+threading.Timer(0.3, os.write, (1, b"ready ")).start()
+acquire(lock)  # held by this thread already: never returns
+"""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.read(6) == b"ready "
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=30)
+        assert (process.returncode, out.decode()) == (5, f"{number.name} False")

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import threading
+
+from gpubench_plugin.watchdog import Watchdog
+
+
+def test_what_ends_in_time_is_left_alone() -> None:
+    """The thread is gone with the guarded block, and nothing was called."""
+    barked = threading.Event()
+    dog = Watchdog(barked.set)
+
+    with dog.guarding(1000):
+        (guard,) = [t for t in threading.enumerate() if t.name == "gpubench-watchdog"]
+    guard.join(10)
+
+    assert not guard.is_alive()
+    assert not barked.is_set()
+
+
+def test_what_does_not_end_is_told_from_another_thread() -> None:
+    """The main thread may be stuck, so it is another one that calls."""
+    barked = threading.Event()
+    caller: list[threading.Thread] = []
+    dog = Watchdog(lambda: (caller.append(threading.current_thread()), barked.set()))
+
+    with dog.guarding(0.01):
+        assert barked.wait(10)
+
+    assert caller[0] is not threading.main_thread()
+
+
+def test_whoever_comes_to_the_end_waits_for_a_bark() -> None:
+    """The end of the process and the end of the test are not written at the same time."""
+    order: list[str] = []
+    barking, go_on = threading.Event(), threading.Event()
+
+    def bark() -> None:
+        barking.set()
+        go_on.wait(10)
+        order.append("barked")
+
+    dog = Watchdog(bark)
+    with dog.guarding(0.01):
+        assert barking.wait(10)
+        threading.Timer(0.05, go_on.set).start()
+    order.append("went on")
+
+    assert order == ["barked", "went on"]
+
+
+def test_debugger_has_all_the_time() -> None:
+    """Once left alone, what runs may take as long as it likes."""
+    barked = threading.Event()
+    dog = Watchdog(barked.set)
+
+    with dog.guarding(0.2):
+        dog.leave_alone()
+        assert not barked.wait(0.4)

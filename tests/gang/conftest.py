@@ -1,0 +1,77 @@
+"""Reports, endings and tiny ranks."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin import channel
+from gpubench_plugin.gang.launcher import Launcher
+from gpubench_plugin.gang.private_folder import PrivateFolder
+from gpubench_plugin.gang.verdict import Ending
+from gpubench_plugin.invitation import Invitation
+
+Launch = Callable[..., Launcher]
+
+
+def report(when: str = "call", outcome: str = "passed", **changes: Any) -> pytest.TestReport:
+    """The report of a phase; `kind` and `reason` are what a rank would note on it."""
+    kind, reason = changes.pop("kind", None), changes.pop("reason", "")
+    usual = {"nodeid": "test_x.py::test_x", "location": ("test_x.py", 3, "test_x"), "keywords": {}}
+    made = pytest.TestReport(
+        **{**usual, "when": when, "outcome": outcome, "longrepr": None, **changes}
+    )
+    if outcome != "passed":
+        channel.attach_outcome(made, kind or outcome, reason)
+    return made
+
+
+def ended(rank: int, *reports: pytest.TestReport, **changes: Any) -> Ending:
+    """A rank that came to the end of a benchmark, by default with a pass."""
+    return Ending(rank=rank, state="ended", reports=reports or (report(),), **changes)
+
+
+@pytest.fixture
+def reported() -> Callable[..., pytest.TestReport]:
+    """Makes reports."""
+    return report
+
+
+@pytest.fixture
+def came_to_end() -> Callable[..., Ending]:
+    """Makes endings of ranks that came to the end."""
+    return ended
+
+
+@pytest.fixture
+def invitation() -> Iterator[Invitation]:
+    """The invitation to a gang, in a folder of its own."""
+    folder = PrivateFolder()
+    yield Invitation(folder=folder.path, token="the token")
+    folder.remove()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, invitation: Invitation) -> Iterator[Launch]:
+    """Launches ranks that run a piece of Python instead of pytest, and kills them at the end."""
+    launched = []
+
+    def start(source: str, size: int = 1) -> Launcher:
+        launcher = Launcher(
+            size,
+            command=[sys.executable, "-c", textwrap.dedent(source)],
+            invitation=invitation,
+            logs=tmp_path / "ranks",
+            folder=tmp_path,
+        )
+        launched.append(launcher)
+        return launcher
+
+    yield start
+    for launcher in launched:
+        launcher.kill()

@@ -1,0 +1,47 @@
+"""NCCL's flight recorder, played by a thread: it listens on a pipe and writes a file."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.gang.flight_recorder import keep_flights
+
+if TYPE_CHECKING:
+    from gpubench_plugin.invitation import Invitation
+
+
+def test_ranks_are_asked_for_their_records_and_these_are_kept(
+    invitation: Invitation, tmp_path: Path
+) -> None:
+    """A word on the pipe, a file in return, copied to where the run is."""
+    pipe = Path(f"{invitation.pipes}0.pipe")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    asked = []
+
+    def play() -> None:
+        asked.append(os.read(reader, 10))
+        Path(f"{invitation.flights}0").write_bytes(b"what rank 0 was in")
+
+    rank = threading.Thread(target=play)
+    rank.start()
+
+    kept = keep_flights(invitation, tmp_path)
+
+    rank.join(timeout=30)
+    os.close(reader)
+    assert asked == [b"1\n"]
+    assert kept == [tmp_path / "flight-recorder-0"]
+    assert kept[0].read_bytes() == b"what rank 0 was in"
+
+
+def test_without_pipes_nothing_is_waited_for(invitation: Invitation, tmp_path: Path) -> None:
+    """A gang on gloo has no recorder; what one wrote by itself is kept all the same."""
+    assert keep_flights(invitation, tmp_path) == []
+
+    Path(f"{invitation.flights}1").write_bytes(b"written on a timeout")
+    assert keep_flights(invitation, tmp_path) == [tmp_path / "flight-recorder-1"]

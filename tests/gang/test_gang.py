@@ -1,0 +1,226 @@
+"""A gang of tiny ranks that speak the language of the wire and import nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import GangError
+from gpubench_plugin.gang import gang as module
+from gpubench_plugin.gang.gang import Gang
+from gpubench_plugin.gang.output import Output
+from gpubench_plugin.gang.patience import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Start = Callable[..., Gang]
+
+PATIENCE = Patience(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
+
+RANK = r"""
+import os, signal, sys, time
+from socket import AF_UNIX, socket
+from gpubench_plugin.gang import lifeline, stacks
+from gpubench_plugin.gang.wire import Wire
+from gpubench_plugin.invitation import Invitation
+
+lifeline.die_with_parent()
+rank = int(os.environ["RANK"])
+invitation = Invitation.accepted(os.environ)
+stacks.offer(invitation.stack(rank))
+
+def reach(token=invitation.token):
+    end = socket(AF_UNIX)
+    end.connect(str(invitation.socket))
+    wire = Wire(end)
+    wire.send({"token": token, "rank": rank})
+    return wire
+
+def join(wire):
+    wire.send({"count": 1, "digest": "same", "warnings": []})
+    assert "run_directory" in wire.receive()
+
+def serve(wire):
+    while "finish" not in (order := wire.receive()):
+        act(order["run"])
+        wire.send({"reports": [], "warnings": []})
+
+def act(test):
+    if test == "parts" and rank == 1: time.sleep(600)
+    if test == "leaves" and rank == 1: os._exit(5)
+    if test == "closes" and rank == 1: wire._end.close(); time.sleep(600)
+    if test == "babbles" and rank == 1: wire._end.sendall(b"what?\n"); time.sleep(600)
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Start]:
+    """Starts gangs of two whose ranks run a piece of Python; they are killed at the end."""
+    gangs = []
+
+    def of(source: str = "wire = reach(); join(wire); serve(wire)", **changes: object) -> Gang:
+        run = tmp_path / "run"
+        run.mkdir(exist_ok=True)
+        command = [sys.executable, "-c", RANK + textwrap.dedent(source)]
+        made = Gang(2, config=pytestconfig, command=command, folder=tmp_path, run=run, **changes)
+        gangs.append(made)
+        return made
+
+    yield of
+    for gang in gangs:
+        gang.kill()
+
+
+def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
+    """The endings come in the order of ranks; after its end no folder and no open file is left."""
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208 # names are wanted
+    gang = start()
+    assert list(gang.collected) == [0, 1]
+
+    for test in ("first", "second"):
+        endings = gang.run(test, None, PATIENCE)
+        assert [(e.rank, e.state) for e in endings] == [(0, "ended"), (1, "ended")]
+        assert gang.lost() == ""
+
+    folder = gang._private.path
+    assert oct(folder.stat().st_mode)[-3:] == "700"
+    gang.close()
+    gang.close()
+    assert not folder.exists()
+    assert not gang.is_whole
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("test", "state", "told"),
+    [
+        ("parts", "stuck", "did not end within 0.2 s after another rank passed"),
+        ("leaves", "died", "exited with 5"),
+        ("closes", "died", "left its controller"),
+        ("babbles", "died", "left its controller"),
+    ],
+)
+def test_rank_that_does_not_come_to_the_end_ends_the_gang(
+    start: Start, test: str, state: str, told: str
+) -> None:
+    """It is told what became of every rank, and where those are that still run."""
+    gang = start()
+
+    zero, one = gang.run(test, None, PATIENCE)
+
+    assert zero.rank == 0
+    assert (one.state, one.told[: len(told)]) == (state, told)
+    assert ("in act" in one.stack) == (test != "leaves")
+    assert not gang.is_whole
+
+
+def test_rank_that_ends_between_two_orders_is_lost(start: Start) -> None:
+    """It is noticed before the next order."""
+    gang = start("""
+        wire = reach(); join(wire)
+        if rank == 1:
+            wire.receive(); wire.send({"reports": [], "warnings": []}); os._exit(6)
+        serve(wire)
+    """)
+    gang.run("first", None, PATIENCE)
+    assert gang._launcher is not None
+    assert gang._launcher.ended(1, 30) == "exited with 6"
+
+    assert gang.lost() == "rank 1 exited with 6"
+    assert not gang.is_whole
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "output"),
+    [
+        (
+            "if rank == 1: sys.exit('no licence')\ntime.sleep(600)",
+            "rank 1 exited with 1 while the gang of 2 started",
+            "no licence",
+        ),
+        (
+            "wire = reach()\nif rank == 0: os.kill(os.getpid(), signal.SIGSEGV)\njoin(wire)",
+            "rank 0 was killed by SIGSEGV while the gang of 2 started",
+            "",
+        ),
+        (
+            "wire = reach()\nif rank == 1: wire.close()\ntime.sleep(600)",
+            "rank 1 left its controller while the gang of 2 started",
+            "",
+        ),
+    ],
+)
+def test_rank_that_ends_too_early_is_named(
+    start: Start, source: str, said: str, output: str
+) -> None:
+    """With how it ended and what it wrote; the other one is ended, no file is left open."""
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+
+    with pytest.raises(GangError) as caught:
+        start(source)
+
+    assert str(caught.value) == said
+    assert caught.value.output == output
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("wire = reach(); time.sleep(600)", "the gang of 2 did not start within 2 s"),
+        ("if rank == 1: time.sleep(600)\nwire = reach(); time.sleep(600)", ": rank 1 did not come"),
+    ],
+)
+def test_ranks_are_not_waited_for_without_end(
+    start: Start, monkeypatch: pytest.MonkeyPatch, source: str, said: str
+) -> None:
+    """Whether they do not come or do not tell what they have collected."""
+    monkeypatch.setattr(module, "START_S", 2.0)
+    with pytest.raises(GangError, match=said + "$"):
+        start(source)
+
+
+def test_who_does_not_know_the_token_is_not_let_in(start: Start) -> None:
+    """Strangers, whatever they say, do not disturb the gang."""
+    gang = start("""
+        strangers = [reach("wrong"), reach("wr\\u00f6ng"), reach(None)]
+        babbler = socket(AF_UNIX); babbler.connect(str(invitation.socket)); babbler.sendall(b"x\\n")
+        assert [stranger.receive() for stranger in strangers] == [None] * 3
+        wire = reach(); join(wire); serve(wire)
+    """)
+    assert [e.state for e in gang.run("first", None, PATIENCE)] == ["ended", "ended"]
+
+
+def test_output_is_passed_on_while_ranks_run_and_at_their_end(start: Start) -> None:
+    """What the user wants to see comes with the rank before it, also the last words."""
+    written: list[str] = []
+    gang = start(
+        """
+        wire = reach(); join(wire)
+        print("ready", flush=True)
+        serve(wire)
+        print("bye", flush=True)
+        """,
+        output=Output(written.append),
+    )
+    gang.run("first", None, PATIENCE)
+    gang.close()
+
+    for rank in (0, 1):
+        mine = [line for line in written if line.startswith(f"[rank {rank}]")]
+        assert mine == [f"[rank {rank}] ready\n", f"[rank {rank}] bye\n"]
+
+
+def test_gang_that_cannot_be_made_is_an_error(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the system refuses is said in a line."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(GangError, match=r"the gang of 2 could not be started: .*/nowhere/python"):
+        start()

@@ -1,0 +1,39 @@
+"""What ranks print, passed on by whole lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.gang.output import Output
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_whole_lines_are_passed_on_with_their_rank(tmp_path: Path) -> None:
+    """Each line once, from where the logs ended before; the rest when it is whole."""
+    logs = {0: tmp_path / "0", 1: tmp_path / "1"}
+    logs[0].write_bytes(b"of an earlier gang\n")
+    written: list[str] = []
+    output = Output(written.append)
+    output.follow(logs)
+    logs[1].write_bytes(b"")
+
+    with logs[0].open("ab") as log:
+        log.write(b"one\ntwo\nthr")
+    logs[1].write_bytes(b"\xff\n")
+    output()
+    assert written == ["[rank 0] one\n", "[rank 0] two\n", "[rank 1] �\n"]
+
+    written.clear()
+    with logs[0].open("ab") as log:
+        log.write(b"ee\n")
+    output()
+    assert written == ["[rank 0] three\n"]
+
+
+def test_without_a_gang_there_is_nothing_to_pass_on() -> None:
+    """It may be asked before any gang has started, and tells when to ask again."""
+    written: list[str] = []
+    assert Output(written.append)() > 0
+    assert written == []

@@ -1,0 +1,147 @@
+"""Reports and warnings on their way from a rank to its controller."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin import channel
+from gpubench_plugin.gang.serial import (
+    LIMIT_BYTES,
+    LONGEST_TEXT,
+    bounded,
+    report_from_json,
+    report_to_json,
+    warning_from_json,
+    warning_to_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Json
+
+    ReportMaker = Callable[..., pytest.TestReport]
+
+
+@pytest.fixture
+def warned() -> Callable[..., Json]:
+    """Makes warnings as a rank keeps them."""
+
+    def make(text: str, category: type[Warning] = UserWarning) -> Json:
+        message = warnings.WarningMessage(category(text), category, "test_x.py", 4)
+        return warning_to_json(message, "runtest", "test_x.py::test_x", ("test_x.py", 4, "f"))
+
+    return make
+
+
+def test_report_is_the_same_after_the_way_through_json(
+    pytestconfig: pytest.Config, reported: ReportMaker
+) -> None:
+    """JSON has no tuples, pytest's terminal insists on them; our notes travel along."""
+    skip = reported(
+        "setup",
+        "skipped",
+        reason="not here",
+        longrepr=("test_x.py", 3, "Skipped: not here"),
+        sections=[("Captured stdout setup", "text")],
+        user_properties=[("memory", 3)],
+    )
+
+    data = json.loads(json.dumps(report_to_json(pytestconfig, skip)))
+    back = report_from_json(pytestconfig, data)
+
+    assert vars(back) == {**vars(skip), "$report_type": "TestReport"}
+    assert channel.read(back)["reason"] == "not here"
+
+
+def test_traceback_keeps_its_form(request: pytest.FixtureRequest) -> None:
+    """A failure of usual length is shown as pytest shows it; of a huge one the end is kept."""
+
+    def fail(length: int) -> None:
+        raise ValueError(length * "x" + " is too much")
+
+    short, long = (
+        pytest.TestReport.from_item_and_call(
+            request.node, pytest.CallInfo.from_call(lambda length=length: fail(length), "call")
+        )
+        for length in (10, 10**6)
+    )
+
+    back = report_from_json(request.config, report_to_json(request.config, short))
+    assert back.longreprtext == short.longreprtext
+    assert back.longrepr.reprcrash.message == "ValueError: xxxxxxxxxx is too much"
+
+    back = report_from_json(request.config, report_to_json(request.config, long))
+    assert back.longreprtext.startswith("[")
+    assert back.longreprtext.endswith("ValueError")
+    assert len(back.longreprtext) < 1.1 * LONGEST_TEXT
+
+
+@pytest.mark.parametrize("letter", ["x", "\x00", "🙂"])
+def test_what_a_rank_sends_is_bounded(
+    pytestconfig: pytest.Config,
+    reported: ReportMaker,
+    warned: Callable[..., Json],
+    letter: str,
+) -> None:
+    """However much was captured, raised and warned, in whatever letters; the ends are kept."""
+    huge = letter * 10**6
+    phases = [
+        reported(
+            when,
+            "failed",
+            longrepr=f"{huge} the cause",
+            reason=huge[: channel.LONGEST_REASON],
+            sections=[(f"Captured {n}", f"{huge} end {n}") for n in range(20)],
+            user_properties=[(str(n), huge) for n in range(100)],
+        )
+        for when in ("setup", "call", "teardown")
+    ]
+    told = bounded(pytestconfig, phases, [warned(f"{huge} {n}") for n in range(30)])
+
+    assert len(json.dumps(told)) <= LIMIT_BYTES
+    back = [report_from_json(pytestconfig, data) for data in told["reports"]]
+    assert [report.when for report in back] == ["setup", "call", "teardown"]
+    assert back[1].sections[-1][0] == "Captured 19"
+    assert told["warnings"][-1]["text"] == "10 more warnings are left out"
+
+
+def test_texts_that_fit_are_whole(
+    pytestconfig: pytest.Config, reported: ReportMaker, warned: Callable[..., Json]
+) -> None:
+    """Only what is too long is cut, to its end; the measurement is not counted."""
+    text = "x" * LONGEST_TEXT
+    call = reported(longrepr=None, sections=[("whole", text), ("cut", f"begin{text}")])
+    measurement: dict[str, Any] = {"samples": list(range(50_000))}
+    channel.attach_outcome(call, "measured", "")
+    channel.read(call)["measurement"] = measurement
+
+    told = bounded(pytestconfig, [call], [warned("careful")])
+
+    assert told["reports"][0]["sections"] == [
+        ["whole", text],
+        ["cut", f"[5 characters left out]\n{text}"],
+    ]
+    back = report_from_json(pytestconfig, told["reports"][0])
+    assert channel.read(back)["measurement"] == measurement
+    assert told["warnings"] == [warned("careful")]
+
+
+def test_warning_names_its_ranks_and_its_category(warned: Callable[..., Json]) -> None:
+    """A category of Python's own stays; another one is named, since it may not be importable."""
+
+    class Peculiar(UserWarning):
+        pass
+
+    old = warning_from_json(json.loads(json.dumps(warned("old", DeprecationWarning))), "rank 1")
+    odd = warning_from_json(warned("odd", Peculiar), "all ranks")
+
+    assert old["warning_message"].category is DeprecationWarning
+    assert str(old["warning_message"].message) == "[rank 1] old"
+    assert old["location"] == ("test_x.py", 4, "f")
+    assert odd["warning_message"].category is UserWarning
+    assert str(odd["warning_message"].message) == "[all ranks] Peculiar: odd"

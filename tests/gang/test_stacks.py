@@ -1,0 +1,62 @@
+"""Where a rank is, told by the rank itself whatever it is doing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.gang import stacks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.gang.launcher import Launcher
+    from gpubench_plugin.invitation import Invitation
+
+BUSY = """
+import os, threading, time
+from pathlib import Path
+from socket import socketpair
+from gpubench_plugin.gang import stacks
+from gpubench_plugin.gang.wire import Wire
+rank = int(os.environ["RANK"])
+def count_for_ever():
+    while True: pass
+def sleep_for_ever():
+    time.sleep(600)
+ends = socketpair()
+threading.Thread(target=Wire(ends[0]).receive, daemon=True).start()
+if rank < 2:
+    stacks.offer(Path(os.environ["GPUBENCH_GANG"], f"stack-{rank}"))
+Path(f"ready-{rank}").touch()
+if rank == 2:
+    import signal
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+Path(f"ready-{rank}").touch()
+(sleep_for_ever if rank else count_for_ever)()
+"""
+
+
+def test_every_rank_tells_where_it_is(
+    launch: Callable[..., Launcher], invitation: Invitation
+) -> None:
+    """Computing or waiting; twice; without the thread that listens; who is silent is left out."""
+    launcher = launch(BUSY, size=3)
+    folder = launcher.logs[0].parents[1]
+    deadline = time.monotonic() + 30
+    while len(list(folder.glob("ready-*"))) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    processes = launcher.living
+    files = {rank: invitation.stack(rank) for rank in processes}
+    asked = {rank: pid for rank, pid in processes.items() if rank < 2}
+
+    first = stacks.ask(asked, files)
+    second = stacks.ask(processes, files)
+
+    assert list(first) == list(second) == [0, 1]
+    for found in (first, second):
+        assert "in count_for_ever" in found[0]
+        assert "in sleep_for_ever" in found[1]
+        assert "wire.py" not in found[0] + found[1]
+        assert found[1].count("most recent call first") == 1

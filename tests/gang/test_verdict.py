@@ -1,0 +1,87 @@
+"""One verdict over all ranks: which outcome outranks which, and what is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.gang.verdict import Ending, Verdict, judge, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    EndedMaker = Callable[..., Ending]
+    ReportMaker = Callable[..., pytest.TestReport]
+
+
+@pytest.fixture
+def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., list[Ending]]:
+    """Makes the endings of ranks 0, 1, … from a word each."""
+    made = {
+        "passed": came_to_end,
+        "failed": lambda rank: came_to_end(
+            rank, reported(outcome="failed", reason="ValueError: no")
+        ),
+        "skipped": lambda rank: came_to_end(rank, reported("setup", "skipped", reason="not me")),
+        "oom": lambda rank: came_to_end(
+            rank, reported(outcome="failed", kind="oom", reason="no memory")
+        ),
+        "died": lambda rank: Ending(rank=rank, state="died", told="was killed by SIGKILL"),
+        "stuck": lambda rank: Ending(rank=rank, state="stuck", told="did not end within 5 s"),
+        "absent": lambda rank: Ending(rank=rank, state="absent", told="SyntaxError"),
+    }
+    return lambda words: [made[word](rank) for rank, word in enumerate(words.split())]
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome", "reason"),
+    [
+        ("failed died oom stuck", "crashed", "rank 1 was killed by SIGKILL"),
+        ("died died", "crashed", "rank 0 was killed by SIGKILL; rank 1 was killed by SIGKILL"),
+        ("absent oom stuck", "oom", "rank 1: no memory"),
+        ("passed absent stuck", "mismatched_ranks", "rank 1 did not collect it: SyntaxError"),
+        (
+            "stuck failed stuck",
+            "failed",
+            "rank 1: ValueError: no; then ranks 0, 2 did not end within 5 s",
+        ),
+        ("passed stuck", "hang", "rank 1 did not end within 5 s; rank 0 had passed"),
+        ("stuck stuck stuck", "hang", "ranks 0-2 did not end within 5 s"),
+        (
+            "passed skipped passed failed",
+            "mismatched_ranks",
+            (
+                "the ranks ended differently: ranks 0, 2 passed; rank 1 skipped (not me); "
+                "rank 3 failed (ValueError: no)"
+            ),
+        ),
+    ],
+)
+def test_first_cause_is_the_outcome(
+    endings: Callable[[str], list[Ending]], words: str, outcome: str, reason: str
+) -> None:
+    """Of several things that went wrong the cause of the others is told, and on which ranks."""
+    verdict = judge(endings(words))
+
+    assert (verdict.agree, verdict.outcome, verdict.reason) == (False, outcome, reason)
+
+
+@pytest.mark.parametrize(
+    "words", ["passed passed", "failed failed", "skipped skipped", "oom oom", "failed"]
+)
+def test_ranks_that_ended_alike_agree(endings: Callable[[str], list[Ending]], words: str) -> None:
+    """Nothing is added to what all ranks say."""
+    assert judge(endings(words)) == Verdict(agree=True)
+
+
+def test_rank_that_asked_to_leave_has_not_passed(came_to_end: EndedMaker) -> None:
+    """A rank that ends the session does not leave the others the long grace of a pass."""
+    assert came_to_end(0).passed
+    assert not came_to_end(0, exit="enough").passed
+
+
+def test_ranks_are_named_in_runs() -> None:
+    """The ranks of a big gang take a short line."""
+    assert named([3]) == "rank 3"
+    assert named([7, 0, 1, 2, 5]) == "ranks 0-2, 5, 7"

@@ -1,0 +1,90 @@
+"""JSON lines over a socket, whatever the other end does."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.gang import wire as module
+from gpubench_plugin.gang.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Wire, socket.socket]]:
+    """A wire and the bare socket at its other end."""
+    ours, other = socket.socketpair()
+    wire = Wire(ours)
+    yield wire, other
+    wire.close()
+    other.close()
+
+
+def test_messages_come_in_order_and_bytes_are_counted(
+    ends: tuple[Wire, socket.socket],
+) -> None:
+    """What one end sends the other receives, also several messages of one read."""
+    wire, other = ends
+    far = Wire(other)
+
+    assert far.send({"a": 1})
+    assert far.send({"b": ["ü\n"]})
+
+    assert wire.receive() == {"a": 1}
+    assert wire.receive() == {"b": ["ü\n"]}
+    assert wire.bytes_read == far.bytes_written > 0
+
+
+def test_torn_line_waits_for_its_rest(ends: tuple[Wire, socket.socket]) -> None:
+    """A message that came in pieces is whole before it is told."""
+    wire, other = ends
+
+    other.sendall(b'{"a": 1}\n{"b"')
+    assert wire.available() == [{"a": 1}]
+    other.sendall(b": 2}\n")
+    assert wire.available() == [{"b": 2}]
+    assert wire.is_open
+
+
+def test_end_of_the_other_end_is_told(ends: tuple[Wire, socket.socket]) -> None:
+    """What was sent before is received; then there is nothing, and nobody to send to."""
+    wire, other = ends
+    other.sendall(b'{"last": 1}\n{"torn')
+    other.close()
+
+    assert wire.receive() == {"last": 1}
+    assert wire.receive() is None
+    assert not wire.is_open
+    assert not wire.send({"to": "nobody"})
+
+
+@pytest.mark.parametrize("line", [b"not json\n", b"[1]\n", b"\xff\n"])
+def test_what_is_no_message_ends_the_connection(
+    ends: tuple[Wire, socket.socket], line: bytes
+) -> None:
+    """An end that does not speak our language is not listened to, and raises no error."""
+    wire, other = ends
+
+    other.sendall(line)
+    assert wire.receive() is None
+    assert not wire.is_open
+
+    other.sendall(line)
+    assert wire.available() == []
+
+
+def test_message_without_an_end_ends_the_connection(
+    ends: tuple[Wire, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is not filled by an end that never ends its line."""
+    wire, other = ends
+    monkeypatch.setattr(module, "LONGEST", 1000)
+
+    other.sendall(b"x" * 2000)
+
+    assert wire.available() == []
+    assert not wire.is_open

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from gpubench_plugin.torchrun import same_tests
+
+
+def test_difference_names_what_each_rank_has_and_lacks() -> None:
+    """The user sees which tests depend on the rank, and on which."""
+    root = ["a", "b", "c"]
+    ranks = [root, ["a", "b", "c"], ["a", "c", "x"], ["c", "b", "a"]]
+
+    message = same_tests.message([same_tests.difference(ids, root) for ids in ranks])
+
+    assert message == (
+        "the ranks collected different benchmarks: rank 0 selected 3, rank 2 selected 3, "
+        "rank 3 selected 3; only rank 2 has x; rank 2 lacks b; rank 3 has them in another order"
+    )
+
+
+def test_difference_stays_short() -> None:
+    """However many ranks and tests differ, the first few are shown and the rest counted."""
+    root = [f"test_{number:04}" for number in range(1000)]
+    told = [same_tests.difference(root, root)]
+    told += [same_tests.difference([], root) for _ in range(99)]
+
+    message = same_tests.message(told)
+
+    assert "rank 1 lacks test_0000, test_0001, test_0002 and 997 more" in message
+    assert message.endswith("; and 91 more ranks differ")
+    assert len(message) < 2000
+    assert len(str(told[1])) < 200
+
+
+def test_digest_tells_order_and_content() -> None:
+    """Equal only for the same tests in the same order."""
+    digest = same_tests.digest_of(["a", "b"])
+
+    assert digest == same_tests.digest_of(["a", "b"])
+    assert digest not in {same_tests.digest_of(["b", "a"]), same_tests.digest_of(["a"])}
