@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 LONGEST_S: Final = 20.0
 """torchrun gives its ranks 30 s after it has asked them to end."""
@@ -28,17 +28,19 @@ def end_session(
     why: str,
     code: int,
     within_s: float = LONGEST_S,
+    written: Callable[[], object] = lambda: None,
 ) -> NoReturn:
     """Log `reports`, let everybody write what there is, say `why`, and end this process.
 
-    From any thread. `code` is the session's and the process' exit code. After `within_s` seconds
-    the process ends, whatever has been written by then.
+    From any thread. `code` is the session's and the process' exit code; `written` is called when
+    all is written. After `within_s` seconds the process ends, whatever has been written by then.
     """
     limit = threading.Timer(within_s, os._exit, (code,))
     limit.daemon = True
     limit.start()
     try:
         _finish(session, reports, why, code)
+        written()
     except BaseException as error:  # there is nobody left who could handle it
         _say(f"gpubench: the session's end failed: {type(error).__name__}: {error}")
     finally:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
-from gpubench_plugin.finale import end_session
+from gpubench_plugin.finale import LONGEST_S, end_session
 from gpubench_plugin.gang import lifeline, merging
 from gpubench_plugin.gang.verdict import Ending, Verdict, judge
 from gpubench_plugin.termination import ORPHAN_S, Termination
@@ -111,9 +111,9 @@ class Root(Member):
         """Let the others go; who keeps the store waits until they have heard."""
         if self._assembly is None:
             return
-        with suppress(RuntimeError):
-            self.assembly.mark("written")
-            if not (self.over or has_agent()):
+        self._tell_written()
+        if not (self.over or has_agent()):
+            with suppress(RuntimeError):
                 self.assembly.wait_until_others_left(_LEAVE_S)
 
     def close(self) -> None:
@@ -210,13 +210,25 @@ class Root(Member):
         why: str,
         code: pytest.ExitCode,
         reports: Sequence[pytest.TestReport] = (),
-        within_s: float | None = None,
+        within_s: float = LONGEST_S,
     ) -> None:
         self._termination.hold()
         if self._peers is not None:
             self._peers.close()
-        limit = {} if within_s is None else {"within_s": within_s}
-        end_session(self._session, reports, why=why, code=code, **limit)
+        end_session(
+            self._session,
+            reports,
+            why=why,
+            code=code,
+            within_s=within_s,
+            written=self._tell_written,
+        )
+
+    def _tell_written(self) -> None:
+        """The others may go: torchrun ends rank zero as soon as one does."""
+        if self._assembly is not None:
+            with suppress(RuntimeError):
+                self.assembly.mark("written")
 
 
 def _over(item: pytest.Item, reason: str, size: int) -> str:

@@ -104,9 +104,10 @@ class Project:
 
 
 def _environment() -> dict[str, str]:
-    """This process' environment, less what describes its own terminal, ranks and coverage run."""
-    dropped = ("COLUMNS", "PYTEST_ADDOPTS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-    return {k: v for k, v in os.environ.items() if k not in dropped} | {"OMP_NUM_THREADS": "1"}
+    """This process' environment, less what describes its own pytest, terminal and ranks."""
+    dropped = ("PYTEST", "COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**kept, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ def test_ranks_are_asked_for_their_records_and_these_are_kept(
     """A word on the pipe, a file in return, copied to where the run is."""
     pipe = Path(f"{invitation.pipes}0.pipe")
     os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    os.set_blocking(reader, True)
+    reader = os.open(pipe, os.O_RDWR)  # with a writer of its own it waits for another one's word
     asked = []
 
     def play() -> None:

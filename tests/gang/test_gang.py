@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import textwrap
 from typing import TYPE_CHECKING
@@ -122,17 +123,13 @@ def test_rank_that_does_not_come_to_the_end_ends_the_gang(
 
 def test_rank_that_ends_between_two_orders_is_lost(start: Start) -> None:
     """It is noticed before the next order."""
-    gang = start("""
-        wire = reach(); join(wire)
-        if rank == 1:
-            wire.receive(); wire.send({"reports": [], "warnings": []}); os._exit(6)
-        serve(wire)
-    """)
+    gang = start()
     gang.run("first", None, PATIENCE)
     assert gang._launcher is not None
-    assert gang._launcher.ended(1, 30) == "exited with 6"
+    os.kill(gang._launcher.living[1], signal.SIGTERM)
+    assert gang._launcher.ended(1, 30) == "was killed by SIGTERM"
 
-    assert gang.lost() == "rank 1 exited with 6"
+    assert gang.lost() == "rank 1 was killed by SIGTERM"
     assert not gang.is_whole
 
 
