@@ -137,7 +137,7 @@ class Controller:
         gang = Gang(
             size,
             config=self._config,
-            command=[sys.executable, "-m", "pytest", *map(str, invocation.args)],
+            command=[*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)],
             folder=invocation.dir,
             run=self._run,
             output=self._output,
@@ -188,6 +188,12 @@ class Controller:
         if self._gang is not None:
             self._gang.kill()
             self._gang = None
+
+
+def _python(folder: Path) -> list[str]:
+    """An interpreter that imports from `folder` only if this one does, as `pytest` does not."""
+    imports_from_it = not {"", str(folder)}.isdisjoint(sys.path)
+    return [sys.executable] if imports_from_it else [sys.executable, "-P"]
 
 
 def _following(case: Case, nextitem: pytest.Item | None) -> str | None:
