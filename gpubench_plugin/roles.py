@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.alone import Alone
 from gpubench_plugin.cases import CASE, Cases, check_marks
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.interruption import Interruption
 from gpubench_plugin.kept import Kept
 from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.rank import Rank
@@ -73,6 +74,7 @@ class Roles:
 
     def _run(self, items: Sequence[pytest.Item]) -> None:
         self._open(items)
+        self._register(Interruption(), "gpubench-interruption")
         self._register(Rank(self._ranks.world), "gpubench-rank")
         if not self._debugs():
             self._register(Alone(self._settings), "gpubench-alone")
@@ -89,6 +91,7 @@ class Roles:
         # Every gang starts once; what needs none runs before, so that its fixtures end first.
         self._session.items.sort(key=_world_size)
         if session is not None:
+            self._register(Interruption(), "gpubench-interruption")
             controller = Controller(self._config, self._settings, session.path)
             self._register(controller, "gpubench-controller")
 

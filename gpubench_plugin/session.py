@@ -170,7 +170,9 @@ class Session:
             return None
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the summary; a benchmark that never ran is in it too."""
+        """Write the summary; a benchmark that never ran is in it too, and then not all is well."""
+        if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
+            session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         status = _status(exitstatus, [self._measurements[i] for i in self._unselected])
         for case in self._cases.values():
             if any(

@@ -31,10 +31,14 @@ def condensed(samples: Samples) -> Samples:
 
     Too many durations become the medians of their rounds, each of which then stands for all calls
     of its round; still too many are thinned out evenly. Neighbouring blocks, and groups of the
-    warm-up, are merged: their seconds and calls add up to what they were.
+    warm-up, are merged: their seconds and calls add up to what they were. The warm-up alone is
+    worth no flag: no metric looks at its groups.
     """
     kept = _with_blocks_merged(_with_fewer_durations(samples))
-    return samples if kept == samples else kept.flagged(CONDENSED)
+    if len(samples.warmup_s) > WARMUPS:
+        kept = replace(kept, warmup_s=tuple(map(fsum, _merged(samples.warmup_s, WARMUPS))))
+    timed = (kept.durations_s, kept.block_s)
+    return kept if timed == (samples.durations_s, samples.block_s) else kept.flagged(CONDENSED)
 
 
 def _with_fewer_durations(samples: Samples) -> Samples:
@@ -55,7 +59,6 @@ def _with_blocks_merged(samples: Samples) -> Samples:
         samples,
         block_s=tuple(map(fsum, _merged(samples.block_s, BLOCKS))),
         block_calls=tuple(map(sum, _merged(samples.block_calls, BLOCKS))),
-        warmup_s=tuple(map(fsum, _merged(samples.warmup_s, WARMUPS))),
     )
 
 

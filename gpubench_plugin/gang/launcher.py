@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed.threads import threads_per_rank
 from gpubench_plugin.distributed.world import LISTENER
+from gpubench_plugin.gang.warden import Warden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,12 @@ class Launcher:
         self.size = size
         self.logs = {rank: logs / f"ws{size}-rank-{rank}.log" for rank in range(size)}
         logs.mkdir(exist_ok=True)
+        self.beginnings = {rank: _size(log) for rank, log in self.logs.items()}
+        """Bytes that were in each log before its rank began."""
+        self.deaths: dict[int, int] = {}
+        """By rank a file that can be read once the process has ended (Linux; elsewhere none)."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._warden = Warden()
         with socket.socket() as store:
             store.bind(("127.0.0.1", 0))  # torch's own would listen on every interface
             store.listen(size)
@@ -77,9 +83,17 @@ class Launcher:
                             pass_fds=(store.fileno(),) if serves else (),
                             start_new_session=True,
                         )
+                    self._warden.guard(self._processes[rank].pid)
+                    self._watch(rank)
             except BaseException:
                 self.kill()
                 raise
+
+    def _watch(self, rank: int) -> None:
+        # Not before Linux 5.3, not in every sandbox: then the end of the connection has to do.
+        if sys.platform == "linux":
+            with suppress(OSError):
+                self.deaths[rank] = os.pidfd_open(self._processes[rank].pid)
 
     @property
     def living(self) -> dict[int, int]:
@@ -107,6 +121,13 @@ class Launcher:
         for process in processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_DEATH_S)
+        self._warden.dismiss()
+        while self.deaths:
+            os.close(self.deaths.popitem()[1])
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
 
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:

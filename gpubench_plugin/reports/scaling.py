@@ -54,8 +54,8 @@ def scaling_lines(
         return []
     lines: list[Line] = [((_row((c.title for c in columns), columns, width, glyphs), _BOLD),)]
     rows = zip(*(column.cells for column in columns), strict=True)
-    for group in groups:
-        lines.append(((cut(_title(group[0]), width, glyphs.ellipsis), {}),))
+    for title, group in zip(_titles(groups), groups, strict=True):
+        lines.append(((cut(title, width, glyphs.ellipsis), {}),))
         lines += (((_row(next(rows), columns, width, glyphs), {}),) for _ in group)
     return lines
 
@@ -115,9 +115,21 @@ def _row(cells: Iterable[str], columns: Sequence[Column], width: int, glyphs: Gl
     return cut(GAP.join(filled).rstrip(), width, glyphs.ellipsis)
 
 
-def _title(row: _Scaled) -> str:
-    """The name without its number of ranks, and what stays the same as that grows."""
-    name = row.measurement.id.rpartition("::")[2].removeprefix("test_")
-    named = _WORLD_SIZE.sub("", name).replace("-]", "]").removesuffix("[]")
+def _titles(groups: Sequence[Sequence[_Scaled]]) -> list[str]:
+    """The name of each group, with its file where another file has the same name."""
+    names = [_name(group[0].measurement.id.partition("::")[2]) for group in groups]
+    return [
+        _title(group[0], name if names.count(name) == 1 else _name(group[0].measurement.id))
+        for name, group in zip(names, groups, strict=True)
+    ]
+
+
+def _name(text: str) -> str:
+    """A node id, or its end, without the number of ranks."""
+    return _WORLD_SIZE.sub("", text.removeprefix("test_")).replace("-]", "]").removesuffix("[]")
+
+
+def _title(row: _Scaled, named: str) -> str:
+    """The name, and what stays the same as the number of ranks grows."""
     kind = row.measurement.configuration.get("distributed", {}).get("scaling")
     return printable(named) + (f" ({kind} scaling)" if kind and row.speedup else "")

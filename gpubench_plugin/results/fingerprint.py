@@ -31,7 +31,7 @@ _LEFT_OUT: Final = re.compile(
     |git\.(branch|remote)
     |environment_variables\.(
         CI|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)
-        |(TORCHELASTIC|SLURM)_\w+
+        |(TORCHELASTIC|SLURM)_\w+|TORCH_NCCL_ASYNC_ERROR_HANDLING
     )""",
     re.VERBOSE,
 )

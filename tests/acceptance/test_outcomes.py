@@ -171,8 +171,9 @@ def test_wrong_training_fails_instead_of_being_measured(
     assert said in benchmark["reason"]
 
 
-def test_ctrl_c_keeps_what_was_measured(project: Project) -> None:
-    """SIGINT in the second benchmark: the first is recorded, the summary says interrupted."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_keeps_what_was_measured(project: Project, number: signal.Signals) -> None:
+    """Ctrl-C or a scheduler in the second benchmark: the first is recorded, the status says it."""
     project.write(
         "test_it.py",
         """
@@ -197,7 +198,7 @@ def test_ctrl_c_keeps_what_was_measured(project: Project) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=120)
 
     (directory,) = (project.path / "results").glob("*/*")
@@ -293,3 +294,29 @@ def test_full_disk_stops_the_session_and_leaves_earlier_files_intact(project: Pr
     assert "Traceback" not in run.out + run.err
     assert [line["event"] for line in run.journal] == ["run_started", "benchmark"]
     assert not (run.directory / "summary.json").exists()
+
+
+def test_session_that_loses_a_benchmark_is_not_complete(project: Project) -> None:
+    """A benchmark that another plugin kept from running costs the session its success."""
+    project.write(
+        "conftest.py",
+        """
+        import pytest
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_protocol(item):
+            return True if "lost" in item.name else None
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        def test_there(gpubench): gpubench(lambda: None)
+        def test_lost(gpubench): gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run()
+
+    assert run.code == 1
+    assert run.summary["status"] == "failed"
+    assert list(run.outcomes.values()) == ["measured", "not_measured"]

@@ -77,6 +77,18 @@ def test_only_what_differs_in_nothing_else_is_compared() -> None:
     assert shown() == []
 
 
+def test_equal_names_are_told_apart() -> None:
+    """The class is part of a name, and so is the file where two have the same."""
+
+    def named(path: str) -> list[Measurement]:
+        return [benchmark(n, 100.0 * n, id=f"{path}test_a[ws{n}]") for n in (1, 2)]
+
+    lines = shown(*named("x.py::TestA::"), *named("x.py::TestB::"), *named("x.py::"))
+    assert [line for line in lines if line[:1].isalpha()] == ["TestA::test_a", "TestB::test_a", "a"]
+    lines = shown(*named("x.py::"), *named("y.py::"))
+    assert [line for line in lines if line[:1].isalpha()] == ["x.py::test_a", "y.py::test_a"]
+
+
 def test_no_line_is_wider_than_the_terminal() -> None:
     """Names and rows are cut; and a terminal of ASCII gets nothing else."""
     long = "x" * 200
