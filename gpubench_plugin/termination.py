@@ -17,6 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.last_words import or_die
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
@@ -28,6 +30,7 @@ FAREWELL_S: Final = 20.0
 ORPHAN_S: Final = 1.5
 """The same when the process that started this one is gone: nobody waits any more."""
 _CALL: Final = object()
+_ASKS: Final = {signal.SIGTERM, signal.SIGINT}
 _PIDFD_INFO_EXIT: Final = 1 << 3
 _PIDFD_GET_INFO: Final = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _SETTLE_S: Final = 0.05
@@ -36,7 +39,7 @@ _SETTLE_S: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """Why this process must end: a signal, the deaths of others, or because one called.
+    """Why this process may have to end: a signal, the deaths of others, or because one called.
 
     `deaths` holds wait statuses by name; that of one which somebody else has reaped is None.
     `orphaned`: the process that started this one is gone.
@@ -49,11 +52,12 @@ class Notice:
 
 
 class Termination:
-    """Calls `end` from a thread of its own when this process must end.
+    """Calls `end` from a thread of its own when this process may have to end.
 
     That is on SIGTERM, on a Ctrl-C that the main thread does not notice, on the death of one of
     the processes given to :meth:`watch`, and when :meth:`answer` gets something to read. The main
-    thread stands still from SIGTERM on.
+    thread stands still from SIGTERM on; what else is told, `end` may leave at that. An error in
+    `end` ends the process.
     To be made in the main thread. :meth:`close` puts the handlers back.
     """
 
@@ -76,7 +80,7 @@ class Termination:
         self._previous = {number: signal.signal(number, self._handle) for number in signals}
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._thread = threading.Thread(
-            target=self._listen, name="gpubench-termination", daemon=True
+            target=or_die, args=(self._listen,), name="gpubench-termination", daemon=True
         )
         self._thread.start()
 
@@ -143,12 +147,13 @@ class Termination:
             if told is None:
                 return
             if self._finishing:
-                if told:
+                if told & _ASKS:
                     patience = ORPHAN_S if os.getppid() != self._parent else FAREWELL_S
                     deadline = deadline or monotonic() + patience
             elif signal.SIGTERM in told or self._deaths or self._called:
-                self._settle(asked=signal.SIGTERM in told)
-                self._end(self._notice(signal.SIGTERM))
+                told |= self._settle(asked=signal.SIGTERM in told)
+                self._end(self._notice(signal.SIGTERM if signal.SIGTERM in told else None))
+                self._called, self._deaths = False, {}
             elif signal.SIGINT in told:
                 if not self._noticed.wait(GRACE_S):
                     self._end(self._notice(signal.SIGINT))
@@ -172,25 +177,26 @@ class Termination:
                 os.close(key.fd)
         return signals
 
-    def _settle(self, *, asked: bool) -> None:
-        """Hear of the other deaths that belong to the first.
+    def _settle(self, *, asked: bool) -> set[int]:
+        """Hear of the other deaths that belong to the first; returned are the signals of that time.
 
         Whoever is `asked` to end, as all others are, does not count those that obeyed.
         """
-        first = dict(self._deaths)
+        first, signals = dict(self._deaths), set[int]()
         until = monotonic() + _SETTLE_S
         while (left := until - monotonic()) > 0:
-            self._hear(self._selector.select(left))
+            signals |= self._hear(self._selector.select(left)) or set()
         causes = first if asked else self._deaths
         self._deaths = {
             name: status
             for name, status in causes.items()
             if status != signal.SIGTERM or (name in first and not asked)
         }
+        return signals
 
-    def _notice(self, number: signal.Signals) -> Notice:
+    def _notice(self, number: signal.Signals | None) -> Notice:
         return Notice(
-            signal=None if self._deaths or self._called else number,
+            signal=number,
             deaths=dict(self._deaths),
             called=self._called,
             orphaned=os.getppid() != self._parent,

@@ -9,6 +9,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.last_words import or_die
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 class Watchdog:
     """Calls `bark` from a thread of its own when what it guards does not end in time.
 
-    `bark` is to end the process. Whoever comes to the end while it runs waits there, so that the
-    two do not write at the same time.
+    `bark` is to end the process; an error in it does so, too. Whoever comes to the end while it
+    runs waits there, so that the two do not write at the same time.
     """
 
     def __init__(self, bark: Callable[[], None]):
@@ -47,4 +49,4 @@ class Watchdog:
         over.wait(seconds)
         with self._lock:
             if not over.is_set():
-                self._bark()
+                or_die(self._bark)

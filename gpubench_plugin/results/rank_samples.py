@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.results import atomic, json_text
+from gpubench_plugin.results.journal import utc_now
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
     """Append the samples of the `benchmark` with that node id to the file of `rank` in `folder`.
 
+    Of several launches, or after a run was resumed, there are several lines; each has its time.
+
     Raises:
         ResultsError: they could not be written.
     """
     path = folder / f"rank-{rank}.jsonl"
-    line = json_text.text({"benchmark": benchmark, "rank": rank, "samples": asdict(samples)})
+    line = json_text.text(
+        {"benchmark": benchmark, "time": utc_now(), "rank": rank, "samples": asdict(samples)}
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="ascii") as file:

@@ -7,6 +7,7 @@ many ranks there are.
 from __future__ import annotations
 
 import json
+import math
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _SHORTEST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.02
+_KEYS: Final = ("begun", "root", "ended", "failed", "given up", "verdict")
+"""What the store holds of a test beside the records of the ranks."""
 
 
 class Assembly:
@@ -33,6 +36,44 @@ class Assembly:
         self._world = world
         self.size = world.size
         self._store = store
+        self._before = 0
+
+    def begin(self, number: int) -> None:
+        """Say that this rank has come to the test; to the first meeting, with the number zero."""
+        self._store.set(f"at/{self._world.rank}", str(number))
+        self._store.add(f"{number}/begun", 1)
+
+    def all_began(self, number: int) -> bool:
+        """Whether every rank has come to the test."""
+        return self._store.add(f"{number}/begun", 0) == self.size
+
+    def absent(self, number: int) -> list[int]:
+        """The ranks that have not come to the test."""
+        keys = {rank: f"at/{rank}" for rank in range(self.size)}
+        return [
+            rank
+            for rank, key in keys.items()
+            if not (self._store.check([key]) and int(self._store.get(key)) >= number)
+        ]
+
+    def part(self, rank: int, why: str) -> None:
+        """Say that `rank` comes to no test any more; what was said first stays."""
+        if not self._store.check([f"parted/{rank}"]):
+            self._store.set(f"parted/{rank}", why)
+            self._store.add("parted", 1)
+
+    def has_parted(self) -> bool:
+        """Whether any rank comes to no test any more."""
+        return self._store.add("parted", 0) > 0
+
+    def parted(self) -> str:
+        """Which ranks have left the session, and why; empty if none has."""
+        keys = {rank: f"parted/{rank}" for rank in range(self.size)} if self.has_parted() else {}
+        return "; ".join(
+            f"rank {rank} left the session: {self._store.get(key).decode()}"
+            for rank, key in keys.items()
+            if self._store.check([key])
+        )
 
     def post(self, number: int, record: Json, *, failed: bool) -> None:
         """Say how the test ended on this rank: `record` stays, and is counted."""
@@ -65,8 +106,9 @@ class Assembly:
     def announce(self, number: int, verdict: Json) -> None:
         """Rank zero: tell all ranks what the test's end is. The test before is forgotten."""
         self._store.set(f"{number}/verdict", json.dumps(verdict))
-        for key in ("ended", "failed", "verdict", *range(self._world.size)):
-            self._store.delete_key(f"{number - 1}/{key}")
+        for key in (*_KEYS, *range(self.size)):
+            self._store.delete_key(f"{self._before}/{key}")
+        self._before = number
 
     def verdict(self, number: int) -> Json | None:
         """What rank zero has announced, if it has."""
@@ -84,10 +126,9 @@ class Assembly:
         """Whether somebody has said that it has happened."""
         return bool(self._store.check([name]))
 
-    def wait_until_written(self, patience_s: float) -> None:
-        """Return once rank zero has marked that it has written everything, or after that time."""
-        until = monotonic() + patience_s
-        wait_until(lambda: self.is_marked("written"), lambda: until - monotonic())
+    def wait_until_written(self) -> None:
+        """Return once rank zero has marked that it has written everything."""
+        wait_until(lambda: self.is_marked("written"), lambda: math.inf)
         self._store.add("left", 1)
 
     def wait_until_others_left(self, patience_s: float) -> None:

@@ -6,7 +6,7 @@ import faulthandler
 import signal
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TextIO
 
 import pytest
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.torchrun.assembly import Assembly
     from gpubench_plugin.torchrun.running import Running
 
-_FAREWELL_S: Final = 60.0
-"""For rank zero to write the results: torchrun ends it as soon as another rank exits with 1."""
-
 
 class Follower(Member):
     """A rank that prints and writes nothing but its log."""
@@ -38,8 +35,7 @@ class Follower(Member):
     margin_s: ClassVar[float] = 5.0  # rank zero is to say what happened
 
     def __init__(self, session: pytest.Session, rank: int):
-        super().__init__(session)
-        self._rank = rank
+        super().__init__(session, rank)
         self._termination = Termination(self.end_on, signals=(signal.SIGINT,))
         lifeline.die_with_parent()
 
@@ -50,6 +46,22 @@ class Follower(Member):
         offer_stacks(folder, self._rank)
         self._before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGTERM, file=log, all_threads=True, chain=True)
+
+    def begin(
+        self, item: pytest.Item, number: int, patience_s: float
+    ) -> list[pytest.TestReport] | None:
+        """As every rank; the store ends with rank zero where that keeps it."""
+        try:
+            return super().begin(item, number, patience_s)
+        except RuntimeError:
+            return self.end_not_begun(item, number, "is gone, and with it the store")
+
+    def end_not_begun(self, item: pytest.Item, number: int, why: str) -> list[pytest.TestReport]:
+        """Rank zero itself has not come, or it would have ended the session by now."""
+        self._say_nothing_else()
+        said = f"rank 0 {why}"
+        self.part(f"{item.name}: {said}")
+        self._end(said, pytest.ExitCode.TESTS_FAILED)
 
     def agree(
         self, running: Running, reports: Sequence[pytest.TestReport]
@@ -92,10 +104,14 @@ class Follower(Member):
         self._termination.finish()
 
     def leave(self) -> None:
-        """Wait until rank zero has written everything, unless the session broke off."""
+        """Wait until rank zero has written everything, unless the session broke off.
+
+        That may be long, since it may have other tests to run: torchrun ends it as soon as another
+        rank exits with 1. When it is gone, so is the store, or torchrun ends this process.
+        """
         if self._assembly is not None and not self.over:
             with suppress(RuntimeError):
-                self.assembly.wait_until_written(_FAREWELL_S)
+                self.assembly.wait_until_written()
 
     def close(self) -> None:
         """Put the signal handlers back."""

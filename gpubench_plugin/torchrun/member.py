@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.torchrun import endings
+from gpubench_plugin.torchrun.assembly import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +29,46 @@ class Member(ABC):
     margin_s: ClassVar[float]
     """Seconds beyond a benchmark's time after which this rank ends the session."""
 
-    def __init__(self, session: pytest.Session):
+    def __init__(self, session: pytest.Session, rank: int):
+        self._rank = rank
         self.running: Running | None = None
         self._assembly: Assembly | None = None
         self.over = ""
         self._session = session
         self._last_words = threading.Lock()
+
+    def begin(
+        self, item: pytest.Item, number: int, patience_s: float
+    ) -> list[pytest.TestReport] | None:
+        """Wait until every rank has come to the benchmark: only from then on is it in step.
+
+        None: it may run. Else it cannot, and the session ends; returned is what to log of it.
+        """
+        assembly = self.assembly
+        assembly.begin(number)
+        until = monotonic() + patience_s + self.margin_s
+
+        def is_clear() -> bool:
+            return assembly.all_began(number) or assembly.has_parted()
+
+        wait_until(is_clear, lambda: until - monotonic())
+        if assembly.all_began(number):
+            return None
+        if parted := assembly.parted():
+            self._session.shouldfail = parted
+            return []
+        why = f"did not come to it within {patience_s:g} s (measure.timeout_s)"
+        return self.end_not_begun(item, number, why)
+
+    def part(self, why: str) -> None:
+        """Tell the others that this rank comes to no benchmark any more."""
+        if self._assembly is not None:
+            with suppress(RuntimeError):
+                self._assembly.part(self._rank, why)
+
+    @abstractmethod
+    def end_not_begun(self, item: pytest.Item, number: int, why: str) -> list[pytest.TestReport]:
+        """Not all ranks came to the benchmark: the reports of it, and the session is to end."""
 
     @abstractmethod
     def agree(

@@ -7,6 +7,8 @@ them after the same test. A rank that dies or hangs ends the session, on every r
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, TextIO
@@ -17,10 +19,11 @@ from gpubench_plugin.cases import CASE
 from gpubench_plugin.channel import RANKS_FOLDER
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.gang.patience import Deadline, Patience
+from gpubench_plugin.gang.verdict import named
 from gpubench_plugin.rank import keep_out_failed
 from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.torchrun import same_tests
-from gpubench_plugin.torchrun.assembly import Assembly
+from gpubench_plugin.torchrun import same_tests, session_files
+from gpubench_plugin.torchrun.assembly import Assembly, wait_until
 from gpubench_plugin.torchrun.follower import Follower
 from gpubench_plugin.torchrun.peers import Peer, Peers
 from gpubench_plugin.torchrun.root import Root
@@ -29,7 +32,7 @@ from gpubench_plugin.torchrun.running import Running
 from gpubench_plugin.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.cases import Case
     from gpubench_plugin.distributed.process_group import ProcessGroup
@@ -44,6 +47,7 @@ class Torchrun:
     """One of several ranks in a session of torchrun's."""
 
     def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
+        _refuse_restart(os.environ)
         self._config = session.config
         self._settings = settings
         self._ranks = ranks
@@ -67,6 +71,7 @@ class Torchrun:
         """
         import torch
 
+        assembly = self._assemble()
         self._order = {item.nodeid: number for number, item in enumerate(items, start=1)}
         case = items[0].stash[CASE]
         group = self._ranks.process_group(
@@ -80,7 +85,7 @@ class Torchrun:
         if "ids" in agreed:
             self._member.finish()
             raise self._difference(group, agreed["ids"])
-        self._follow(agreed, valve)
+        self._follow(agreed, assembly, valve)
         kept: list[str] = agreed["kept"]
         return kept
 
@@ -105,9 +110,11 @@ class Torchrun:
         self._watchdog.leave_alone()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Whatever happens to other ranks now: the results are written."""
         self._member.finish()
+        why = session.shouldfail or session.shouldstop or f"exit status {int(exitstatus)}"
+        self._member.part(str(why))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
@@ -122,8 +129,10 @@ class Torchrun:
         """Run it here, and return what all ranks make of it."""
         number = self._order[item.nodeid]
         patience = Patience.with_case(case, self._settings.timeout_s)
-        running = Running(item=item, number=number, deadline=Deadline(patience, monotonic()))
         member = self._member
+        if (reports := member.begin(item, number, patience.timeout_s)) is not None:
+            return reports
+        running = Running(item=item, number=number, deadline=Deadline(patience, monotonic()))
         self._ranks.meet(number)
         member.running = running
         with self._watchdog.guarding(patience.timeout_s + member.margin_s):
@@ -156,15 +165,35 @@ class Torchrun:
         group.wait_for_all("parting")  # rank zero, who may host the store, must not go first
         return UsageProblem(message["message"])
 
-    def _follow(self, agreed: Json, valve: Valve | None) -> None:
-        """Take up what rank zero has published."""
+    def _assemble(self) -> Assembly:
+        """The ranks, all of which have benchmarks.
+
+        A process group would wait half an hour for one that has none, and not name it.
+        """
         from torch.distributed.distributed_c10d import PrefixStore
 
         from gpubench_plugin.distributed.rendezvous import store_for
 
-        world = self._ranks.world
+        world, patience_s = self._ranks.world, self._settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
         assembly = Assembly(world, PrefixStore("gpubench/assembly", connection))
+        assembly.begin(0)
+        until = monotonic() + patience_s + self._member.margin_s
+        if wait_until(lambda: assembly.all_began(0), lambda: until - monotonic()):
+            return assembly
+        self._member.finish()
+        absent = assembly.absent(0)
+        message = (
+            f"{named(absent)} of {world.size} did not come within {patience_s:g} s "
+            "(gpubench_timeout_s): did it collect benchmarks? All ranks must select the same"
+        )
+        first = min(set(range(world.size)).difference(absent))
+        if world.rank == first > 0:  # rank zero, which says such things, is not there
+            sys.stderr.write(f"gpubench: {message}\n")
+        raise UsageProblem(message)
+
+    def _follow(self, agreed: Json, assembly: Assembly, valve: Valve | None) -> None:
+        """Take up what rank zero has published."""
         folder = Path(agreed["path"]) / "ranks"
         self._config.stash[RANKS_FOLDER] = folder
         if isinstance(self._member, Root):
@@ -173,7 +202,10 @@ class Torchrun:
         # On another host without this file system the folder is made there.
         folder.mkdir(parents=True, exist_ok=True)
         pytest_benchmark.mute(self._config)
-        log = (folder / f"rank-{world.rank}.log").open("a", encoding="utf-8", buffering=1)
+        session_files.leave_to_root(self._config)
+        log = (folder / f"rank-{self._ranks.world.rank}.log").open(
+            "a", encoding="utf-8", buffering=1
+        )
         self._log = log  # of a resumed run, too
         if valve is not None:
             valve.release(log)
@@ -183,3 +215,14 @@ class Torchrun:
         self._member.close()
         if self._log is not None:
             self._log.close()
+
+
+def _refuse_restart(environment: Mapping[str, str]) -> None:
+    """Ranks that torchrun started again would meet what they left in the store before."""
+    count = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if count != "0":
+        raise UsageProblem(
+            f"TORCHELASTIC_RESTART_COUNT={count}: torchrun has started the ranks again, and a "
+            "benchmark cannot go on from there; start torchrun with --max-restarts=0, or run "
+            "pytest --world-size=<ranks> without torchrun, which replaces ranks itself"
+        )

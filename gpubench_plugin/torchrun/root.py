@@ -42,7 +42,7 @@ class Root(Member):
     margin_s: ClassVar[float] = 0.0
 
     def __init__(self, session: pytest.Session):
-        super().__init__(session)
+        super().__init__(session, 0)
         self._peers: Peers | None = None
         self._termination = Termination(self.end_on)
         lifeline.die_with_parent(signal.SIGTERM)
@@ -54,6 +54,21 @@ class Root(Member):
         offer_stacks(peers.folder, 0)
         self._termination.answer(peers.bell)
         self._termination.watch({rank: pid for rank, pid in peers.here.items() if rank > 0})
+
+    def end_not_begun(self, item: pytest.Item, number: int, why: str) -> list[pytest.TestReport]:
+        """Say who is missing and where, and end the session on every rank."""
+        assert self._peers is not None
+        self._termination.finish()
+        absent = self.assembly.absent(number)
+        stacks = self._peers.stacks(but=set(range(self.assembly.size)).difference(absent))
+        found = [
+            Ending(rank=rank, state="stuck", told=why, stack=stacks.get(rank, ""))
+            for rank in absent
+        ]
+        verdict = judge(found)
+        self.over = self._session.shouldfail = _over(item, verdict.reason, self.assembly.size)
+        self.part(f"{item.name}: {verdict.reason}")
+        return merging.merged(item, found, verdict)
 
     def agree(
         self, running: Running, reports: Sequence[pytest.TestReport]
@@ -86,7 +101,15 @@ class Root(Member):
         self._end_benchmark(self.running, {})
 
     def end_on(self, notice: Notice) -> None:
-        """Record that a rank died or gave up, or that the run was interrupted, and end."""
+        """Record that a rank died or gave up, or that the run was interrupted, and end.
+
+        Between two benchmarks a rank may call too late or leave in peace: the next one will tell.
+        """
+        if self.running is None and _is_harmless(notice):
+            for rank in notice.deaths:
+                with suppress(RuntimeError):
+                    self.assembly.part(rank, "it exited with 0")
+            return
         self._say_nothing_else()
         if notice.orphaned:
             self._end("torchrun has ended", pytest.ExitCode.INTERRUPTED, within_s=ORPHAN_S)
@@ -94,7 +117,8 @@ class Root(Member):
             self._end_benchmark(self.running, notice.deaths)
         elif notice.deaths:
             said = "; ".join(f"rank {r} {said_of(s)}" for r, s in sorted(notice.deaths.items()))
-            self._end(f"{said} between two benchmarks", pytest.ExitCode.TESTS_FAILED)
+            why = self._parted() or f"{said} between two benchmarks"
+            self._end(why, pytest.ExitCode.TESTS_FAILED)
         elif self._peers is None:
             why = "torchrun ended this rank before all had met; another rank's message says why"
             self._end(why, pytest.ExitCode.TESTS_FAILED)
@@ -145,7 +169,7 @@ class Root(Member):
         assert self._peers is not None
         deaths = deaths or {}
         posts = self._posts(running.number)
-        gave_up = "" if whole else self.assembly.given_up(running.number)
+        gave_up = "" if whole else self._given_up(running.number)
         stacks = {} if whole else self._peers.stacks(but=deaths)
         found = []
         for rank in range(self.assembly.size):
@@ -162,8 +186,10 @@ class Root(Member):
         return found
 
     def _posts(self, number: int) -> dict[int, Json]:
-        """What the others told; of many tracebacks the first few."""
-        posts = self.assembly.posts(number)
+        """What the others told; of many tracebacks the first few. Nothing without the store."""
+        posts: dict[int, Json] = {}
+        with suppress(RuntimeError):
+            posts = self.assembly.posts(number)
         kept = 0
         for post in posts.values():
             for report in post["reports"]:
@@ -171,6 +197,16 @@ class Root(Member):
                 if kept > _TEXTS_KEPT:
                     report["text"] = ""
         return posts
+
+    def _given_up(self, number: int) -> str:
+        with suppress(RuntimeError):
+            return self.assembly.given_up(number)
+        return ""
+
+    def _parted(self) -> str:
+        with suppress(RuntimeError):
+            return self.assembly.parted()
+        return ""
 
     def _announce(
         self,
@@ -229,6 +265,12 @@ class Root(Member):
         if self._assembly is not None:
             with suppress(RuntimeError):
                 self.assembly.mark("written")
+
+
+def _is_harmless(notice: Notice) -> bool:
+    """Whether there is no reason to end as long as no benchmark runs."""
+    regular = all(status == 0 for status in notice.deaths.values())
+    return regular and notice.signal is None and not notice.orphaned
 
 
 def _over(item: pytest.Item, reason: str, size: int) -> str:

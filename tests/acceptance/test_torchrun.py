@@ -25,15 +25,32 @@ def test_sharded(gpubench, trainer, model):
     gpubench(trainer.step, samples=trainer.samples_per_step)
 """
 
+TELLTALE = """
+import atexit, logging, os, sys
+from pathlib import Path
+RANK = os.environ["RANK"]
+opened = []
+def note(event, arguments):
+    if event == "open" and arguments[1] not in (None, "r", "rb"):
+        opened.append(Path(str(arguments[0])).name)
+sys.addaudithook(note)
+atexit.register(lambda: Path(f"opened-by-{RANK}").write_text("\\n".join(opened)))
+def pytest_runtest_call():
+    logging.warning("said by rank " + RANK)
+"""
+
 
 def test_two_ranks_train_print_once_and_write_one_run(project: Project) -> None:
     """The headline is of both ranks: samples of both, in one run directory, printed once.
 
-    They train under DDP, each with a batch of its own, or as the benchmark says.
+    They train under DDP, each with a batch of its own, or as the benchmark says. What pytest
+    writes for the session, rank zero alone writes.
     """
     project.write("test_it.py", MLP + SHARDED)
+    project.write("conftest.py", TELLTALE)
 
-    run = project.run("--preset=tiny", "--benchmark-json=saved.json", ranks=2)
+    files = ("--benchmark-json=saved.json", "--junitxml=unit.xml", "--log-file=log.txt")
+    run = project.run("--preset=tiny", *files, ranks=2)
 
     assert run.code == 0, run.out + run.err
     assert run.out.count("test session starts") == 1
@@ -57,6 +74,10 @@ def test_two_ranks_train_print_once_and_write_one_run(project: Project) -> None:
     ] == [("weak", 64), ("strong", 32)]
     assert sharded["correctness"]["differs_from_one_process"] is None
     assert (project.path / "saved.json").exists()
+    opened = [(project.path / f"opened-by-{rank}").read_text().split() for rank in (0, 1)]
+    assert {"unit.xml", "nodeids", "rank-0.jsonl"} <= set(opened[0])
+    assert set(opened[1]) & {"unit.xml", "nodeids", "rank-1.jsonl"} == {"rank-1.jsonl"}
+    assert (project.path / "log.txt").read_text().count("said by rank") == 2
     assert "2 passed" in (run.directory / "ranks" / "rank-1.log").read_text()
 
 
@@ -184,6 +205,35 @@ def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -
     assert run.code != 0
     said = "different benchmarks: rank 0 selected 1, rank 1 selected 2; only rank 1 has test_it.py"
     assert run.err.count(said) == 1
+
+
+def test_rank_without_benchmarks_is_named(project: Project) -> None:
+    """Nobody waits for a rank that selected none, and whoever restarts ranks is told not to."""
+    project.write("pytest.ini", "[pytest]\ngpubench_timeout_s = 3\n")
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest
+        def test_ordinary(): pass
+        if os.environ["RANK"] == os.environ["WITH"]:
+            @pytest.mark.gpubench(ranks="any")
+            def test_x(gpubench): gpubench(lambda: None)
+        """,
+    )
+
+    for one, other in (0, 1), (1, 0):
+        run = project.run(ranks=2, env={"WITH": str(one)})
+
+        assert run.code != 0
+        said = f"rank {other} of 2 did not come within 3 s (gpubench_timeout_s)"
+        assert run.err.count(said) == 1, run.out + run.err
+
+    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "WITH": "0"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    again = project.run(env={**world, **meeting, "TORCHELASTIC_RESTART_COUNT": "1"})
+
+    assert again.code == pytest.ExitCode.USAGE_ERROR
+    assert "start torchrun with --max-restarts=0" in again.err
 
 
 @pytest.mark.parametrize("option", ["--training.batch_siz=1", "--precision=fp23"])

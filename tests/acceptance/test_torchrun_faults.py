@@ -255,3 +255,107 @@ def test_all_ranks_stop_after_the_same_failure(project: Project, mark: dict[str,
         assert "stopping after 2 failures" in said
         assert "2 failed" in said
     wait_until_gone(mark)
+
+
+def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str]) -> None:
+    """No grace runs before all ranks have come to a benchmark; after the last they may go.
+
+    Rank zero comes late to a benchmark that fails at once on the other. A call that comes too late
+    and a death in peace end nothing.
+    """
+    project.write(
+        "conftest.py",
+        """
+        from gpubench_plugin.torchrun.follower import Follower
+        Follower.margin_s = 0.5
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        import os, time, pytest
+        from pathlib import Path
+        from gpubench_plugin.torchrun.peers import ring
+        RANK = int(os.environ["RANK"])
+        def test_slow():
+            time.sleep(3 * (RANK == 0))
+        @pytest.mark.gpubench(ranks="any")
+        def test_fails(gpubench):
+            assert RANK == 0
+            gpubench(lambda: None)
+        @pytest.mark.gpubench(ranks="any")
+        def test_good(gpubench):
+            gpubench(lambda: None)
+        def test_late():
+            (folder,) = Path(os.environ["TMPDIR"]).glob("gpubench-*")
+            ring(folder)
+            if RANK == 1:
+                os._exit(0)
+            time.sleep(3)
+        """,
+    )
+
+    graces = ("--distributed.failure_grace_s=1", "--distributed.divergence_s=1")
+    run = project.run(*graces, ranks=2, env=mark)
+
+    assert run.code != 0
+    fails, good = run.summary["benchmarks"]
+    assert good["outcome"] == "measured", run.out + run.err
+    assert "did not end" not in fails["reason"]
+    assert "out of step: rank 1 is at" in fails["reason"]
+    assert "1 failed, 3 passed" in run.out
+
+
+BETWEEN = """
+import os, time, pytest
+RANK = int(os.environ["RANK"])
+@pytest.mark.gpubench(ranks="any")
+def test_before(gpubench):
+    gpubench(lambda: None)
+def test_between():
+    %s
+@pytest.mark.gpubench(ranks="any")
+def test_after(gpubench):
+    gpubench(lambda: None)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_that_stops_alone_ends_the_session(
+    project: Project, mark: dict[str, str], rank: int
+) -> None:
+    """With ``-x`` a test that fails on one rank only stops all of them at the next benchmark."""
+    project.write("test_it.py", BETWEEN % f"assert RANK != {rank}")
+
+    run = project.run("-x", ranks=2, env=mark)
+
+    assert run.code != 0
+    before, after = run.summary["benchmarks"]
+    assert (before["outcome"], after["outcome"]) == ("measured", "not_measured"), run.out + run.err
+    why = "stopping after 1 failures"
+    left = f"rank {rank} left the session: {why}"
+    assert after["reason"] == (left if rank else why)
+    other = run.out if rank else (run.directory / "ranks" / "rank-1.log").read_text()
+    assert left in other
+    assert run.summary["status"] == "failed"
+    wait_until_gone(mark)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_that_never_comes_to_a_benchmark_is_named(
+    project: Project, mark: dict[str, str], rank: int
+) -> None:
+    """It stands still in another test: after the time of the benchmark the session ends."""
+    project.write("test_it.py", BETWEEN % f"RANK == {rank} and time.sleep(1000)")
+
+    run = project.run("--measure.timeout_s=2", ranks=2, env=mark)
+
+    assert run.code != 0
+    said = f"rank {rank} did not come to it within 2 s (measure.timeout_s)"
+    before, after = run.summary["benchmarks"]
+    assert before["outcome"] == "measured", run.out + run.err
+    assert said in after["reason"], run.out + run.err
+    if rank == 1:
+        assert after["outcome"] == "hang"
+        assert "in test_between" in run.out.partition("Stack of rank 1")[2]
+    wait_until_gone(mark)

@@ -63,9 +63,49 @@ def test_call_through_the_pipe_is_told(
     os.mkfifo(pipe)
     termination.answer(pipe)
 
-    pipe.write_bytes(b"!")
+    for _ in range(2):  # whom the first call finds with nothing to end hears the next one
+        pipe.write_bytes(b"!")
+        assert notices.get(timeout=30) == Notice(called=True)
 
-    assert notices.get(timeout=30).called
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        termination.watch({7: process.pid})
+        assert not notices.get(timeout=30).called
+
+
+def test_error_while_ending_ends_the_process_loudly() -> None:
+    """SIGTERM stops the main thread for good, so nobody else would end it."""
+    code = """
+import signal
+from gpubench_plugin.termination import Termination
+Termination(lambda notice: 1 / 0)
+signal.raise_signal(signal.SIGTERM)
+"""
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, check=False, capture_output=True, timeout=60)
+
+    assert ended.returncode == 3
+    assert b"ZeroDivisionError" in ended.stderr
+
+
+def test_only_who_is_asked_to_end_has_to_finish_in_time(
+    notices: queue.Queue[Notice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other signal that Python handles does not limit how long results may be written."""
+    monkeypatch.setattr("gpubench_plugin.termination.FAREWELL_S", 0.0)
+    ended = threading.Event()
+    monkeypatch.setattr("gpubench_plugin.termination.os._exit", lambda code: ended.set())
+    before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    termination = Termination(notices.put, signals=(signal.SIGINT,))
+    termination.finish()
+    try:
+        signal.raise_signal(signal.SIGUSR2)
+        assert not ended.wait(0.3)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert ended.wait(30)
+    finally:
+        termination.close()
+        signal.signal(signal.SIGUSR2, before)
 
 
 def test_ctrl_c_that_python_notices_is_pythons(

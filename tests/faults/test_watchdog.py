@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 from gpubench_plugin.watchdog import Watchdog
@@ -57,3 +59,18 @@ def test_debugger_has_all_the_time() -> None:
     with dog.guarding(0.2):
         dog.leave_alone()
         assert not barked.wait(0.4)
+
+
+def test_error_in_a_bark_ends_the_process_loudly() -> None:
+    """Whoever waits for the end of the process does not wait for a thread that is gone."""
+    code = """
+import time
+from gpubench_plugin.watchdog import Watchdog
+with Watchdog(lambda: 1 / 0).guarding(0.01):
+    time.sleep(1000)
+"""
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, check=False, capture_output=True, timeout=60)
+
+    assert ended.returncode == 3
+    assert b"ZeroDivisionError" in ended.stderr

@@ -37,7 +37,10 @@ def test_verdict_reaches_all_and_the_test_before_is_forgotten() -> None:
 
     for number in range(1, 6):
         for rank in (root, one):
+            rank.begin(number)
             rank.post(number, {}, failed=True)
+        root.mark(f"{number}/root")
+        one.give_up(number, "why")
         assert one.verdict(number) is None
         root.announce(number, {"agree": True})
         assert one.verdict(number) == {"agree": True}
@@ -57,14 +60,38 @@ def test_rank_that_gives_up_says_why() -> None:
 
 
 def test_leaving_waits_for_nobody_for_ever() -> None:
-    """A rank whose others are gone leaves after its patience."""
+    """Rank zero leaves after its patience, the others when it has written."""
     root, one = ranks(2)
 
     root.wait_until_others_left(0.01)
-    one.wait_until_written(0.01)
     root.mark("written")
-    one.wait_until_written(1000)
+    one.wait_until_written()
     assert root.is_marked("written")
+
+
+def test_test_begins_once_all_have_come_to_it() -> None:
+    """Until then it is known who has not."""
+    root, one, two = ranks(3)
+    for rank in (root, one, two):
+        rank.begin(0)
+
+    two.begin(4)
+
+    assert (root.all_began(0), root.all_began(4)) == (True, False)
+    assert root.absent(4) == [0, 1]
+
+
+def test_rank_that_leaves_says_why_once() -> None:
+    """What it said itself counts, not what others find of it later."""
+    root, one = ranks(2)
+    assert not root.has_parted()
+    assert root.parted() == ""
+
+    one.part(1, "stopping after 1 failures")
+    root.part(1, "it exited with 0")
+
+    assert root.has_parted()
+    assert root.parted() == "rank 1 left the session: stopping after 1 failures"
 
 
 def test_waiting_asks_until_it_is_true_or_time_is_up() -> None:
