@@ -43,6 +43,7 @@ class Controller:
         self._run = run
         self._gang: Gang | None = None
         self._unstartable: dict[int, str] = {}
+        self._startable: set[int] = set()
         self._said: set[str] = set()
         self._output = Output(sys.stdout.write) if config.getoption("capture") == "no" else None
 
@@ -106,7 +107,8 @@ class Controller:
         try:
             endings = self._gang_of(case).run(item.nodeid, following, patience)
         except GangError as error:
-            self._unstartable[case.world_size] = str(error)
+            if case.world_size not in self._startable:
+                self._unstartable[case.world_size] = str(error)
             return merging.unstarted(item, error)
         except BaseException:
             self._kill()
@@ -142,6 +144,7 @@ class Controller:
             run=self._run,
             output=self._output,
         )
+        self._startable.add(size)  # if one does not start later, the next may do
         self._compare(gang)
         return gang
 

@@ -1,8 +1,9 @@
 """A gang: the ranks of one world size, kept alive from one benchmark to the next.
 
 The controller sends each rank the same order and waits for all of them. A rank that dies is
-noticed by the end of its connection; ranks that part, or never end, by deadlines on the
-controller's own clock. Nothing beats on the ranks: while they measure they only measure.
+noticed by the end of its process, or of its connection, which a child that it forked would hold
+open; ranks that part, or never end, by deadlines on the controller's own clock. Nothing beats on
+the ranks: while they measure they only measure.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ class Gang:
         self._shown = output
         self._numbers = 0
         self._wires: dict[int, Wire] = {}
+        self._private = PrivateFolder()
         self._selector = selectors.DefaultSelector()
         self._launcher: Launcher | None = None
-        self._private = PrivateFolder()
         self._invitation = Invitation(folder=self._private.path, token=secrets.token_hex(16))
         try:
             with socket.socket(socket.AF_UNIX) as listener:
@@ -84,8 +85,7 @@ class Gang:
                     folder=folder,
                 )
                 if output is not None:
-                    output.follow(self.logs)
-                self._said = {rank: _size(log) for rank, log in self.logs.items()}
+                    output.follow(self.logs, self._launcher.beginnings)
                 self._welcome(listener)
             self.collected = self._gather_collections()
         except OSError as error:
@@ -107,8 +107,8 @@ class Gang:
 
     def lost(self) -> str:
         """Which ranks have ended since the last benchmark, and how; nothing while all wait."""
-        # Between benchmarks a rank says nothing: what can be read is the end of its connection.
-        if not (self._wires and self._selector.select(0)):
+        # Between benchmarks a rank says nothing: what can be read is an end.
+        if not self._wires or (self.is_whole and not self._selector.select(0)):
             return ""
         self._settle()
         return "; ".join(
@@ -135,7 +135,7 @@ class Gang:
             endings[rank] = ending = self._ending(rank, message)
             if len(endings) == self.size:
                 return [endings[rank] for rank in range(self.size)]
-            deadline.rank_ended(monotonic(), passed=ending.passed)
+            deadline.rank_ended(monotonic(), passed=ending.passed, skipped=ending.skipped)
         return self._give_up(endings, deadline.why)
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Gang:
         if self._launcher is not None:
             self._launcher.kill()
         if self._shown is not None:
-            self._shown()
+            self._shown.finish()
         for wire in self._wires.values():
             wire.close()
         self._wires.clear()
@@ -176,8 +176,15 @@ class Gang:
                 wire.close()
                 continue
             end.settimeout(None)
-            self._wires[int(hello["rank"])] = wire
-            self._selector.register(wire, selectors.EVENT_READ, int(hello["rank"]))
+            self._watch(int(hello["rank"]), wire)
+
+    def _watch(self, rank: int, wire: Wire) -> None:
+        """From now on hear what the rank says, and of its end."""
+        assert self._launcher is not None
+        self._wires[rank] = wire
+        self._selector.register(wire, selectors.EVENT_READ, rank)
+        if rank in self._launcher.deaths:
+            self._selector.register(self._launcher.deaths[rank], selectors.EVENT_READ, rank)
 
     def _gather_collections(self) -> dict[int, Json]:
         """What each rank says of its collection, once all have told."""
@@ -205,18 +212,25 @@ class Gang:
             raise GangError(f"{said}: {named(missing)} did not come" if missing else said)
 
     def _messages(self, deadline: Callable[[], float]) -> Iterator[tuple[int, Json | None]]:
-        """Each rank's messages as they come; the end of a connection, or of time, is a None."""
+        """Each rank's messages as they come; the end of a rank, or of time, is a None."""
         for rank, read in self._wires.items():  # of what has been read the selector knows nothing
             yield from ((rank, message) for message in read.waiting())
         while (left := deadline() - monotonic()) > 0:
             pause = left if self._shown is None else self._shown()
             ready = self._selector.select(min(left, pause))
             for key, _ in ready:
-                wire, rank = key.fileobj, key.data
-                assert isinstance(wire, Wire)
-                yield from ((rank, message) for message in wire.available())
+                rank, wire = key.data, self._wires[key.data]
+                died = key.fileobj is not wire
+                if died:
+                    self._selector.unregister(key.fileobj)
+                is_news = wire.is_open  # not yet ended
+                if not is_news:
+                    continue
+                messages = wire.rest() if died else wire.available()
                 if not wire.is_open:
                     self._selector.unregister(wire)
+                yield from ((rank, message) for message in messages)
+                if not wire.is_open:
                     yield rank, None
         yield -1, None
 
@@ -271,12 +285,11 @@ class Gang:
 
     def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:
         """The end of what a rank wrote outside of tests since the gang started."""
-        with self.logs[rank].open("rb") as log:
-            log.seek(max(self._said[rank], _size(self.logs[rank]) - LONGEST_TEXT))
+        assert self._launcher is not None
+        path = self.logs[rank]
+        with path.open("rb") as log:
+            beginning = self._launcher.beginnings[rank]
+            log.seek(max(beginning, path.stat().st_size - LONGEST_TEXT))
             text = log.read().decode(errors="replace")
         kept = [f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")]
         return "\n".join([text.rstrip(), *kept]).strip()
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

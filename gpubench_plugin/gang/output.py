@@ -19,10 +19,10 @@ class Output:
         self._logs: Mapping[int, Path] = {}
         self._read: dict[int, int] = {}
 
-    def follow(self, logs: Mapping[int, Path]) -> None:
-        """From now on follow these `logs`, by rank, from where they end."""
+    def follow(self, logs: Mapping[int, Path], beginnings: Mapping[int, int]) -> None:
+        """From now on follow these `logs`, by rank, from the byte where each rank begins."""
         self._logs = logs
-        self._read = {r: p.stat().st_size if p.exists() else 0 for r, p in logs.items()}
+        self._read = dict(beginnings)
 
     def __call__(self) -> float:
         """Pass on what is new; the seconds after which it is worth asking again."""
@@ -31,9 +31,21 @@ class Output:
                 self._write(f"[rank {rank}] {line}\n")
         return _PAUSE_S
 
+    def finish(self) -> None:
+        """Pass on what is left, also a last line without an end; then follow nothing."""
+        self()
+        for rank, log in self._logs.items():
+            if rest := _text(log, self._read[rank]):
+                self._write(f"[rank {rank}] {rest.decode(errors='replace')}\n")
+        self._logs = {}
+
     def _fresh(self, rank: int, log: Path) -> list[str]:
-        with log.open("rb") as file:
-            file.seek(self._read[rank])
-            whole, newline, _ = file.read().rpartition(b"\n")
+        whole, newline, _ = _text(log, self._read[rank]).rpartition(b"\n")
         self._read[rank] += len(whole) + len(newline)
         return whole.decode(errors="replace").splitlines() if newline else []
+
+
+def _text(log: Path, since: int) -> bytes:
+    with log.open("rb") as file:
+        file.seek(since)
+        return file.read()

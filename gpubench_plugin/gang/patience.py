@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """Seconds: for the whole benchmark, and for the others once a rank has failed or passed."""
+    """Seconds: for the whole benchmark, and for the others once a rank has passed or has not."""
 
     timeout_s: float
     failure_grace_s: float
@@ -37,12 +37,13 @@ class Deadline:
         self.at = now + patience.timeout_s
         self.why = f"did not end within {patience.timeout_s:g} s (measure.timeout_s)"
 
-    def rank_ended(self, now: float, *, passed: bool) -> None:
-        """A rank has come to its end: the others have a grace, the shorter if it failed."""
+    def rank_ended(self, now: float, *, passed: bool, skipped: bool = False) -> None:
+        """A rank has come to its end: the others have a grace, the shorter if it did not pass."""
         if passed:
             self._hasten(now, self._patience.divergence_s, "passed", "divergence_s")
         else:
-            self._hasten(now, self._patience.failure_grace_s, "failed", "failure_grace_s")
+            event = "skipped" if skipped else "failed"
+            self._hasten(now, self._patience.failure_grace_s, event, "failure_grace_s")
 
     def left(self, now: float) -> float:
         """Seconds until then, at least zero."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final
 
 from gpubench_plugin.errors import GangError
 
-_PREFIX: Final = "gpubench-"
+_PREFIX: Final = "gpubench-gang-"
 _LOCK: Final = "lock"
 _LONGEST_PARENT: Final = 64
 """Bytes; the path of a unix socket has room for 104 (BSD) or 108 (Linux), see unix(7)."""
@@ -34,10 +35,16 @@ class PrivateFolder:
         if len(os.fsencode(parent)) > _LONGEST_PARENT:
             parent = "/tmp"
         _remove_abandoned(Path(parent))
+        self._lock = -1
         try:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))  # mode 0700
         except OSError as error:
             raise GangError(f"no folder for the gang's socket could be made: {error}") from error
+        # On a file system without locks nobody can tell an abandoned folder: then it stays.
+        with suppress(OSError):
+            self._claim()
+
+    def _claim(self) -> None:
         unlocked = self.path / f"{_LOCK}.new"
         self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -46,7 +53,7 @@ class PrivateFolder:
     def remove(self) -> None:
         """Remove it with all that is in it; a second time does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):
+        if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
 
@@ -54,9 +61,18 @@ class PrivateFolder:
 def _remove_abandoned(parent: Path) -> None:
     for lock in parent.glob(f"{_PREFIX}*/{_LOCK}"):
         with suppress(OSError):  # somebody else's, or gone by now
+            if not _is_private(lock.parent):
+                continue
             file = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent, ignore_errors=True)
             finally:
                 os.close(file)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is made as ours are; a link to one is not."""
+    status = folder.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return is_ours and status.st_mode & 0o777 == 0o700

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json
 
 LIMIT_BYTES: Final = 64 * 1024
-"""The most a rank sends of one benchmark; rank zero adds the measurement, which is of all ranks."""
+"""The most a rank sends of one benchmark; rank zero adds what is of all ranks: `_OF_ALL`."""
 LONGEST_TEXT: Final = 12_000
 """Characters kept of one text where there is room; of a traceback or an output the end matters."""
+_OF_ALL: Final = ("measurement", "events")
+"""What is recorded of a benchmark as rank zero tells it; from other ranks nobody would read it."""
 _ROOM: Final = 4096
 """Bytes left for what is sent beside reports and warnings."""
 _SHORTEST_REASON: Final = 100
@@ -29,15 +31,23 @@ _MOST_WARNINGS: Final = 20
 
 
 def bounded(
-    config: pytest.Config, reports: Sequence[pytest.TestReport], warnings: Sequence[Json]
+    config: pytest.Config,
+    reports: Sequence[pytest.TestReport],
+    warnings: Sequence[Json],
+    *,
+    is_root: bool,
 ) -> Json:
     """The `reports` of one benchmark and its `warnings`, with texts as long as there is room.
 
-    All together are less than `LIMIT_BYTES`, but for the measurement. Of many warnings the first
-    are kept, and the number of those left out.
+    All together are less than `LIMIT_BYTES`, but for the measurement and the events for the
+    journal, which only rank zero, the root, sends. Of many warnings the first are kept, and the
+    number of those left out.
     """
-    measured = [channel.read(report).get("measurement") for report in reports]
-    room = LIMIT_BYTES - _ROOM + len(json.dumps(measured))
+    for report in reports if not is_root else ():
+        for name in _OF_ALL:
+            channel.read(report).pop(name, None)
+    of_all = [channel.read(report).get(name) for report in reports for name in _OF_ALL]
+    room = LIMIT_BYTES - _ROOM + len(json.dumps(of_all, default=str))
     longest = LONGEST_TEXT
     while True:
         told: Json = {
@@ -60,12 +70,12 @@ def report_to_json(
         longrepr = report.longreprtext
     data["longrepr"] = _cut(longrepr, longest)
     data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], longest)
-    data["user_properties"] = _cut(data["user_properties"][:_MOST_PROPERTIES], longest)
+    properties = data["user_properties"][:_MOST_PROPERTIES]
+    data["user_properties"] = [[_short(part, longest) for part in pair] for pair in properties]
     if reason := channel.read(report).get("reason"):
         shorter = reason[: max(longest, _SHORTEST_REASON)]
         data[channel.ATTRIBUTE] = {**channel.read(report), "reason": shorter}
-    plain: Json = json.loads(json.dumps(data, default=str))
-    return plain
+    return {name: _plain(value) for name, value in data.items()}
 
 
 def report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
@@ -119,6 +129,21 @@ def _first(warnings: Sequence[Json], longest: int) -> list[Json]:
     if left_out := len(warnings) - len(shown):
         shown.append({**warnings[-1], "text": f"{left_out} more warnings are left out"})
     return shown
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON values, what JSON knows nothing of as text."""
+    try:
+        return json.loads(json.dumps(value, default=str))
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, a circle
+        return repr(value)
+
+
+def _short(value: Any, longest: int) -> Any:
+    """`value` as JSON values, or the end of its text where that is too long."""
+    plain = _plain(value)
+    text = plain if isinstance(plain, str) else json.dumps(plain)
+    return plain if len(text) <= longest else _cut(text, longest)
 
 
 def _cut(value: Any, longest: int) -> Any:

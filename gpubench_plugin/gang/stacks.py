@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 SIGNAL: Final = signal.SIGUSR1
 
 _LISTENER: Final = re.compile(
-    r'gang/wire\.py"|/watchdog\.py", line \d+ in _wait|/termination\.py", line \d+ in _listen'
+    r"/gpubench_plugin/"
+    r'(gang/wire\.py"|watchdog\.py", line \d+ in _wait|termination\.py", line \d+ in _listen)'
 )
 
 _PATIENCE_S: Final = 1.0

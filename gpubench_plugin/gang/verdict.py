@@ -5,7 +5,8 @@ In this order, since the first is the cause of those after it:
 1. a rank's process ended: ``crashed``, whatever its peers say of the lost connection;
 2. a rank ran out of memory: ``oom``, though its peers may wait for it;
 3. a rank did not collect the benchmark: ``mismatched_ranks``;
-4. a rank never came to the end: the failure of another one if there is one, else a ``hang``;
+4. a rank never came to the end: the failure of another one if there is one, else
+   ``mismatched_ranks`` if another one skipped it, else a ``hang``;
 5. the ranks ended differently: ``mismatched_ranks``.
 
 Otherwise all ranks agree, and what they say is the verdict.
@@ -64,6 +65,11 @@ class Ending:
         return kind
 
     @property
+    def skipped(self) -> bool:
+        """Whether the rank did not run it, and nothing is wrong with that."""
+        return self.outcome in ("skipped", "unsupported")
+
+    @property
     def reason(self) -> str:
         """Why it did not pass."""
         return "" if self.failed is None else channel.read(self.failed).get("reason", "")
@@ -117,10 +123,14 @@ def _stuck(endings: Sequence[Ending]) -> Verdict | None:
     if not stuck:
         return None
     left = f"{_ranks(stuck)} {stuck[0].told}"
-    failed = [ending for ending in endings if ending.failed is not None]
+    skipped = [ending for ending in endings if ending.skipped]
+    failed = [ending for ending in endings if ending.failed is not None and not ending.skipped]
     if failed:
         said = f"{_ranks(failed[:1])}: {failed[0].reason}; then {left}"
         return Verdict(agree=False, outcome="failed", reason=said)
+    if skipped:
+        said = f"{_ranks(skipped)} {skipped[0].outcome} ({skipped[0].reason}); then {left}"
+        return Verdict(agree=False, outcome="mismatched_ranks", reason=said)
     ended = [ending for ending in endings if ending.state == "ended"]
     passed = f"; {_ranks(ended)} had passed" if ended else ""
     return Verdict(agree=False, outcome="hang", reason=f"{left}{passed}")

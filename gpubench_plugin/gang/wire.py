@@ -27,8 +27,6 @@ class Wire:
         self._end = end
         self._unread = b""
         self.is_open = True
-        self.bytes_read = 0
-        self.bytes_written = 0
 
     def fileno(self) -> int:
         """For selectors."""
@@ -41,7 +39,6 @@ class Wire:
             self._end.sendall(data)
         except OSError:
             return False
-        self.bytes_written += len(data)
         return True
 
     def receive(self) -> Json | None:
@@ -57,6 +54,13 @@ class Wire:
     def available(self) -> list[Json]:
         """All whole messages after one read, for a socket that is known to be readable."""
         self._read()
+        return self.waiting()
+
+    def rest(self) -> list[Json]:
+        """All whole messages that a dead process left; a child of it may hold its end open yet."""
+        self._end.setblocking(False)
+        while self._read():
+            pass
         return self.waiting()
 
     def waiting(self) -> list[Json]:
@@ -85,6 +89,5 @@ class Wire:
         except OSError:
             data = b""
         self._unread += data
-        self.bytes_read += len(data)
         self.is_open = bool(data) and len(self._unread) <= LONGEST
         return self.is_open

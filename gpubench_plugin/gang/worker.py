@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _ALONE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
 """Plugins that choose tests by what happened last time: here the controller chooses."""
+_FILES: Final = ("xmlpath", "report_log")
+"""Options of pytest and pytest-reportlog that name the one file the controller writes."""
 
 
 class Worker:
@@ -42,6 +44,8 @@ class Worker:
         end = socket(AF_UNIX)
         end.connect(str(invitation.socket))
         self._wire = Wire(end)
+        # A process forked by a test must not seem to be this rank when this one is gone.
+        os.register_at_fork(after_in_child=self._wire.close)
         self._wire.send({"token": invitation.token, "rank": rank, "pid": os.getpid()})
         self._orders: queue.SimpleQueue[Json] = queue.SimpleQueue()
         threading.Thread(target=self._listen, name="gpubench-orders", daemon=True).start()
@@ -63,8 +67,14 @@ class Worker:
     def pytest_configure(self, config: pytest.Config) -> None:
         """Leave to the controller what one session does once; other plugins see it done."""
         config.option.maxfail = 0
-        if hasattr(config.option, "xmlpath"):
-            config.option.xmlpath = None
+        config.option.log_file = os.devnull  # also instead of the ini file's
+        for name in _FILES:
+            if hasattr(config.option, name):
+                setattr(config.option, name, None)
+        if given := config.option.basetemp:
+            # Beside the controller's, not within: each session empties its own when it begins.
+            own = f"-ws{os.environ['WORLD_SIZE']}-rank-{os.environ['RANK']}"
+            config.option.basetemp = f"{Path(given)}{own}"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -133,7 +143,9 @@ class Worker:
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
             told["exit"] = str(error)[:LONGEST_REASON] or type(error).__name__
             told["code"] = getattr(error, "returncode", None)
-        self._wire.send({**told, **bounded(self._config, self._reports, self._warnings)})
+        is_root = self._ranks.world.is_root
+        reports = bounded(self._config, self._reports, self._warnings, is_root=is_root)
+        self._wire.send({**told, **reports})
         self._warnings = []
 
     @pytest.hookimpl(trylast=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.acceptance.conftest import Project, Run
 
 SUITE = """
-import os, pathlib, subprocess, sys, warnings
+import logging, os, pathlib, subprocess, sys, warnings
 import pytest
 
 RANK = os.environ.get("RANK", "none")
@@ -61,7 +61,8 @@ def test_runs_pytest(gpubench, tmp_path):
 def test_one(gpubench):
     gpubench(lambda: None)
 
-def test_no_benchmark(shared, request):
+def test_no_benchmark(shared, request, tmp_path):
+    logging.warning("logged by the controller")
     note(request, "runs")
 """
 
@@ -89,7 +90,10 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Run]:
 
     project = Project(tmp_path_factory.mktemp("suite"))
     project.write("test_suite.py", SUITE)
-    flags = ("--junitxml=junit.xml", "--durations=3", "--benchmark-save=first")
+    flags = (
+        *("--junitxml=junit.xml", "--durations=3", "--benchmark-save=first"),
+        *("--log-file=session.log", f"--basetemp={project.path.parent / 'base'}"),
+    )
     return project, project.run("--world-size=1,2", "-v", *flags)
 
 
@@ -175,7 +179,10 @@ def test_report_holds_what_every_rank_captured_and_warned(suite: tuple[Project, 
 
 
 def test_files_of_pytest_and_pytest_benchmark_are_written_once(suite: tuple[Project, Run]) -> None:
-    """junit, durations, saved benchmarks: as if the tests had run in this process."""
+    """junit, durations, log, saved benchmarks: as if the tests had run in this process.
+
+    Folders for temporary files are apart: each rank would empty that of the others.
+    """
     project, run = suite
 
     cases = ET.parse(project.path / "junit.xml").getroot().iter("testcase")
@@ -188,6 +195,9 @@ def test_files_of_pytest_and_pytest_benchmark_are_written_once(suite: tuple[Proj
     assert sorted(stats) == sorted(measured)
     assert stats["test_mlp[fp32-ws2]"]["rank_skew_s"] >= 0
     assert len(list((run.directory / "ranks").glob("ws*-rank-*.log"))) == 3
+    assert "logged by the controller" in (project.path / "session.log").read_text()
+    bases = sorted(path.name for path in project.path.parent.glob("base*"))
+    assert bases == ["base", "base-ws2-rank-0", "base-ws2-rank-1"]
 
 
 def test_cache_knows_what_failed_and_collecting_starts_nothing(suite: tuple[Project, Run]) -> None:
@@ -287,16 +297,33 @@ def test_launches_are_fresh_processes_and_kept_apart(project: Project) -> None:
 
 
 def test_isolated_benchmarks_have_processes_of_their_own(project: Project) -> None:
-    """Also while nothing is measured: ``--benchmark-disable`` runs each once."""
-    project.write("test_it.py", TWO)
+    """Also while nothing is measured: ``--benchmark-disable`` runs each once.
+
+    Processes that do not start, after others did, cost their own benchmark only.
+    """
+    project.write(
+        "conftest.py",
+        """
+        import os, sys
+        if "RANK" in os.environ:
+            with open("starts", "a+") as starts:
+                print("one more", file=starts)
+                starts.seek(0)
+                if len(starts.readlines()) == 2:
+                    sys.exit("no licence left")
+        """,
+    )
+    project.write("test_it.py", f"{TWO}def test_third(gpubench): test_second(gpubench)")
 
     run = project.run("--isolate", "--benchmark-disable")
 
-    assert run.code == 0, run.out + run.err
+    assert run.code == 1, run.out + run.err
+    assert "no licence left" in run.out
     assert len(set((project.path / "pids").read_text().split())) == 2
     assert run.outcomes == {
         "test_first[fp32-ws1]": "not_measured",
-        "test_second[fp32-ws1]": "not_measured",
+        "test_second[fp32-ws1]": "crashed",
+        "test_third[fp32-ws1]": "not_measured",
     }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
 
 MATRIX = """
-import ctypes, os, signal
+import ctypes, os, signal, time
 import pytest, torch
 from torch import distributed as dist
 
@@ -37,6 +37,11 @@ def meet(): dist.all_reduce(torch.zeros(1))
 def test_good_before(gpubench, process_group): gpubench(meet)
 def test_sigkill(gpubench, process_group):
     if RANK == 1: os.kill(os.getpid(), signal.SIGKILL)
+    meet()
+def test_forked(gpubench, process_group):
+    if RANK == 1:
+        if os.fork(): os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)
     meet()
 def test_segfault(gpubench, process_group):
     if RANK == 1: ctypes.string_at(0)
@@ -59,6 +64,9 @@ def test_too_long(gpubench, process_group):
 @pytest.mark.gpubench(ranks=2, timeout_s=3)
 def test_endless(gpubench):
     while True: pass
+def test_skips_early(gpubench, process_group):
+    if RANK == 1: pytest.skip("no data here")
+    meet()
 def test_skips(gpubench, process_group):
     if RANK == 1: pytest.skip("not here")
 if RANK != 1:
@@ -86,6 +94,7 @@ class Fault:
 FAULTS = {
     "good_before": Fault("measured"),
     "sigkill": Fault("crashed", "rank 1 was killed by SIGKILL"),
+    "forked": Fault("crashed", "rank 1 was killed by SIGKILL", (0,)),
     "segfault": Fault("crashed", "rank 1 was killed by SIGSEGV"),
     "exit_3": Fault("crashed", "rank 0 exited with 3"),
     "raise": Fault("failed", "rank 1: ValueError: no luck; then rank 0 did not end", (0,)),
@@ -94,6 +103,12 @@ FAULTS = {
     "not_sent": Fault("hang", "rank 1 did not end within 2 s after another rank passed", (1,)),
     "too_long": Fault("crashed", "rank 1 was killed by SIGABRT"),
     "endless": Fault("hang", "ranks 0-1 did not end within 3 s", (0, 1)),
+    "skips_early": Fault(
+        "mismatched_ranks",
+        "rank 1 skipped (no data here); then rank 0 did not end within 1 s after another rank "
+        "skipped (distributed.failure_grace_s)",
+        (0,),
+    ),
     "skips": Fault(
         "mismatched_ranks", "the ranks ended differently: rank 0 passed; rank 1 skipped"
     ),
@@ -212,7 +227,7 @@ def test_no_rank_outlives_its_controller(project: Project, temporary: Path) -> N
     (journal,) = (project.path / "results").glob("*/*/metrics.jsonl")
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [e["outcome"] for e in events if e["event"] == "benchmark"] == ["measured"]
-    assert [path.name[:9] for path in temporary.iterdir()] == ["gpubench-"]
+    assert [path.name[:14] for path in temporary.iterdir()] == ["gpubench-gang-"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
         PrivateFolder().remove()

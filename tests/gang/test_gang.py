@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -121,9 +122,10 @@ def test_rank_that_does_not_come_to_the_end_ends_the_gang(
     assert not gang.is_whole
 
 
-def test_rank_that_ends_between_two_orders_is_lost(start: Start) -> None:
-    """It is noticed before the next order."""
-    gang = start()
+@pytest.mark.parametrize("before", ["", "os.fork() or time.sleep(600)"])
+def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) -> None:
+    """It is noticed before the next order, also where a child holds its connection open."""
+    gang = start(f"wire = reach(); join(wire)\n{before}\nserve(wire)")
     gang.run("first", None, PATIENCE)
     assert gang._launcher is not None
     os.kill(gang._launcher.living[1], signal.SIGTERM)
@@ -195,14 +197,14 @@ def test_who_does_not_know_the_token_is_not_let_in(start: Start) -> None:
 
 
 def test_output_is_passed_on_while_ranks_run_and_at_their_end(start: Start) -> None:
-    """What the user wants to see comes with the rank before it, also the last words."""
+    """What the user wants to see comes with the rank before it, first and last words too."""
     written: list[str] = []
     gang = start(
         """
-        wire = reach(); join(wire)
         print("ready", flush=True)
+        wire = reach(); join(wire)
         serve(wire)
-        print("bye", flush=True)
+        print("bye", end="", flush=True)
         """,
         output=Output(written.append),
     )
@@ -217,7 +219,13 @@ def test_output_is_passed_on_while_ranks_run_and_at_their_end(start: Start) -> N
 def test_gang_that_cannot_be_made_is_an_error(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the system refuses is said in a line."""
+    """What the system refuses is said in a line, and nothing is left open."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
     with pytest.raises(GangError, match=r"the gang of 2 could not be started: .*/nowhere/python"):
         start()
+
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    with pytest.raises(GangError, match="no folder for the gang's socket could be made"):
+        start()
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208

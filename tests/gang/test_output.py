@@ -11,13 +11,12 @@ if TYPE_CHECKING:
 
 
 def test_whole_lines_are_passed_on_with_their_rank(tmp_path: Path) -> None:
-    """Each line once, from where the logs ended before; the rest when it is whole."""
+    """Each line once, from where each rank began; the rest when it is whole, or at the end."""
     logs = {0: tmp_path / "0", 1: tmp_path / "1"}
     logs[0].write_bytes(b"of an earlier gang\n")
     written: list[str] = []
     output = Output(written.append)
-    output.follow(logs)
-    logs[1].write_bytes(b"")
+    output.follow(logs, {0: 19, 1: 0})
 
     with logs[0].open("ab") as log:
         log.write(b"one\ntwo\nthr")
@@ -30,6 +29,14 @@ def test_whole_lines_are_passed_on_with_their_rank(tmp_path: Path) -> None:
         log.write(b"ee\n")
     output()
     assert written == ["[rank 0] three\n"]
+
+    written.clear()
+    with logs[0].open("ab") as log:
+        log.write(b"four\nno end")
+    output.finish()
+    output.finish()
+    assert output() > 0
+    assert written == ["[rank 0] four\n", "[rank 0] no end\n"]
 
 
 def test_without_a_gang_there_is_nothing_to_pass_on() -> None:

@@ -21,17 +21,24 @@ def test_first_deadline_is_the_timeout_of_the_benchmark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("passed", "at", "why"),
+    ("ending", "at", "why"),
     [
-        (True, 1070.0, "60 s after another rank passed (distributed.divergence_s)"),
-        (False, 1015.0, "5 s after another rank failed (distributed.failure_grace_s)"),
+        ({"passed": True}, 1070.0, "60 s after another rank passed (distributed.divergence_s)"),
+        ({"passed": False}, 1015.0, "5 s after another rank failed (distributed.failure_grace_s)"),
+        (
+            {"passed": False, "skipped": True},
+            1015.0,
+            "5 s after another rank skipped (distributed.failure_grace_s)",
+        ),
     ],
 )
-def test_rank_that_ended_leaves_the_others_a_grace(passed: bool, at: float, why: str) -> None:
-    """The grace is short after a failure; what is then said names its key."""
+def test_rank_that_ended_leaves_the_others_a_grace(
+    ending: dict[str, bool], at: float, why: str
+) -> None:
+    """The grace is short after a failure or a skip; what is then said names its key."""
     deadline = Deadline(PATIENCE, 1000.0)
 
-    deadline.rank_ended(1010.0, passed=passed)
+    deadline.rank_ended(1010.0, **ending)
 
     assert deadline.at == at
     assert deadline.why.endswith(why)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -44,8 +47,10 @@ def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
     """Those of living owners, and what only looks like one, stay."""
     temporary = Path(tempfile.mkdtemp(prefix="of-a-test-"))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    stranger = temporary / "gpubench-notes"
-    stranger.mkdir()
+    strangers = {temporary / "gpubench-notes", temporary / "gpubench-gang-shared"}
+    for stranger in strangers:
+        stranger.mkdir(mode=0o755)
+        (stranger / "lock").touch()
     living = PrivateFolder()
     killed = subprocess.run(
         [sys.executable, "-c", ABANDON],
@@ -60,11 +65,10 @@ def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
 
     following = PrivateFolder()
 
-    assert set(temporary.iterdir()) == {stranger, living.path, following.path}
+    assert set(temporary.iterdir()) == {*strangers, living.path, following.path}
     living.remove()
     following.remove()
-    stranger.rmdir()
-    temporary.rmdir()
+    shutil.rmtree(temporary)
 
 
 def test_socket_fits_where_the_folder_for_temporary_files_has_a_long_path(
@@ -86,5 +90,22 @@ def test_socket_fits_where_the_folder_for_temporary_files_has_a_long_path(
 def test_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the place."""
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    with pytest.raises(GangError, match="/nowhere/gpubench-"):
+    with pytest.raises(GangError, match="/nowhere/gpubench-gang-"):
         PrivateFolder()
+
+
+def test_folder_is_made_where_there_are_no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some network file systems; it is removed all the same, with its file closed."""
+
+    def refuse(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    before = set(Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+    folder = PrivateFolder()
+
+    assert folder.path.is_dir()
+    folder.remove()
+    assert not folder.path.exists()
+    assert set(Path("/proc/self/fd").iterdir()) == before

@@ -101,7 +101,7 @@ def test_what_a_rank_sends_is_bounded(
         )
         for when in ("setup", "call", "teardown")
     ]
-    told = bounded(pytestconfig, phases, [warned(f"{huge} {n}") for n in range(30)])
+    told = bounded(pytestconfig, phases, [warned(f"{huge} {n}") for n in range(30)], is_root=False)
 
     assert len(json.dumps(told)) <= LIMIT_BYTES
     back = [report_from_json(pytestconfig, data) for data in told["reports"]]
@@ -113,14 +113,15 @@ def test_what_a_rank_sends_is_bounded(
 def test_texts_that_fit_are_whole(
     pytestconfig: pytest.Config, reported: ReportMaker, warned: Callable[..., Json]
 ) -> None:
-    """Only what is too long is cut, to its end; the measurement is not counted."""
+    """Only what is too long is cut, to its end; measurement and events are not counted."""
     text = "x" * LONGEST_TEXT
     call = reported(longrepr=None, sections=[("whole", text), ("cut", f"begin{text}")])
     measurement: dict[str, Any] = {"samples": list(range(50_000))}
-    channel.attach_outcome(call, "measured", "")
+    events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(1000)]
+    channel.attach_outcome(call, "measured", "", events)
     channel.read(call)["measurement"] = measurement
 
-    told = bounded(pytestconfig, [call], [warned("careful")])
+    told = bounded(pytestconfig, [call], [warned("careful")], is_root=True)
 
     assert told["reports"][0]["sections"] == [
         ["whole", text],
@@ -128,7 +129,50 @@ def test_texts_that_fit_are_whole(
     ]
     back = report_from_json(pytestconfig, told["reports"][0])
     assert channel.read(back)["measurement"] == measurement
+    assert channel.read(back)["events"] == events
     assert told["warnings"] == [warned("careful")]
+
+
+def test_ranks_but_the_root_send_no_events(
+    pytestconfig: pytest.Config, reported: ReportMaker
+) -> None:
+    """Thousands of steps for the journal: it is rank zero's that are written there."""
+    call = reported()
+    events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(2000)]
+    channel.attach_outcome(call, "measured", "", events)
+
+    told = bounded(pytestconfig, [call], [], is_root=False)
+
+    assert len(json.dumps(told)) < 1000
+    assert "events" not in channel.read(report_from_json(pytestconfig, told["reports"][0]))
+
+
+def test_properties_that_json_has_no_form_for_are_text(
+    pytestconfig: pytest.Config, reported: ReportMaker
+) -> None:
+    """Keys that are no text, circles, objects; a value that is too long loses its beginning."""
+    circle: list[object] = []
+    circle.append(circle)
+    properties = [
+        ("pairs", {("a", 1): 2}),
+        ("circle", circle),
+        ("objects", {"error": ValueError("no")}),
+        ("numbers", {1: [2.5, None]}),
+        ("long", {"many": list(range(10_000))}),
+    ]
+
+    told = bounded(pytestconfig, [reported(user_properties=properties)], [], is_root=False)
+
+    found = dict(report_from_json(pytestconfig, told["reports"][0]).user_properties)
+    long = found.pop("long")
+    assert found == {
+        "pairs": "{('a', 1): 2}",
+        "circle": "[[...]]",
+        "objects": {"error": "no"},
+        "numbers": {"1": [2.5, None]},
+    }
+    assert long.endswith("9998, 9999]}")
+    assert len(long) < 1.1 * LONGEST_TEXT
 
 
 def test_warning_names_its_ranks_and_its_category(warned: Callable[..., Json]) -> None:

@@ -24,6 +24,9 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
             rank, reported(outcome="failed", reason="ValueError: no")
         ),
         "skipped": lambda rank: came_to_end(rank, reported("setup", "skipped", reason="not me")),
+        "unsupported": lambda rank: came_to_end(
+            rank, reported("setup", "skipped", kind="unsupported", reason="no such device")
+        ),
         "oom": lambda rank: came_to_end(
             rank, reported(outcome="failed", kind="oom", reason="no memory")
         ),
@@ -45,6 +48,21 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
             "stuck failed stuck",
             "failed",
             "rank 1: ValueError: no; then ranks 0, 2 did not end within 5 s",
+        ),
+        (
+            "skipped failed stuck",
+            "failed",
+            "rank 1: ValueError: no; then rank 2 did not end within 5 s",
+        ),
+        (
+            "passed skipped stuck",
+            "mismatched_ranks",
+            "rank 1 skipped (not me); then rank 2 did not end within 5 s",
+        ),
+        (
+            "stuck unsupported",
+            "mismatched_ranks",
+            "rank 1 unsupported (no such device); then rank 0 did not end within 5 s",
         ),
         ("passed stuck", "hang", "rank 1 did not end within 5 s; rank 0 had passed"),
         ("stuck stuck stuck", "hang", "ranks 0-2 did not end within 5 s"),

@@ -24,9 +24,7 @@ def ends() -> Iterator[tuple[Wire, socket.socket]]:
     other.close()
 
 
-def test_messages_come_in_order_and_bytes_are_counted(
-    ends: tuple[Wire, socket.socket],
-) -> None:
+def test_messages_come_in_order(ends: tuple[Wire, socket.socket]) -> None:
     """What one end sends the other receives, also several messages of one read."""
     wire, other = ends
     far = Wire(other)
@@ -36,7 +34,6 @@ def test_messages_come_in_order_and_bytes_are_counted(
 
     assert wire.receive() == {"a": 1}
     assert wire.receive() == {"b": ["ü\n"]}
-    assert wire.bytes_read == far.bytes_written > 0
 
 
 def test_torn_line_waits_for_its_rest(ends: tuple[Wire, socket.socket]) -> None:
@@ -60,6 +57,17 @@ def test_end_of_the_other_end_is_told(ends: tuple[Wire, socket.socket]) -> None:
     assert wire.receive() is None
     assert not wire.is_open
     assert not wire.send({"to": "nobody"})
+
+
+def test_rest_of_a_dead_process_is_received(ends: tuple[Wire, socket.socket]) -> None:
+    """All that was sent, however much, although something still holds the other end open."""
+    wire, other = ends
+    far = Wire(other)
+    said = [{"n": n, "text": "x" * 10_000} for n in range(10)]
+    assert all(far.send(message) for message in said)
+
+    assert wire.rest() == said
+    assert not wire.is_open
 
 
 @pytest.mark.parametrize("line", [b"not json\n", b"[1]\n", b"\xff\n"])
