@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class GpubenchError(Exception):
@@ -50,12 +50,17 @@ class ResultsError(GpubenchError):
 class GangError(GpubenchError):
     """The processes of a gang could not be started, or did not all come.
 
-    `output` is what the one that did not come had written.
+    `output` is what the one that did not come had written, `stacks` where each rank was, where
+    they were given up: then it is a `hang`.
     """
 
-    def __init__(self, reason: str, output: str = ""):
+    def __init__(
+        self, reason: str, output: str = "", *, hang: bool = False, stacks: Mapping[int, str] = {}
+    ):
         super().__init__(reason)
         self.output = output
+        self.hang = hang
+        self.stacks = stacks
 
 
 class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # an attribute

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,7 +43,7 @@ class Controller:
         self._settings = settings
         self._run = run
         self._gang: Gang | None = None
-        self._unstartable: dict[int, str] = {}
+        self._unstartable: dict[int, GangError] = {}
         self._startable: set[int] = set()
         self._said: set[str] = set()
         self._output = Output(sys.stdout.write) if config.getoption("capture") == "no" else None
@@ -108,7 +109,7 @@ class Controller:
             endings = self._gang_of(case).run(item.nodeid, following, patience)
         except GangError as error:
             if case.world_size not in self._startable:
-                self._unstartable[case.world_size] = str(error)
+                self._unstartable[case.world_size] = GangError(str(error), hang=error.hang)
             return merging.unstarted(item, error)
         except BaseException:
             self._kill()
@@ -123,7 +124,7 @@ class Controller:
     def _gang_of(self, case: Case) -> Gang:
         """The living gang of the case's world size; another one is closed first."""
         if case.world_size in self._unstartable:
-            raise GangError(self._unstartable[case.world_size])
+            raise self._unstartable[case.world_size]
         gang = self._gang
         if gang is not None and gang.size == case.world_size and (lost := gang.lost()):
             self._say(f"between two benchmarks {lost}; another gang of {gang.size} was started")
@@ -131,20 +132,22 @@ class Controller:
             gang.close()
             self._gang = gang = None
         if gang is None:
-            self._gang = gang = self._start(case.world_size)
+            self._gang = gang = self._start(case)
         return gang
 
-    def _start(self, size: int) -> Gang:
+    def _start(self, case: Case) -> Gang:
         invocation = self._config.invocation_params
+        default = Patience.with_case(case, self._settings.timeout_s)
         gang = Gang(
-            size,
+            case.world_size,
+            patience=replace(default, timeout_s=self._settings.timeout_s),
             config=self._config,
             command=[*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)],
             folder=invocation.dir,
             run=self._run,
             output=self._output,
         )
-        self._startable.add(size)  # if one does not start later, the next may do
+        self._startable.add(gang.size)  # if one does not start later, the next may do
         self._compare(gang)
         return gang
 

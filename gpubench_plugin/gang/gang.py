@@ -20,7 +20,7 @@ from gpubench_plugin.errors import GangError
 from gpubench_plugin.gang import stacks
 from gpubench_plugin.gang.flight_recorder import keep_flights
 from gpubench_plugin.gang.launcher import Launcher
-from gpubench_plugin.gang.patience import Deadline
+from gpubench_plugin.gang.patience import Deadline, Muster
 from gpubench_plugin.gang.private_folder import PrivateFolder
 from gpubench_plugin.gang.serial import LONGEST_TEXT, report_from_json
 from gpubench_plugin.gang.verdict import Ending, named
@@ -28,7 +28,7 @@ from gpubench_plugin.gang.wire import Wire
 from gpubench_plugin.invitation import Invitation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pytest
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.gang.patience import Patience
     from gpubench_plugin.records import Json
 
-START_S: Final = 300.0
-"""The ranks import torch and collect; on a busy machine that takes a while."""
 SETTLE_S: Final = 0.05
 """The first end of a connection is not always the first death: others follow within this time."""
 _FAREWELL_S: Final = 10.0
@@ -61,6 +59,7 @@ class Gang:
         command: Sequence[str],
         folder: Path,
         run: Path,
+        patience: Patience,
         output: Output | None = None,
     ):
         self.size = size
@@ -86,8 +85,9 @@ class Gang:
                 )
                 if output is not None:
                     output.follow(self.logs, self._launcher.beginnings)
-                self._welcome(listener)
-            self.collected = self._gather_collections()
+                muster = Muster(patience, monotonic())
+                self._welcome(listener, muster)
+            self.collected = self._gather_collections(muster)
         except OSError as error:
             self.kill()
             raise GangError(f"the gang of {size} could not be started: {error}") from error
@@ -132,6 +132,8 @@ class Gang:
         for rank, message in self._messages(lambda: deadline.at):
             if message is None:
                 break
+            if message.get("number") != self._numbers:  # not what was asked, or not by the rank
+                return self._give_up(endings, "answered out of turn")
             endings[rank] = ending = self._ending(rank, message)
             if len(endings) == self.size:
                 return [endings[rank] for rank in range(self.size)]
@@ -158,15 +160,16 @@ class Gang:
         self._selector.close()
         self._private.remove()
 
-    def _welcome(self, listener: socket.socket) -> None:
+    def _welcome(self, listener: socket.socket, muster: Muster) -> None:
         """Accept every rank that knows the token."""
-        deadline = monotonic() + START_S
         while len(self._wires) < self.size:
             listener.settimeout(0.1)  # to notice a rank that ended before it came
             try:
                 end, _ = listener.accept()
             except TimeoutError:
-                self._require_living(deadline)
+                self._require_living()
+                if monotonic() >= muster.at:
+                    raise self._not_come(self._wires, muster.why) from None
                 continue
             end.settimeout(5.0)
             wire = Wire(end)
@@ -186,30 +189,35 @@ class Gang:
         if rank in self._launcher.deaths:
             self._selector.register(self._launcher.deaths[rank], selectors.EVENT_READ, rank)
 
-    def _gather_collections(self) -> dict[int, Json]:
+    def _gather_collections(self, muster: Muster) -> dict[int, Json]:
         """What each rank says of its collection, once all have told."""
         for wire in self._wires.values():
             wire.send({"run_directory": str(self._run)})
         told: dict[int, Json] = {}
-        deadline = monotonic() + START_S
-        for rank, message in self._messages(lambda: deadline):
+        for rank, message in self._messages(lambda: muster.at):
             if message is None:
                 break
             told[rank] = message
             if len(told) == self.size:
                 return dict(sorted(told.items()))
-        self._require_living(deadline)
-        raise GangError("the ranks did not come together")
+            muster.rank_came(monotonic())
+        self._require_living()
+        raise self._not_come(told, muster.why)
 
-    def _require_living(self, deadline: float) -> None:
+    def _not_come(self, here: Collection[int], why: str) -> GangError:
+        """That some ranks are not `here` yet, and where all of them are."""
+        assert self._launcher is not None
+        missing = set(range(self.size)).difference(here)
+        said = f"{named(missing)} did not come to the gang of {self.size} {why}"
+        living = self._launcher.living
+        where = stacks.ask(living, {rank: self._invitation.stack(rank) for rank in living})
+        return GangError(said, self._output(min(missing)), hang=True, stacks=where)
+
+    def _require_living(self) -> None:
         for rank in range(self.size):
             if end := self._end_of(rank):
                 said = f"rank {rank} {end} while the gang of {self.size} started"
                 raise GangError(said, self._output(rank))
-        if monotonic() >= deadline:
-            said = f"the gang of {self.size} did not start within {START_S:g} s"
-            missing = set(range(self.size)) - set(self._wires)
-            raise GangError(f"{said}: {named(missing)} did not come" if missing else said)
 
     def _messages(self, deadline: Callable[[], float]) -> Iterator[tuple[int, Json | None]]:
         """Each rank's messages as they come; the end of a rank, or of time, is a None."""
@@ -286,10 +294,6 @@ class Gang:
     def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:
         """The end of what a rank wrote outside of tests since the gang started."""
         assert self._launcher is not None
-        path = self.logs[rank]
-        with path.open("rb") as log:
-            beginning = self._launcher.beginnings[rank]
-            log.seek(max(beginning, path.stat().st_size - LONGEST_TEXT))
-            text = log.read().decode(errors="replace")
+        text = self._launcher.last_words(rank, LONGEST_TEXT)
         kept = [f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")]
         return "\n".join([text.rstrip(), *kept]).strip()

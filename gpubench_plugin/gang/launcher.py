@@ -106,6 +106,13 @@ class Launcher:
             return how_it_ended(self._processes[rank].wait(patience_s))
         return ""
 
+    def last_words(self, rank: int, most: int) -> str:
+        """The end of what `rank` has written, `most` bytes of it."""
+        path = self.logs[rank]
+        with path.open("rb") as log:
+            log.seek(max(self.beginnings[rank], path.stat().st_size - most))
+            return log.read().decode(errors="replace")
+
     def wait(self, patience_s: float) -> bool:
         """Whether all processes ended by themselves within that time."""
         deadline = monotonic() + patience_s

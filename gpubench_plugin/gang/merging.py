@@ -46,8 +46,12 @@ def refused(item: pytest.Item, refusal: BaseException) -> list[pytest.TestReport
 def unstarted(item: pytest.Item, error: GangError) -> list[pytest.TestReport]:
     """The reports of an `item` whose gang did not come about."""
     call = _report(item, "call", "failed")
-    call.sections = [("Output of the rank", error.output)] if error.output else []
-    channel.overrule(call, "crashed", str(error))
+    call.sections = [
+        *((f"Stack of rank {rank}", stack) for rank, stack in error.stacks.items()),
+        *([("Output of the rank", error.output)] if error.output else []),
+    ]
+    event = {"event": "gang_not_started", "stacks": dict(error.stacks), "output": error.output}
+    channel.overrule(call, "hang" if error.hang else "crashed", str(error), [event])
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
 

@@ -55,3 +55,18 @@ class Deadline:
             self.why = (
                 f"did not end within {grace_s:g} s after another rank {event} (distributed.{key})"
             )
+
+
+class Muster:
+    """When the ranks that have not come to a gang are given up, and what is then said of them."""
+
+    def __init__(self, patience: Patience, now: float):
+        self._grace_s = patience.divergence_s
+        self.at = now + patience.timeout_s
+        self.why = f"within {patience.timeout_s:g} s (gpubench_timeout_s)"
+
+    def rank_came(self, now: float) -> None:
+        """A rank is ready: the others, on the same host, should not take much longer."""
+        if now + self._grace_s < self.at:
+            self.at = now + self._grace_s
+            self.why = f"within {self._grace_s:g} s of another (distributed.divergence_s)"

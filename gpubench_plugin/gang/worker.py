@@ -122,7 +122,8 @@ class Worker:
         for order in self._received():
             item = self._items.get(order["run"])
             if item is None:
-                self._wire.send({"absent": "\n".join(self._not_collected)[-LONGEST_TEXT:]})
+                why = "\n".join(self._not_collected)[-LONGEST_TEXT:]
+                self._wire.send({"absent": why, "number": order["number"]})
             else:
                 self._run(item, order)
         return True
@@ -133,7 +134,7 @@ class Worker:
 
     def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
         self._reports = []
-        told: Json = {}
+        told: Json = {"number": order["number"]}
         assert self._ranks is not None
         self._ranks.meet(order["number"])
         try:

@@ -7,12 +7,12 @@ import signal
 import sys
 import tempfile
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin.errors import GangError
-from gpubench_plugin.gang import gang as module
 from gpubench_plugin.gang.gang import Gang
 from gpubench_plugin.gang.output import Output
 from gpubench_plugin.gang.patience import Patience
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Start = Callable[..., Gang]
 
+LONG = Patience(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
 PATIENCE = Patience(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
 
 RANK = r"""
@@ -51,7 +52,8 @@ def join(wire):
 def serve(wire):
     while "finish" not in (order := wire.receive()):
         act(order["run"])
-        wire.send({"reports": [], "warnings": []})
+        number = order["number"] + (order["run"] == "forgets" and rank == 1)
+        wire.send({"number": number, "reports": [], "warnings": []})
 
 def act(test):
     if test == "parts" and rank == 1: time.sleep(600)
@@ -70,7 +72,8 @@ def start(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Start]:
         run = tmp_path / "run"
         run.mkdir(exist_ok=True)
         command = [sys.executable, "-c", RANK + textwrap.dedent(source)]
-        made = Gang(2, config=pytestconfig, command=command, folder=tmp_path, run=run, **changes)
+        given = {"command": command, "folder": tmp_path, "run": run, "patience": LONG, **changes}
+        made = Gang(2, config=pytestconfig, **given)
         gangs.append(made)
         return made
 
@@ -106,6 +109,7 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
         ("leaves", "died", "exited with 5"),
         ("closes", "died", "left its controller"),
         ("babbles", "died", "left its controller"),
+        ("forgets", "stuck", "answered out of turn"),
     ],
 )
 def test_rank_that_does_not_come_to_the_end_ends_the_gang(
@@ -118,7 +122,7 @@ def test_rank_that_does_not_come_to_the_end_ends_the_gang(
 
     assert zero.rank == 0
     assert (one.state, one.told[: len(told)]) == (state, told)
-    assert ("in act" in one.stack) == (test != "leaves")
+    assert ("in act" in one.stack) == (test not in {"leaves", "forgets"})
     assert not gang.is_whole
 
 
@@ -172,17 +176,25 @@ def test_rank_that_ends_too_early_is_named(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("wire = reach(); time.sleep(600)", "the gang of 2 did not start within 2 s"),
-        ("if rank == 1: time.sleep(600)\nwire = reach(); time.sleep(600)", ": rank 1 did not come"),
+        (
+            "wire = reach(); time.sleep(600)",
+            "ranks 0-1 did not come to the gang of 2 within 2 s (gpubench_timeout_s)",
+        ),
+        (
+            "if rank == 1: time.sleep(600)\nwire = reach(); time.sleep(600)",
+            "rank 1 did not come to the gang of 2 within 2 s (gpubench_timeout_s)",
+        ),
+        (
+            "wire = reach()\nif rank == 0: time.sleep(600)\njoin(wire); time.sleep(600)",
+            "rank 0 did not come to the gang of 2 within 1 s of another (distributed.divergence_s)",
+        ),
     ],
 )
-def test_ranks_are_not_waited_for_without_end(
-    start: Start, monkeypatch: pytest.MonkeyPatch, source: str, said: str
-) -> None:
-    """Whether they do not come or do not tell what they have collected."""
-    monkeypatch.setattr(module, "START_S", 2.0)
-    with pytest.raises(GangError, match=said + "$"):
-        start(source)
+def test_ranks_are_not_waited_for_without_end(start: Start, source: str, said: str) -> None:
+    """Whether they do not come or do not tell what they have collected: that is a hang."""
+    with pytest.raises(GangError) as caught:
+        start(source, patience=replace(LONG, timeout_s=2.0, divergence_s=1.0))
+    assert (str(caught.value), caught.value.hang) == (said, True)
 
 
 def test_who_does_not_know_the_token_is_not_let_in(start: Start) -> None:
