@@ -35,7 +35,7 @@ class Told:
 
 
 def ask(name: str, size: str, group: Told, largest_bytes: int | None = None) -> Exchange:
-    return exchange(name, size, group=group, device=CPU, largest_bytes=largest_bytes)  # type: ignore[arg-type]
+    return exchange(name, size, group=group, device=CPU, largest_bytes=largest_bytes)  # type: ignore[arg-type] # a stand-in
 
 
 def test_larger_than_the_configuration_allows() -> None:
