@@ -7,7 +7,7 @@ Run after all plugins and initial conftests have registered their options, so th
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.options import SECTIONS, SHORT_NAMES
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pytest
+
+_CHOICE_OF: Final = {"--gate": "=auto"}
+"""What a flag means that may stand alone: argparse would take the next argument for its value."""
 
 
 def lend_short_names(args: list[str], parser: pytest.Parser) -> None:
@@ -38,7 +41,7 @@ def _rewritten(args: list[str], unknown: frozenset[str]) -> Iterator[str]:
         if _spaceless(arg) not in unknown:
             yield arg
         elif _is_short(arg):
-            yield f"--gpubench-{arg[2:]}"
+            yield f"--gpubench-{arg[2:]}{_CHOICE_OF.get(arg, '')}"
         elif _is_dot_key(arg):
             assignment = arg[2:] if "=" in arg else f"{arg[2:]}={next(rest, '')}"
             yield f"--gpubench-set={assignment}"

@@ -269,6 +269,7 @@ class Bench:
         check_values(metrics, observation)
         measurement = replace(
             self._case.record("measured"),
+            timer=observation.samples.timer,
             samples=observation.samples,
             metrics=metrics,
             ranks=observation.ranks,

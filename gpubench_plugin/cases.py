@@ -13,7 +13,7 @@ from gpubench_plugin.marks import BenchmarkMark, assignments, check_precisions
 from gpubench_plugin.records import Measurement, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.configuration.schema import Configuration, ModelSection
     from gpubench_plugin.settings import Settings
@@ -61,6 +61,8 @@ class Case:
 
     def record(self, outcome: Outcome, reason: str = "") -> Measurement:
         """A measurement without numbers: the benchmark's record unless it is measured."""
+        from gpubench_plugin.configuration.comparability import comparable
+
         return Measurement(
             id=self.id,
             name=self.name,
@@ -69,6 +71,8 @@ class Case:
             outcome=outcome,
             reason=reason,
             configuration=self.configuration.model_dump(mode="json"),
+            settings=comparable(self.configuration),
+            limits=self.configuration.gate.limits,
         )
 
 
@@ -160,7 +164,13 @@ class Cases:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
         experiment = resolved.experiment
         notes = {"notes": redacted(experiment.notes)}  # recorded in every file
-        return resolved.model_copy(update={"experiment": experiment.model_copy(update=notes)})
+        limits = _limits(item, resolved.gate.limits, settings.overrides)
+        return resolved.model_copy(
+            update={
+                "experiment": experiment.model_copy(update=notes),
+                "gate": resolved.gate.model_copy(update={"limits": limits}),
+            }
+        )
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:
         if self._settings.preset != "auto":
@@ -181,6 +191,26 @@ def _params(item: pytest.Item) -> dict[str, str]:
 def _model_section(workload: str) -> type[ModelSection]:
     section: type[ModelSection] = catalog.load("workloads", workload).Section  # type: ignore[attr-defined] # of Workload
     return section
+
+
+def _limits(
+    item: pytest.Item, resolved: Mapping[str, str], overrides: Iterable[str]
+) -> dict[str, str]:
+    """By metric: the command line outranks the mark, the mark the configuration's files."""
+    from gpubench_plugin.compare.limits import Limit
+
+    prefix = "gate.limits."
+    given = {text.partition("=")[0].removeprefix(prefix) for text in overrides}
+    marked = {
+        metric: text
+        for metric, text in BenchmarkMark.of(item).limits.items()
+        if metric not in given
+    }
+    for metric, text in marked.items():
+        Limit.parse(str(text), f"{item.nodeid}: mark gpubench: limits[{metric!r}]")
+    for metric, text in resolved.items():
+        Limit.parse(text, f"{item.nodeid}: {prefix}{metric}")
+    return {**resolved, **marked}
 
 
 def _refuse_contradiction(item: pytest.Item, own: Iterable[str], overrides: Iterable[str]) -> None:

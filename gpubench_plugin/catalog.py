@@ -19,7 +19,9 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 
 _ROOMS = {
     "collectives": "distributed/collectives",
+    "commands": "commands",
     "data": "training/data",
+    "formats": "reports/formats",
     "metrics": "metrics",
     "optimizers": "training/optimizers",
     "parallelism": "distributed/parallelism",

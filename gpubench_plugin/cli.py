@@ -1,71 +1,60 @@
-"""The command ``gpubench``: what this machine offers, and the published schemas."""
+"""The command ``gpubench``: benchmarks compared, judged and kept."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from gpubench_plugin import catalog, devices
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin import catalog
+from gpubench_plugin.commands.base import Command, Exit
+from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-_USAGE_ERROR: Final = 2
+_EXIT: Final[dict[type[GpubenchError], Exit]] = {
+    NothingComparable: Exit.NOTHING_COMPARABLE,
+    RegistryError: Exit.INFRASTRUCTURE,
+    ResultsError: Exit.INFRASTRUCTURE,
+}
+
+_EPILOG: Final = (
+    "exit codes: 0 fine, 1 a regression, 2 bad usage, 3 nothing comparable, 4 a file or the "
+    "database could not be read or written"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0 fine, 2 bad usage."""
+    """Run the command and return its exit code, see :class:`~.commands.base.Exit`."""
     options = _parser().parse_args(arguments)
     try:
-        for line in options.lines():
-            sys.stdout.write(f"{line}\n")
+        return int(options.command.run(options))
     except GpubenchError as error:
         sys.stderr.write(f"gpubench: {error}\n")
-        return _USAGE_ERROR
+        return next((c for kind, c in _EXIT.items() if isinstance(error, kind)), Exit.USAGE)
     except BrokenPipeError:
         sys.stderr.close()
-    return 0
+        return Exit.FINE
+    except KeyboardInterrupt:
+        sys.stderr.write("gpubench: interrupted\n")
+        return 130  # as a shell says of SIGINT
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpubench", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="gpubench", description=__doc__, epilog=_EPILOG, allow_abbrev=False
+    )
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {version('pytest-gpubench')}"
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    doctor = commands.add_parser("doctor", help="what this machine offers, and what is missing")
-    doctor.set_defaults(lines=_doctor)
-    schema = commands.add_parser("schema", help="print the JSON Schema of summary.json")
-    schema.set_defaults(lines=_schema)
+    for name in catalog.choices("commands"):
+        command = cast("Command", catalog.load("commands", name)())
+        own = commands.add_parser(
+            name, help=command.help, description=command.__doc__, allow_abbrev=False
+        )
+        own.set_defaults(command=command)
+        command.add_arguments(own)
     return parser
-
-
-def _doctor() -> Iterator[str]:
-    """Versions, the device that ``auto`` means, and each precision with a reason if it is not."""
-    import torch
-
-    from gpubench_plugin.results.environment import collect
-
-    facts = collect(Path.cwd())
-    device = devices.find("auto")
-    yield f"{'python':17}{facts['python']['version']}"
-    for package in ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transformers"):
-        yield f"{package:17}{facts['packages'].get(package, 'not installed')}"
-    memory = "" if device.memory_gib is None else f", {device.memory_gib:.0f} GiB"
-    yield f"{'device':17}{device.torch_name} ({device.model}{memory})"
-    yield f"{'processors':17}{facts['cpu']['usable_cores']} usable"
-    yield "precisions"
-    for name in catalog.choices("precision"):
-        reason = catalog.load("precision", name)().unsupported(torch.device(device.torch_name))
-        yield f"  {name:15}{'yes' if reason is None else f'no: {reason}'}"
-    yield f"{'workloads':17}{', '.join(catalog.choices('workloads'))}"
-
-
-def _schema() -> Iterator[str]:
-    from gpubench_plugin.results.summary import schema_text
-
-    yield schema_text().rstrip("\n")

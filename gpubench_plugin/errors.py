@@ -8,7 +8,9 @@
     │       ├── UsageProblem        bad option, key, file or marker: exit code 4, no traceback
     │       ├── MeasurementError    the numbers cannot be trusted, so none is reported
     │       ├── CorrectnessError    the measured code computes something wrong
-    │       ├── ResultsError        a result could not be written
+    │       ├── ResultsError        a result could not be written, or read
+    │       ├── RegistryError       the database did not answer, or is of another schema
+    │       ├── NothingComparable   there is nothing that can be compared
     │       └── GangError           the ranks of a gang did not come together
     └── pytest.skip.Exception
         └── Unsupported             this combination cannot run here, and why
@@ -44,7 +46,15 @@ class CorrectnessError(GpubenchError):
 
 
 class ResultsError(GpubenchError):
-    """A file of the run directory could not be written; earlier files are intact."""
+    """A file of results could not be written or read; earlier files are intact."""
+
+
+class RegistryError(GpubenchError):
+    """The database of runs cannot be used now; the run directories hold everything it would."""
+
+
+class NothingComparable(GpubenchError):
+    """What was asked to be compared has no benchmark, or no metric, in common."""
 
 
 class GangError(GpubenchError):

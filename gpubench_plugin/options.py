@@ -20,6 +20,7 @@ SECTIONS: Final = (
     "distributed",
     "measure",
     "profiling",
+    "gate",
 )
 """The sections of a configuration, known here without importing the schema."""
 
@@ -64,6 +65,36 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
     "results-dir": {"metavar": "DIR", "help": "Where runs are written (default: results)"},
     "experiment": {"metavar": "NAME", "help": "Folder of related runs (default: default)"},
     "tag": {"metavar": "NAME", "help": "Part of the run's name (default: run)"},
+    "registry": {
+        "metavar": "URL",
+        "help": "Database that indexes the runs: a SQLAlchemy URL, or none (default: the file "
+        "registry.sqlite in the folder of the runs)",
+    },
+    "adopt": {
+        "action": "store_true",
+        "help": "Record, compare and gate tests written for pytest-benchmark, too",
+    },
+    "baseline": {
+        "metavar": "RUN",
+        "help": "Compare with a baseline's name, a run, its folder, or a file of pytest-benchmark",
+    },
+    "gate": {
+        "metavar": "KIND",
+        "help": "Fail where a benchmark got worse than its limit. --gate: by history where the "
+        "baseline has one; --gate=history or --gate=threshold",
+    },
+    "gate-missing": {
+        "metavar": "VERDICT",
+        "help": "What the gate says of a benchmark without baseline: pass or fail (default: pass)",
+    },
+    "gate-inconclusive": {
+        "metavar": "VERDICT",
+        "help": "What the gate says where the numbers cannot tell: pass or fail (default: pass)",
+    },
+    "allow-incomparable": {
+        "action": "store_true",
+        "help": "Compare with a baseline of another machine or configuration, and say so",
+    },
     "profile": {
         "action": "store_true",
         "help": "Trace a few extra steps of each benchmark with torch.profiler",
@@ -90,6 +121,7 @@ INI: Final = {
     "device": ("auto", "Devices measured when --device is not given"),
     "preset": ("auto", "Preset used when --preset is not given"),
     "results-dir": ("results", "Folder of the runs, relative to the rootdir"),
+    "registry": ("", "Database that indexes the runs when --registry is not given"),
     "timeout-s": ("600", "Seconds after which a benchmark that does not end is a hang"),
     "experiment": ("default", "Experiment used when --experiment is not given"),
 }

@@ -182,7 +182,9 @@ def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
 class Measurement:
     """One benchmark's record. Only the outcome ``measured`` carries samples and metrics.
 
-    `ranks` has a row for each rank, in their order, where there are several.
+    `ranks` has a row for each rank, in their order, where there are several. `settings` is the
+    configuration by dot key with defaults left out, as far as it makes numbers comparable; `limits`
+    are those the gate judges its metrics by; `timer` names the clock.
     """
 
     id: str
@@ -193,6 +195,9 @@ class Measurement:
     outcome: Outcome
     reason: str = ""
     configuration: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    timer: str = ""
     samples: Samples | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     flags: tuple[str, ...] = ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,6 +16,8 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 from gpubench_plugin.options import FLAGS, INI, destination
 
 PRESETS: Final = ("auto", "tiny", "full")
+GATES: Final = ("auto", "history", "threshold")
+LENIENCIES: Final = ("pass", "fail")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +26,9 @@ class Settings:
 
     `precisions` is empty where the benchmark decides: then `default_precisions` apply unless the
     benchmark carries a ``precision`` mark. `world_sizes` is empty where each benchmark's ``ranks``
-    decide. `results_dir` is absolute. `resume` names an earlier run, or is empty.
+    decide. `results_dir` is absolute. `resume` names an earlier run, or is empty; so does
+    `baseline`. `registry` is the URL of a database, ``none``, or empty for the default one. `gate`
+    is empty where nothing is gated.
     """
 
     precisions: tuple[str, ...]
@@ -40,6 +46,13 @@ class Settings:
     experiment: str
     tag: str
     profile: bool
+    registry: str
+    adopt: bool
+    baseline: str
+    gate: str
+    gate_missing: str
+    gate_inconclusive: str
+    allow_incomparable: bool
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
@@ -79,10 +92,39 @@ class Settings:
             experiment=chosen["experiment"],
             tag=flags["tag"] or "",
             profile=bool(flags["profile"]),
+            registry=chosen["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
+            adopt=bool(flags["adopt"]),
+            **_judging(flags),
         )
 
 
 SETTINGS = pytest.StashKey[Settings]()
+
+
+def _judging(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Which baseline there is, and what the gate makes of what it finds."""
+    baseline, gate = flags["baseline"], flags["gate"]
+    if baseline == "":
+        raise UsageProblem(
+            "--baseline=: empty; allowed: a baseline's name, a run, its folder, or a file"
+        )
+    if gate is not None and gate not in GATES:
+        raise not_one_of("--gate", gate, GATES)
+    if gate is not None and baseline is None:
+        raise UsageProblem(
+            "--gate: there is nothing to compare with; name it with --baseline=<name, run or file>"
+        )
+    judging = {
+        "baseline": baseline or "",
+        "gate": gate or "",
+        "allow_incomparable": bool(flags["allow-incomparable"]),
+    }
+    for name in ("gate-missing", "gate-inconclusive"):
+        chosen = flags[name] or "pass"
+        if chosen not in LENIENCIES:
+            raise not_one_of(f"--{name}", chosen, LENIENCIES)
+        judging[name.replace("-", "_")] = chosen
+    return judging
 
 
 def _names(key: str, text: str) -> tuple[str, ...]:

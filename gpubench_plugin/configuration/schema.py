@@ -153,6 +153,10 @@ PARALLELISM_OF: Final = {
 class MeasureSection(Section):
     """Warm-up, the rule that ends measuring, and how time is taken."""
 
+    profile: Literal["quick", "full"] | None = Field(
+        default=None,
+        description="Defaults of this section: quick for each change, full for every night",
+    )
     by: Literal["ci", "steps", "time"] = Field(default="ci", description="What ends measuring")
     ci_half_width: PositiveFloat = Field(
         default=0.01, description="by ci: half-width of the median's confidence interval, relative"
@@ -179,6 +183,10 @@ class MeasureSection(Section):
     cache: Literal["hot", "cold"] = Field(
         default="hot", description="kernel: state of the L2 cache"
     )
+    rounds_file: str | None = Field(
+        default=None,
+        description="JSON file of the rounds each benchmark is to run, instead of a rule",
+    )
     timeout_s: PositiveFloat | None = Field(
         default=None,
         description="Longer is a hang; null: the mark's, else that of the ini file",
@@ -195,6 +203,15 @@ class ProfilingSection(Section):
     with_stack: bool = Field(default=False, description="With Python stacks")
 
 
+class GateSection(Section):
+    """What ``--gate`` judges; no part of what makes two measurements comparable."""
+
+    limits: dict[str, str] = Field(
+        default={},
+        description="By metric: how much worse it may get, 3%, or a fixed bound, <=0.25",
+    )
+
+
 M_co = TypeVar("M_co", bound=ModelSection, covariant=True)
 
 
@@ -209,3 +226,4 @@ class Configuration(Section, Generic[M_co]):
     distributed: DistributedSection = DistributedSection()
     measure: MeasureSection = MeasureSection()
     profiling: ProfilingSection = ProfilingSection()
+    gate: GateSection = GateSection()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.results.differences import flat
+from gpubench_plugin.differences import flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

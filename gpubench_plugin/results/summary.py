@@ -29,11 +29,12 @@ from gpubench_plugin.results import atomic, json_text
 from gpubench_plugin.results.redaction import redacted_command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from gpubench_plugin.records import Json, Measurement, RunRecord
+    from gpubench_plugin.records import Json, Measurement, Metric, RunRecord
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Grows with every change of the format; older files stay readable, newer ones are refused."""
 
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -88,7 +89,15 @@ class SummaryBenchmark(_Model):
     outcome: Outcome
     reason: str = Field(description="Why it was not measured; empty for measured ones")
     configuration: dict[str, Any] = Field(description="The resolved configuration")
+    settings: dict[str, Any] | None = Field(
+        default=None, description="Of it, by dot key, what is no default and changes numbers"
+    )
+    limits: dict[str, str] = Field(default={}, description="What the gate judges metrics by")
+    timer: str = Field(default="", description="The clock")
     metrics: dict[str, SummaryMetric] = Field(description="Numbers by name")
+    per_launch: list[dict[str, float]] = Field(
+        default=[], description="The numbers of each launch of fresh processes, of several"
+    )
     ranks: list[SummaryRank] = Field(default=[], description="Each rank, where there are several")
     slowest_rank: NonNegativeInt | None = Field(
         default=None, description="The rank with the longest median round"
@@ -108,7 +117,7 @@ class Summary(_Model):
 
     model_config = ConfigDict(title="gpubench summary")
 
-    schema_version: Literal[1, 2]
+    schema_version: Literal[1, 2, 3]
     run_id: str = Field(min_length=1)
     experiment: str
     status: RunStatus
@@ -207,12 +216,20 @@ def _benchmark(measurement: Measurement) -> Json:
         "outcome": measurement.outcome,
         "reason": measurement.reason,
         "configuration": measurement.configuration,
+        "settings": measurement.settings,
+        "limits": measurement.limits,
+        "timer": measurement.timer,
         "metrics": {name: _metric(asdict(metric)) for name, metric in finite.items()},
+        "per_launch": [_finite_values(launch.metrics) for launch in measurement.per_launch],
         "ranks": [asdict(rank) for rank in measurement.ranks],
         "slowest_rank": measurement.slowest_rank and measurement.slowest_rank.rank,
         "flags": (*measurement.flags, *lost),
         "correctness": measurement.correctness,
     }
+
+
+def _finite_values(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    return {name: float(m.value) for name, m in metrics.items() if math.isfinite(m.value)}
 
 
 def _metric(fields: Json) -> Json:

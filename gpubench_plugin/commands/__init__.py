@@ -1,0 +1,1 @@
+"""The commands of ``gpubench``: one file each, found by its name."""

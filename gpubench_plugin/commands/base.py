@@ -1,0 +1,46 @@
+"""What a command of ``gpubench`` is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class Exit(IntEnum):
+    """The exit codes of ``gpubench``."""
+
+    FINE = 0
+    REGRESSION = 1
+    USAGE = 2
+    NOTHING_COMPARABLE = 3
+    INFRASTRUCTURE = 4
+
+
+class Command(ABC):
+    """One command; its name is the module's.
+
+    A module of a command imports nothing heavy: all of them are loaded to parse the command line.
+    """
+
+    help: ClassVar[str]
+    """One line for ``gpubench --help``."""
+
+    @abstractmethod
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Give `parser` the command's own arguments."""
+
+    @abstractmethod
+    def run(self, options: argparse.Namespace) -> int:
+        """Do it, print to ``sys.stdout``, and return the exit code (:class:`Exit`).
+
+        Raises:
+            UsageProblem, NothingComparable, RegistryError, ResultsError: said in one line, with
+                the exit code that belongs to it.
+        """
+
+
+BASE = Command

@@ -1,0 +1,1 @@
+"""Comparing and judging: limits, matching of runs, statistics, verdicts. Knows no files."""

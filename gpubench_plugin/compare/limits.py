@@ -1,0 +1,57 @@
+"""How much worse a metric may get: ``"3%"``, ``"2.5%"``, or a fixed bound, ``"<=0.25"``."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gpubench_plugin.errors import UsageProblem
+
+DEFAULT: Final = "2%"
+"""The limit of a gated metric for which nobody states another."""
+
+_RELATIVE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*%")
+_ABSOLUTE: Final = re.compile(r"(?P<operator><=|>=)\s*(?P<number>[-+.\deE]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A bound on the effect, as a fraction, or on the value itself.
+
+    `kind` is ``relative``: worse by `bound` or more is a regression; ``at_most`` and ``at_least``:
+    the head's value beyond `bound` is one, whatever the base.
+    """
+
+    text: str
+    kind: Literal["relative", "at_most", "at_least"]
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Limit:
+        """The limit in `text`; `where` names the key in messages.
+
+        Raises:
+            UsageProblem: it is no limit; the message says what is allowed.
+        """
+        text = text.strip()
+        if (match := _RELATIVE.fullmatch(text)) and 0 < float(match["number"]) < 100:
+            return cls(text=text, kind="relative", bound=float(match["number"]) / 100)
+        if (match := _ABSOLUTE.fullmatch(text)) and (number := _finite(match["number"])) is not None:
+            kind: Literal["at_most", "at_least"] = (
+                "at_most" if match["operator"] == "<=" else "at_least"
+            )
+            return cls(text=text, kind=kind, bound=number)
+        raise UsageProblem(
+            f"{where}: {text!r} is no limit; allowed: a percentage between 0 and 100 such as "
+            "'3%' or '2.5%', or a fixed bound such as '<=0.25' or '>=1000'"
+        )
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,25 @@
+"""The numbers of one metric of one benchmark on both sides: what every judge judges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpubench_plugin.compare.limits import Limit
+from gpubench_plugin.records import Better
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One value per launch (of fresh processes) on each side, in the unit of the metric.
+
+    For paired judging both sides have the same length and stand in the order of the pairs; for
+    history `base` holds one value per earlier run, the oldest first, and `head` those of this run.
+    """
+
+    id: str
+    metric: str
+    unit: str
+    better: Better
+    limit: Limit
+    base: tuple[float, ...]
+    head: tuple[float, ...]
