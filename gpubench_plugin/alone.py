@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 
 class Alone:
-    """Ends the session when a benchmark hangs: the process cannot be rid of it otherwise."""
+    """Ends the session when a benchmark hangs: the process cannot be rid of it otherwise.
 
-    def __init__(self, settings: Settings):
+    Where ranks run the benchmarks, only `adopted` ones run in this process.
+    """
+
+    def __init__(self, settings: Settings, *, adopted: bool = False):
         self._settings = settings
+        self._adopted = adopted
         self._watchdog = Watchdog(self._end)
         self._running: tuple[pytest.Item, Deadline] | None = None
 
@@ -32,12 +36,16 @@ class Alone:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Give a benchmark its time, and no more."""
         case = item.stash.get(CASE, None)
-        if case is None:
+        others = case is not None and self._adopted and not case.adopted
+        if case is None or others or self._running is not None:
             return (yield)
         patience = Patience.with_case(case, self._settings.timeout_s)
         self._running = item, Deadline(patience, monotonic())
-        with self._watchdog.guarding(patience.timeout_s):
-            return (yield)
+        try:
+            with self._watchdog.guarding(patience.timeout_s):
+                return (yield)
+        finally:
+            self._running = None
 
     def pytest_enter_pdb(self) -> None:
         """Whoever debugs has all the time."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.channel import RANKS_FOLDER
+from gpubench_plugin.conclusion import concluded
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 
@@ -165,6 +166,7 @@ class Bench:
                 clock=clock_for(self._device, section),
                 section=section,
                 agreement=self._group.agreement,
+                frozen=self._case.rounds,
                 setup=setup,
                 teardown=teardown,
                 on_timed=self._begin,
@@ -259,27 +261,7 @@ class Bench:
             append(folder, self._group.world.rank, self._case.id, samples)
 
     def _compute(self, observation: Observation, check: Check) -> Measurement:
-        from gpubench_plugin.metrics._all import compute_all
-        from gpubench_plugin.metrics._plausibility import check_values
-
-        hook = self._item.ihook
-        metrics = compute_all(observation)
-        for more in hook.pytest_gpubench_metrics(item=self._item, observation=observation):
-            metrics.update({metric.name: metric for metric in more})
-        check_values(metrics, observation)
-        measurement = replace(
-            self._case.record("measured"),
-            timer=observation.samples.timer,
-            samples=observation.samples,
-            metrics=metrics,
-            ranks=observation.ranks,
-            flags=observation.samples.flags,
-            correctness=check.correctness,
-        )
-        changed: Measurement | None = hook.pytest_gpubench_measurement(
-            item=self._item, measurement=measurement
-        )
-        return changed or measurement
+        return concluded(self._item, self._case, observation, check)
 
 
 def _is_amount(amount: object) -> bool:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin import catalog, devices
+from gpubench_plugin import catalog, devices, stated_limits
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.marks import BenchmarkMark, assignments, check_precisions
 from gpubench_plugin.records import Measurement, Outcome
+from gpubench_plugin.selection import fixture_names, is_adopted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.configuration.schema import Configuration, ModelSection
+    from gpubench_plugin.measure.frozen import FrozenRounds
     from gpubench_plugin.settings import Settings
+
+
+_LONGEST_PARAM: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One benchmark with its parameters, device and resolved configuration."""
+    """One benchmark with its parameters, device and resolved configuration.
+
+    `rounds` are those it is to run, where ``measure.rounds_file`` names it. An `adopted` one was
+    written for pytest-benchmark: it runs where and as an ordinary test does, and is measured there.
+    """
 
     id: str
     params: dict[str, str]
@@ -29,6 +38,8 @@ class Case:
     world_size: int
     device: devices.Device
     configuration: Configuration[Any]
+    rounds: FrozenRounds | None = None
+    adopted: bool = False
 
     @property
     def name(self) -> str:
@@ -46,6 +57,8 @@ class Case:
 
     def refusal(self, started: int | None = None) -> BaseException | None:
         """Why it does not run: on the ranks that are `started`, or on any that could be."""
+        if self.adopted:
+            return None
         if not self.mark.fits(self.world_size):
             return pytest.skip.Exception(
                 f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
@@ -79,6 +92,12 @@ class Case:
 CASE = pytest.StashKey[Case]()
 
 
+def case_on_ranks(item: pytest.Item) -> Case | None:
+    """The case of a benchmark that ranks run together; none of an adopted or an ordinary test."""
+    case = item.stash.get(CASE, None)
+    return None if case is None or case.adopted else case
+
+
 def check_marks(items: Iterable[pytest.Item]) -> None:
     """Refuse bad marks of benchmarks.
 
@@ -88,8 +107,21 @@ def check_marks(items: Iterable[pytest.Item]) -> None:
     precisions = catalog.choices("precision")
     for item in items:
         BenchmarkMark.of(item)
-        assignments(item)
-        check_precisions(item, precisions)
+        if not is_adopted(item, fixture_names(item)):  # whose other marks are not ours
+            assignments(item)
+            check_precisions(item, precisions)
+
+
+def device_models(cases: Iterable[Case]) -> dict[str, str]:
+    """The models of the devices that `cases` run on, by torch's names."""
+    return {case.device.torch_name: case.device.model for case in cases}
+
+
+def devices_of(cases: Iterable[Case], asked: Iterable[str]) -> str:
+    """The devices that `cases` run on, as the header shows them; `asked` are those of --device."""
+    models = device_models(cases)
+    named = ", ".join(f"{name} ({model})" for name, model in models.items())
+    return f"{named}; auto: no accelerator found" if "auto" in asked and "cpu" in models else named
 
 
 class Cases:
@@ -100,6 +132,7 @@ class Cases:
         self._rootdir = rootdir
         self._local_rank = local_rank
         self._devices: dict[str, devices.Device] = {}
+        self._rounds: dict[str, dict[str, FrozenRounds]] = {}
 
     def of(self, item: pytest.Item) -> Case:
         """The case of `item`.
@@ -107,21 +140,53 @@ class Cases:
         Raises:
             UsageProblem: its configuration is wrong or its device is not there.
         """
+        if is_adopted(item, fixture_names(item)):
+            return self._adopted(item)
         params = _params(item)
         mark = BenchmarkMark.of(item)
         device = self._device(params.get("torch_device", self._settings.devices[0]))
         world_size = int(params.get("world_size", "1"))
         precision = params.get("precision", self._settings.default_precisions[0])
+        configuration = self._configuration(
+            item, mark.config, device=device, precision=precision, world_size=world_size
+        )
         return Case(
             id=item.nodeid,
             params=params,
             mark=mark,
             world_size=world_size,
             device=device,
-            configuration=self._configuration(
-                item, mark.config, device=device, precision=precision, world_size=world_size
-            ),
+            configuration=configuration,
+            rounds=self._frozen(configuration.measure.rounds_file).get(item.nodeid),
         )
+
+    def _adopted(self, item: pytest.Item) -> Case:
+        """The case of a test that pytest-benchmark measures: no key but the gate's bears on it."""
+        from gpubench_plugin.configuration.schema import Configuration, ModelSection
+
+        mark, device = BenchmarkMark.of(item), devices.host()
+        stated = self._configuration(item, None, device=device, precision="fp32", world_size=1)
+        plain = Configuration[ModelSection](model=ModelSection())
+        limited = plain.measure.model_copy(update={"timeout_s": stated.measure.timeout_s})
+        return Case(
+            id=item.nodeid,
+            params=_foreign_params(item),
+            mark=mark,
+            world_size=1,
+            device=device,
+            configuration=plain.model_copy(update={"gate": stated.gate, "measure": limited}),
+            adopted=True,
+        )
+
+    def _frozen(self, name: str | None) -> Mapping[str, FrozenRounds]:
+        """The rounds in the file of that `name`, which is relative to pytest's root directory."""
+        if name is None:
+            return {}
+        from gpubench_plugin.measure import frozen
+
+        if name not in self._rounds:
+            self._rounds[name] = frozen.read(self._rootdir / name, "measure.rounds_file")
+        return self._rounds[name]
 
     def _device(self, name: str) -> devices.Device:
         if name not in self._devices:
@@ -164,7 +229,7 @@ class Cases:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
         experiment = resolved.experiment
         notes = {"notes": redacted(experiment.notes)}  # recorded in every file
-        limits = _limits(item, resolved.gate.limits, settings.overrides)
+        limits = stated_limits.limits_of(item, resolved.gate.limits, settings.overrides)
         return resolved.model_copy(
             update={
                 "experiment": experiment.model_copy(update=notes),
@@ -188,29 +253,21 @@ def _params(item: pytest.Item) -> dict[str, str]:
     return {k: str(v) for k, v in callspec.params.items()} if callspec else {}
 
 
+def _foreign_params(item: pytest.Item) -> dict[str, str]:
+    """The parameters of a test that may have any: what is no plain value is named by its type."""
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params if callspec else {}
+    return {
+        name: str(value)[:_LONGEST_PARAM]
+        if isinstance(value, str | int | float | None)
+        else f"<{type(value).__name__}>"
+        for name, value in params.items()
+    }
+
+
 def _model_section(workload: str) -> type[ModelSection]:
     section: type[ModelSection] = catalog.load("workloads", workload).Section  # type: ignore[attr-defined] # of Workload
     return section
-
-
-def _limits(
-    item: pytest.Item, resolved: Mapping[str, str], overrides: Iterable[str]
-) -> dict[str, str]:
-    """By metric: the command line outranks the mark, the mark the configuration's files."""
-    from gpubench_plugin.compare.limits import Limit
-
-    prefix = "gate.limits."
-    given = {text.partition("=")[0].removeprefix(prefix) for text in overrides}
-    marked = {
-        metric: text
-        for metric, text in BenchmarkMark.of(item).limits.items()
-        if metric not in given
-    }
-    for metric, text in marked.items():
-        Limit.parse(str(text), f"{item.nodeid}: mark gpubench: limits[{metric!r}]")
-    for metric, text in resolved.items():
-        Limit.parse(text, f"{item.nodeid}: {prefix}{metric}")
-    return {**resolved, **marked}
 
 
 def _refuse_contradiction(item: pytest.Item, own: Iterable[str], overrides: Iterable[str]) -> None:

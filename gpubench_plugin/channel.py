@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.failures import kind_of
+from gpubench_plugin.records import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.records import Json, Measurement, Outcome
+    from gpubench_plugin.cases import Case
+    from gpubench_plugin.records import Json, Outcome
 
 ATTRIBUTE: Final = "gpubench"
 """The attribute of a report, and its name in the report's JSON."""
@@ -91,6 +93,21 @@ def overrule(
     report.outcome = "failed"
     report.longrepr = reason
     attach_outcome(report, outcome, reason, events)
+
+
+def measurement_of(case: Case, told: Sequence[Json]) -> Measurement:
+    """The record that the phases of one test add up to; what failed carries no number."""
+    endings = [part for part in told if "outcome" in part]
+    if endings:
+        # What all ranks agreed on at the end outranks what this one saw first.
+        mismatched = (part for part in endings if part["outcome"] == "mismatched_ranks")
+        ending = next(mismatched, endings[0])
+        return case.record(ending["outcome"], ending["reason"])
+    for part in told:
+        if "measurement" in part:
+            return Measurement.from_json(part["measurement"])
+    reasons = [part["not_measured"] for part in told if part.get("not_measured")]
+    return case.record("not_measured", *(reasons or ["the test did not call gpubench"]))
 
 
 def _kind(call: pytest.CallInfo[Any], report: pytest.TestReport) -> tuple[Outcome, str]:

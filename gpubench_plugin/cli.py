@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from gpubench_plugin import catalog
 from gpubench_plugin.commands.base import Command, Exit
 from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
+from gpubench_plugin.reports.cells import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.command.run(options))
     except GpubenchError as error:
-        sys.stderr.write(f"gpubench: {error}\n")
+        sys.stderr.write(f"gpubench: {_harmless(str(error))}\n")
         return next((c for kind, c in _EXIT.items() if isinstance(error, kind)), Exit.USAGE)
     except BrokenPipeError:
         sys.stderr.close()
@@ -40,6 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("gpubench: interrupted\n")
         return 130  # as a shell says of SIGINT
+
+
+def _harmless(message: str) -> str:
+    """`message`, which may quote a file, with everything that steers a terminal as an escape."""
+    lines = message.splitlines()
+    indents = (line[: len(line) - len(line.lstrip(" "))] for line in lines)
+    return "\n".join(a + printable(line) for a, line in zip(indents, lines, strict=True))
 
 
 def _parser() -> argparse.ArgumentParser:

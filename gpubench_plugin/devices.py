@@ -87,7 +87,7 @@ def _describe(kind: str, number: int) -> Device:
     import torch
 
     if kind == "cpu":
-        return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)
+        return host()
     if kind == "mps":
         memory = torch.mps.recommended_max_memory() / 2**30
         return Device(torch_name="mps", model=cpu_model(), memory_gib=memory, most_ranks=1)
@@ -98,6 +98,11 @@ def _describe(kind: str, number: int) -> Device:
         memory_gib=properties.total_memory / 2**30,
         most_ranks=_count(kind),
     )
+
+
+def host() -> Device:
+    """The CPU; torch is not asked."""
+    return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)
 
 
 def cpu_model(described: Path = CPU_FILE) -> str:

@@ -15,15 +15,22 @@ def flat(facts: object, prefix: str = "") -> dict[str, Any]:
 
     A list of plain values stays one value.
     """
+    found: dict[str, Any] = {}
+    _flatten(facts, prefix, found)
+    return found
+
+
+def _flatten(facts: object, prefix: str, found: dict[str, Any]) -> None:
+    if facts is None or isinstance(facts, str | int | float):  # most are; others cost more to tell
+        found[prefix] = facts
+        return
     if isinstance(facts, list) and any(isinstance(fact, Mapping) for fact in facts):
         facts = {str(number): fact for number, fact in enumerate(facts)}
-    if not isinstance(facts, Mapping):
-        return {prefix: facts}
-    return {
-        key: value
-        for name, fact in facts.items()
-        for key, value in flat(fact, f"{prefix}.{name}" if prefix else str(name)).items()
-    }
+    if isinstance(facts, Mapping):
+        for name, fact in facts.items():
+            _flatten(fact, f"{prefix}.{name}" if prefix else str(name), found)
+    else:
+        found[prefix] = facts
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

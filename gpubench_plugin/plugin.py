@@ -32,7 +32,7 @@ from gpubench_plugin.fixtures.training import (
     workload,
 )
 from gpubench_plugin.options import MARKS, add_options, is_asked_for
-from gpubench_plugin.selection import is_benchmark, parametrize
+from gpubench_plugin.selection import fixture_names, is_adopted, is_benchmark, parametrize
 from gpubench_plugin.valve import GANG, Valve, is_secondary
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _or_usage_error(_settings, config)
     if neighbours.has_workers(config):
         config.pluginmanager.register(neighbours.Controller(), "gpubench-neighbours")
+        _say_if_gated(config, "nothing is judged with -n (pytest-xdist)")
     if is_secondary(os.environ) or _WORKER in config.stash:
         # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
         config.stash[_VALVE] = valve = Valve(sys.stdout)
@@ -119,15 +120,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the roles of a session that has benchmarks."""
     config = session.config
     valve = config.stash.get(_VALVE, None)
-    benchmarks = [
-        item for item in session.items if is_benchmark(item, getattr(item, "fixturenames", ()))
-    ]
-    if benchmarks and neighbours.refuse(session):
+    benchmarks = [item for item in session.items if is_benchmark(item, fixture_names(item))]
+    own = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]
+    if own and neighbours.refuse(session):
         return
+    if neighbours.is_worker(config):  # pytest-benchmark measures nothing there
+        benchmarks = own
     if benchmarks or _PROBLEM in config.stash or _WORKER in config.stash:
         _or_usage_error(_start, session, benchmarks, valve)
-    elif valve is not None:
-        valve.release()
+    else:
+        if not (neighbours.is_worker(config) or is_secondary(os.environ)):
+            _say_if_gated(config, "it measured nothing: no benchmark was selected")
+        if valve is not None:
+            valve.release()
 
 
 def _enlist(config: pytest.Config) -> None:
@@ -151,6 +156,16 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve 
     else:
         roles = Roles(session, _settings(config), _ranks(config))
         roles.start(benchmarks, valve, config.stash.get(_WORKER, None))
+
+
+def _say_if_gated(config: pytest.Config, why: str) -> None:
+    """A gate that measures nothing has not passed, unless that is what was asked for."""
+    if config.getoption("gpubench_gate") is None or _only_looks(config):
+        return
+    from gpubench_plugin.gate.unjudged import Unjudged, measuring_is_off
+
+    fails = not measuring_is_off(config)
+    config.pluginmanager.register(Unjudged(why, fails=fails), "gpubench-gate")
 
 
 def _only_looks(config: pytest.Config) -> bool:

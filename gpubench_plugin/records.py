@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any, Literal, get_args
 
+from gpubench_plugin.sketch import Sketch
+
 Json = dict[str, Any]
 
 Outcome = Literal[
@@ -30,6 +32,15 @@ Better = Literal["higher", "lower", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How many durations a clock took, and how: `Samples` says what the words mean."""
+
+    durations: int
+    calls_per_duration: int
+    durations_per_round: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Samples:
     """What one rank's clock saw of one benchmark, or the same reduced over the ranks.
 
@@ -39,6 +50,14 @@ class Samples:
     decisions of the loop. Nothing is dropped; samples of the warm-up stand apart: `warmup_s` holds
     the seconds of each group of calls that was timed together, so that it adds up to the time
     spent, and `warmup_calls` all calls between the first one and the timed ones.
+
+    Where there were too many durations to keep, `durations_s` are the medians of the rounds, in
+    their order, `calls_per_duration` the calls of a round, and `reduced_from` how it was timed in
+    fact. `sketch` then is the distribution of the durations themselves, in seconds per call; there
+    is none of several ranks together.
+
+    `first_step_s` is None where nobody saw what came before the timed calls: then there is no
+    warm-up either.
     """
 
     timer: str
@@ -47,15 +66,31 @@ class Samples:
     durations_per_round: int = 1
     block_s: tuple[float, ...]
     block_calls: tuple[int, ...]
-    first_step_s: float
+    first_step_s: float | None
     warmup_s: tuple[float, ...]
     warmup_calls: int
     flags: tuple[str, ...] = ()
+    reduced_from: Timing | None = None
+    sketch: Sketch | None = None
 
     @property
     def calls(self) -> int:
         """Timed calls of the step."""
         return sum(self.block_calls)
+
+    @property
+    def timing(self) -> Timing:
+        """How the durations were timed, also those that are no longer there."""
+        return self.reduced_from or Timing(
+            durations=len(self.durations_s),
+            calls_per_duration=self.calls_per_duration,
+            durations_per_round=self.durations_per_round,
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Whole rounds timed."""
+        return self.timing.durations // self.timing.durations_per_round
 
     @property
     def rounds_s(self) -> tuple[float, ...]:
@@ -78,6 +113,9 @@ class Samples:
     def from_json(cls, data: Mapping[str, Any]) -> Samples:
         """The samples written by :meth:`to_json`."""
         fields: Json = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        for name, kind in (("reduced_from", Timing), ("sketch", Sketch)):
+            if fields.get(name) is not None:
+                fields[name] = kind(**fields[name])
         return cls(**fields)
 
 

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.adoption.adopter import Adopter
 from gpubench_plugin.alone import Alone
-from gpubench_plugin.cases import CASE, Cases, check_marks
+from gpubench_plugin.cases import CASE, Cases, case_on_ranks, check_marks
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.gate.unjudged import Unjudged, measuring_is_off
 from gpubench_plugin.interruption import Interruption
 from gpubench_plugin.kept import Kept
 from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.rank import Rank
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.selection import fixture_names, is_adopted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.cases import Case
     from gpubench_plugin.gang.worker import Worker
+    from gpubench_plugin.gate.lookup import Lookup
+    from gpubench_plugin.gate.role import Gate
     from gpubench_plugin.ranks import Ranks
     from gpubench_plugin.session import Session
     from gpubench_plugin.settings import Settings
@@ -43,6 +48,7 @@ class Roles:
         self._config = session.config
         self._settings = settings
         self._ranks = ranks
+        self._gate: Gate | None = None
 
     def start(
         self, items: Sequence[pytest.Item], valve: Valve | None, worker: Worker | None
@@ -61,16 +67,23 @@ class Roles:
         cases = Cases(
             self._settings, self._config.rootpath, local_rank=self._ranks.world.local_rank
         )
+        own = [item for item in items if not is_adopted(item, fixture_names(item))]
+        # An adopted test is run by every process as an ordinary one, and recorded by one of them.
+        items = items if worker is None and self._ranks.world.is_root else own
         for item in items:
             item.stash[CASE] = cases.of(item)
+        if len(items) > len(own):
+            self._register(Adopter(), "gpubench-adopter")
         if worker is not None:
-            self._obey(worker, items)
+            self._obey(worker, own)
         elif self._ranks.world.size > 1:
-            self._join(items, valve)
-        elif self._needs_gang(items):
+            self._join(items, own, valve)
+        elif own and self._needs_gang(own):
             self._control(items)
         else:
             self._run(items)
+        if self._gate is not None:  # now that nobody changes what runs any more
+            self._gate.add_items(self._session, items)
 
     def _run(self, items: Sequence[pytest.Item]) -> None:
         self._open(items)
@@ -94,19 +107,30 @@ class Roles:
             self._register(Interruption(), "gpubench-interruption")
             controller = Controller(self._config, self._settings, session.path)
             self._register(controller, "gpubench-controller")
+        if any(case.adopted for case in _cases(items)):
+            self._register(Rank(self._ranks.world), "gpubench-rank")
+            self._register(Alone(self._settings, adopted=True), "gpubench-alone")
 
     def _obey(self, worker: Worker, items: Sequence[pytest.Item]) -> None:
         pytest_benchmark.mute(self._config)
         self._register(Rank(self._ranks.world), "gpubench-rank")
         worker.join(items, self._ranks)
 
-    def _join(self, items: Sequence[pytest.Item], valve: Valve | None) -> None:
+    def _join(
+        self, items: Sequence[pytest.Item], own: Sequence[pytest.Item], valve: Valve | None
+    ) -> None:
         self._refuse_within_torchrun()
+        if not own:  # nothing that the ranks run together
+            if valve is not None:
+                valve.release()
+            if items:
+                self._run(items)
+            return
         from gpubench_plugin.torchrun.role import Torchrun
 
         torchrun = Torchrun(self._session, self._settings, self._ranks)
         session = self._open(items)
-        kept = torchrun.join(items, session, valve)
+        kept = torchrun.join(own, session, valve)
         if session is None:
             self._leave_out(kept)
         self._register(Rank(self._ranks.world), "gpubench-rank")
@@ -143,11 +167,37 @@ class Roles:
             return None
         from gpubench_plugin.session import Session
 
+        lookup = self._baseline()
         session = Session(self._config, self._settings, list(_cases(items)))
         session.start()
         self._register(session, "gpubench-session")
+        if lookup is not None:
+            self._judge(session, lookup)
         self._leave_out(session.kept)
         return session
+
+    def _baseline(self) -> Lookup | None:
+        """What is to be compared with, before anything is written; None without ``--baseline``."""
+        if not self._settings.baseline:
+            return None
+        from gpubench_plugin.gate.lookup import Lookup
+
+        return Lookup.early(self._settings, self._config.invocation_params.dir)
+
+    def _judge(self, session: Session, lookup: Lookup) -> None:
+        """Compare what will be measured; where measuring is off there is nothing to compare."""
+        if off := measuring_is_off(self._config):
+            if self._settings.gate:
+                self._register(Unjudged(f"nothing is judged with {off}"), "gpubench-gate")
+            return
+        from gpubench_plugin.gate.judgement import Judgement
+        from gpubench_plugin.gate.removal import Removal
+        from gpubench_plugin.gate.role import Gate
+
+        judgement = Judgement(session, lookup, Removal(self._session))
+        self._gate = Gate(self._config, lookup, judgement)
+        session.judged_by(self._gate)
+        self._register(self._gate, "gpubench-gate")
 
     def _leave_out(self, kept: Collection[str]) -> None:
         """Do not run what a resumed run has measured already."""
@@ -165,4 +215,5 @@ def _cases(items: Sequence[pytest.Item]) -> Iterator[Case]:
 
 
 def _world_size(item: pytest.Item) -> int:
-    return item.stash[CASE].world_size if CASE in item.stash else 0
+    case = case_on_ranks(item)
+    return 0 if case is None else case.world_size

@@ -8,17 +8,42 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.options import destination
+
 if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.settings import Settings
 
 FIXTURE = "gpubench"
+FOREIGN_FIXTURE = "benchmark"
+"""The fixture of pytest-benchmark, and the name of the plugin that it belongs to."""
 
 
 def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
-    """Whether `item` is one of ours: it asks for the fixture or carries the mark."""
-    return FIXTURE in fixturenames or item.get_closest_marker(FIXTURE) is not None
+    """Whether `item` is one of ours: it asks for the fixture, carries the mark, or is adopted."""
+    names = frozenset(fixturenames)
+    marked = item.get_closest_marker(FIXTURE) is not None
+    return FIXTURE in names or marked or is_adopted(item, names)
+
+
+def fixture_names(item: pytest.Item) -> tuple[str, ...]:
+    """The fixtures that `item` asks for, also through others; of what is no function, none."""
+    return tuple(getattr(item, "fixturenames", ()))
+
+
+def is_adopted(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
+    """Whether `item` was written for pytest-benchmark, and ``--adopt`` makes it count.
+
+    It keeps its node id: it gets no parameters.
+    """
+    config = item.config
+    if not config.getoption(destination("adopt"), default=False):
+        return False
+    names = frozenset(fixturenames)
+    if FOREIGN_FIXTURE not in names or FIXTURE in names:
+        return False
+    return bool(config.pluginmanager.hasplugin(FOREIGN_FIXTURE))
 
 
 def parametrize(metafunc: pytest.Metafunc, settings: Settings, joined: int | None) -> None:
@@ -28,6 +53,8 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, joined: int | Non
     is no other world size.
     """
     definition = metafunc.definition
+    if is_adopted(definition, metafunc.fixturenames):
+        return
     own = set(_own_names(definition.iter_markers("parametrize")))
 
     def add(name: str, values: Iterable[str], ids: Iterable[str] | None = None) -> None:

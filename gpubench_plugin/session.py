@@ -10,33 +10,44 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from gpubench_plugin import channel
+from gpubench_plugin.cases import device_models, devices_of
 from gpubench_plugin.channel import CARRIED, PROGRESS, TRACES
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.open_run import open_run
-from gpubench_plugin.records import Measurement
 from gpubench_plugin.reports import terminal
+from gpubench_plugin.reports.cells import printable
 from gpubench_plugin.reports.glyphs import glyphs_for
 from gpubench_plugin.reports.scaling import scaling_lines
-from gpubench_plugin.reports.status import StatusLine
+from gpubench_plugin.reports.status import status_line
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.run_status import status_of, why_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Sequence
 
     from gpubench_plugin.cases import Case
-    from gpubench_plugin.records import Json, RunStatus
+    from gpubench_plugin.records import Json, Measurement
+    from gpubench_plugin.runs import Run
     from gpubench_plugin.settings import Settings
+    from gpubench_plugin.verdicts import Comparison
 
-_STATUS: Final[dict[int, RunStatus]] = {
-    pytest.ExitCode.OK: "complete",
-    pytest.ExitCode.NO_TESTS_COLLECTED: "complete",
-    pytest.ExitCode.INTERRUPTED: "interrupted",
-}
+
+class Judge(Protocol):
+    """Who judges what the session has measured, before the session is over."""
+
+    @property
+    def failed_tests(self) -> int:
+        """Tests that failed because of a verdict: they say nothing of how the run went."""
+        ...
+
+    def close(self) -> bool:
+        """Have the verdicts recorded; whether the session must not end well because of them."""
+        ...
 
 
 class Session:
@@ -46,10 +57,13 @@ class Session:
         self._config = config
         self._settings = settings
         self._cases = {case.id: case for case in cases}
+        self._own = {case.id: case for case in cases if not case.adopted}
         self._told: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
         self._problem: ResultsError | None = None
-        self._status = _status_line()
+        self._judge: Judge | None = None
+        self._unindexed: str | None = None
+        self._status = status_line()
 
     def start(self) -> None:
         """Open the run; nothing has been measured yet.
@@ -73,11 +87,38 @@ class Session:
         """Benchmarks that an earlier session of the run has measured: they need not run."""
         return self._run.kept
 
+    @property
+    def measurements(self) -> dict[str, Measurement]:
+        """The records there are so far, by node id, in the order of the run; without samples."""
+        return {measurement.id: measurement for measurement in self._in_order()}
+
+    def run(self) -> Run:
+        """What has been measured so far, as comparisons see it."""
+        from gpubench_plugin.results.sources import run_of
+
+        recorder = self._run.recorder
+        run_id = recorder.directory.run_id
+        facts = recorder.environment
+        return run_of(run_id, self._in_order(), facts, started=recorder.started, run_id=run_id)
+
+    def judged_by(self, judge: Judge) -> None:
+        """Let `judge` have its say before the run is closed."""
+        self._judge = judge
+
+    def keep_verdicts(self, comparison: Comparison) -> None:
+        """Write them into the run's journal and folder; a failure ends the session, as ever."""
+        try:
+            self._run.recorder.keep_verdicts(comparison)
+        except ResultsError as problem:
+            self._problem = problem
+
     def pytest_report_collectionfinish(self) -> list[str]:
         """The header: what will be measured, on what, and where it is recorded."""
-        cases = list(self._cases.values())
-        lines = terminal.header_lines(
-            device=self._devices(),
+        cases = list(self._own.values())
+        adopted = len(self._cases) - len(cases)
+        lines = [f"gpubench: adopted from pytest-benchmark: {adopted}"] if adopted else []
+        lines += terminal.header_lines(
+            device=devices_of(cases, self._settings.devices),
             precision=tuple(dict.fromkeys(case.precision for case in cases)),
             world_sizes=tuple(dict.fromkeys(case.world_size for case in cases)),
             preset=", ".join(dict.fromkeys(c.configuration.experiment.preset for c in cases)),
@@ -92,7 +133,7 @@ class Session:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say on a terminal that a benchmark is on its way to steady state."""
-        if nodeid in self._cases:
+        if nodeid in self._own:
             self._status.show("checking and warming up")
 
     def _show_progress(self, rounds: int, half_width: float) -> None:
@@ -114,7 +155,7 @@ class Session:
 
     def _record(self, case: Case) -> None:
         told = self._told.pop(case.id)
-        measurement = _measurement(case, told)
+        measurement = channel.measurement_of(case, told)
         # The journal keeps the samples; for the summary the metrics are enough.
         self._measurements[measurement.id] = replace(measurement, samples=None)
         if self._problem is not None:
@@ -141,10 +182,17 @@ class Session:
         The devices are not part of its ``machine_info``: that is compared before it is known
         whether a session has benchmarks of ours.
         """
-        pytest_benchmark.add_metrics(output_json, self._measurements)
+        ours = self._measurements.keys() - (self._cases.keys() - self._own.keys())
+        if not ours:  # those that are adopted stay as they are
+            return
+        pytest_benchmark.add_metrics(output_json, {i: self._measurements[i] for i in ours})
+        recorder = self._run.recorder
         output_json["gpubench"] = {
-            "run_id": self._run.recorder.directory.path.name,
-            "devices": self._device_models(),
+            "schema_version": pytest_benchmark.SCHEMA_VERSION,
+            "run_id": recorder.directory.path.name,
+            "started": recorder.started,
+            "devices": device_models(self._own.values()),
+            "environment": recorder.environment,
         }
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -173,17 +221,24 @@ class Session:
         """Write the summary; a benchmark that never ran is in it too, and then not all is well."""
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
-        status = _status(exitstatus, [self._measurements[i] for i in self._unselected])
+        failed_tests = 0 if self._judge is None else self._judge.failed_tests
+        only_verdicts = exitstatus == pytest.ExitCode.TESTS_FAILED and (
+            0 < failed_tests == session.testsfailed
+        )
+        measuring = pytest.ExitCode.OK if only_verdicts else exitstatus
+        status = status_of(measuring, [self._measurements[i] for i in self._unselected])
         for case in self._cases.values():
             if any(
                 "outcome" in part or "measurement" in part for part in self._told.get(case.id, ())
             ):
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
-                reason = "interrupted" if status == "interrupted" else _why_ended(session)
+                reason = "interrupted" if status == "interrupted" else why_ended(session)
                 self._measurements[case.id] = self._run.earlier.get(
                     case.id, case.record("not_measured", reason)
                 )
+        if self._judge is not None and self._judge.close():
+            session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
         if self._problem is None:
             try:
                 self._run.recorder.finish(status, self._in_order(), self._benchmark_json())
@@ -192,6 +247,15 @@ class Session:
         if self._problem is not None:
             self._run.recorder.close()
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+        else:
+            self._unindexed = self._index()
+
+    def _index(self) -> str | None:
+        """Tell the registry of the run; a line for the user where that has to wait."""
+        from gpubench_plugin.results.registry.spool import keep
+
+        directory = self._run.recorder.directory
+        return keep(self._settings.registry, directory.path.parent.parent, directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -207,6 +271,8 @@ class Session:
         if self._problem is not None:
             terminalreporter.write_line(f"results could not be written: {self._problem}", red=True)
         terminalreporter.write_line(f"recorded in {self._shown_directory()}")
+        if self._unindexed is not None:
+            terminalreporter.write_line(printable(self._unindexed), yellow=True)
 
     def _in_order(self) -> list[Measurement]:
         order = self._run.earlier or self._cases
@@ -219,64 +285,10 @@ class Session:
             return None
         return pytest_benchmark.benchmark_json(self._config, carried, self._measurements)
 
-    def _devices(self) -> str:
-        models = self._device_models()
-        named = ", ".join(f"{name} ({model})" for name, model in models.items())
-        if "auto" in self._settings.devices and "cpu" in models:
-            return f"{named}; auto: no accelerator found"
-        return named
-
-    def _device_models(self) -> dict[str, str]:
-        return {case.device.torch_name: case.device.model for case in self._cases.values()}
-
     def _shown_directory(self) -> str:
         here = self._config.invocation_params.dir
         path = self._run.recorder.directory.path
         return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
-
-
-def _status(exitstatus: int, rest: Iterable[Measurement]) -> RunStatus:
-    """The status of a run, of which `rest` was not selected when it was resumed."""
-    status = _STATUS.get(exitstatus, "failed")
-    outcomes = {measurement.outcome for measurement in rest}
-    if status == "complete" and not outcomes <= {"measured", "skipped", "unsupported"}:
-        return "interrupted" if "not_measured" in outcomes else "failed"
-    return status
-
-
-def _why_ended(session: pytest.Session) -> str:
-    """Why a benchmark was not reached."""
-    return str(session.shouldfail or session.shouldstop or "the session ended before it")
-
-
-def _measurement(case: Case, told: Sequence[Json]) -> Measurement:
-    """The record that the phases of one test add up to; what failed carries no number."""
-    endings = [part for part in told if "outcome" in part]
-    if endings:
-        # What all ranks agreed on at the end outranks what this one saw first.
-        mismatched = (part for part in endings if part["outcome"] == "mismatched_ranks")
-        ending = next(mismatched, endings[0])
-        return case.record(ending["outcome"], ending["reason"])
-    for part in told:
-        if "measurement" in part:
-            return Measurement.from_json(part["measurement"])
-    reasons = [part["not_measured"] for part in told if part.get("not_measured")]
-    return case.record("not_measured", *(reasons or ["the test did not call gpubench"]))
-
-
-def _status_line() -> StatusLine:
-    """A line on this process' terminal, however pytest captures output during a test."""
-    try:
-        terminal = os.dup(sys.stdout.fileno()) if sys.stdout.isatty() else None
-    except (OSError, ValueError):
-        terminal = None
-    glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
-
-    def write(text: str) -> None:
-        if terminal is not None:
-            os.write(terminal, text.encode(sys.stdout.encoding or "utf-8", "replace"))
-
-    return StatusLine(write, terminal is not None, glyphs=glyphs)
 
 
 def _width(config: pytest.Config) -> int:

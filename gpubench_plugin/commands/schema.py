@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.commands.base import Command, Exit
 from gpubench_plugin.errors import not_one_of
@@ -11,7 +12,12 @@ from gpubench_plugin.errors import not_one_of
 if TYPE_CHECKING:
     import argparse
 
-_FILES = ("summary",)
+_FILES: Final = {
+    "summary": "gpubench_plugin.results.summary",
+    "verdicts": "gpubench_plugin.verdict_document",
+    "journal": "gpubench_plugin.results.journal_lines",
+}
+"""The modules with a ``schema_text``, imported when it is asked for."""
 
 
 class Schema(Command):
@@ -29,7 +35,5 @@ class Schema(Command):
         """Print it."""
         if options.file not in _FILES:
             raise not_one_of("gpubench schema", options.file, _FILES)
-        from gpubench_plugin.results.summary import schema_text
-
-        sys.stdout.write(schema_text())
+        sys.stdout.write(importlib.import_module(_FILES[options.file]).schema_text())
         return Exit.FINE

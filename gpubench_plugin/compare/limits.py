@@ -38,7 +38,9 @@ class Limit:
         text = text.strip()
         if (match := _RELATIVE.fullmatch(text)) and 0 < float(match["number"]) < 100:
             return cls(text=text, kind="relative", bound=float(match["number"]) / 100)
-        if (match := _ABSOLUTE.fullmatch(text)) and (number := _finite(match["number"])) is not None:
+        if (match := _ABSOLUTE.fullmatch(text)) and (
+            number := _finite(match["number"])
+        ) is not None:
             kind: Literal["at_most", "at_least"] = (
                 "at_most" if match["operator"] == "<=" else "at_least"
             )

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpubench_plugin.configuration.layers import Key
 
@@ -129,14 +129,21 @@ def _container(annotation: Any) -> str:
     return f"a mapping with the keys {', '.join(section.model_fields)}" if section else ""
 
 
-def _within(bounds: Iterable[Any]) -> str:
+def _within(bounds: Sequence[Any]) -> str:
     said = [
         f"{words} {limit:g}"
         for bound in _flat(bounds)
         for name, words in _BOUNDS.items()
         if (limit := getattr(bound, name, None)) is not None
     ]
-    return f" {' and '.join(said)}" if said else ""
+    examples = [
+        str(example)
+        for bound in bounds
+        if isinstance(bound, FieldInfo)
+        for example in bound.examples or ()
+    ]
+    such = f" such as {' or '.join(examples)}" if examples else ""
+    return (f" {' and '.join(said)}" if said else "") + such
 
 
 def _flat(bounds: Iterable[Any]) -> Iterator[Any]:

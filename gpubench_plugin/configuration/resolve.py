@@ -1,7 +1,8 @@
 """From names, files and flags to one validated configuration.
 
-The layers, later ones win: the named file, its chosen preset, each ``--config`` file in order with
-its preset, each dot-key override in order, and what the flags choose.
+The layers, later ones win: the profile of measuring, the named file, its chosen preset, each
+``--config`` file in order with its preset, each dot-key override in order, and what the flags
+choose.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration import keys, problems, search
+from gpubench_plugin.configuration import keys, problems, profiles, search
 from gpubench_plugin.configuration import overrides as dot_keys
 from gpubench_plugin.configuration.file import PRESETS, ConfigurationFile
 from gpubench_plugin.configuration.layers import Layer, Merged, merge, nested
@@ -74,7 +75,7 @@ def resolve(
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))
     schema = _schema(_model_section(untyped, model_section))
-    stated = layers(schema)
+    stated = [*profiles.layers(untyped), *layers(schema)]
     chosen = {"experiment.preset": preset, **chosen}
     _refuse_contradiction(merge(stated), chosen)
     merged = merge([*stated, *_flags(chosen)])

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
+LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
 Preset = Literal["tiny", "full"]
 
 
@@ -187,6 +188,13 @@ class MeasureSection(Section):
         default=None,
         description="JSON file of the rounds each benchmark is to run, instead of a rule",
     )
+    keep_durations: PositiveInt = Field(
+        default=1_000_000,
+        description="More durations are sketched: of them the medians of rounds are kept, flagged",
+    )
+    sketch_rank_error: Annotated[float, Field(ge=1e-4, le=0.1)] = Field(
+        default=0.001, description="How far the rank of a percentile may then be off"
+    )
     timeout_s: PositiveFloat | None = Field(
         default=None,
         description="Longer is a hang; null: the mark's, else that of the ini file",
@@ -206,9 +214,8 @@ class ProfilingSection(Section):
 class GateSection(Section):
     """What ``--gate`` judges; no part of what makes two measurements comparable."""
 
-    limits: dict[str, str] = Field(
-        default={},
-        description="By metric: how much worse it may get, 3%, or a fixed bound, <=0.25",
+    limits: dict[str, LimitText] = Field(
+        default={}, description="By metric: how much worse it may get, or a fixed bound"
     )
 
 

@@ -119,11 +119,12 @@ class _Columns:
 
 
 def _longest(one: Samples, other: Samples) -> Samples:
+    firsts_s = one.first_step_s, other.first_step_s
     return replace(
         one,
         durations_s=_maxima(one.durations_s, other.durations_s),
         block_s=_maxima(one.block_s, other.block_s),
-        first_step_s=max(one.first_step_s, other.first_step_s),
+        first_step_s=max((s for s in firsts_s if s is not None), default=None),
         warmup_s=_maxima(one.warmup_s, other.warmup_s),
     )
 

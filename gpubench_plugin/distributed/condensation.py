@@ -32,13 +32,18 @@ def condensed(samples: Samples) -> Samples:
     Too many durations become the medians of their rounds, each of which then stands for all calls
     of its round; still too many are thinned out evenly. Neighbouring blocks, and groups of the
     warm-up, are merged: their seconds and calls add up to what they were. The warm-up alone is
-    worth no flag: no metric looks at its groups.
+    worth no flag: no metric looks at its groups. A sketch is left out, since of several no maximum
+    can be taken value by value: the medians of rounds beside it stand for the durations.
     """
+    whole = samples
+    samples = replace(samples, sketch=None)
     kept = _with_blocks_merged(_with_fewer_durations(samples))
     if len(samples.warmup_s) > WARMUPS:
         kept = replace(kept, warmup_s=tuple(map(fsum, _merged(samples.warmup_s, WARMUPS))))
     timed = (kept.durations_s, kept.block_s)
-    return kept if timed == (samples.durations_s, samples.block_s) else kept.flagged(CONDENSED)
+    if whole.sketch is None and timed == (samples.durations_s, samples.block_s):
+        return kept
+    return kept.flagged(CONDENSED)
 
 
 def _with_fewer_durations(samples: Samples) -> Samples:
@@ -50,8 +55,13 @@ def _with_fewer_durations(samples: Samples) -> Samples:
             durations_s=samples.rounds_s,
             calls_per_duration=samples.calls_per_duration * samples.durations_per_round,
             durations_per_round=1,
+            reduced_from=samples.timing,
         )
-    return replace(samples, durations_s=_thinned(samples.durations_s, DURATIONS))
+    return replace(
+        samples,
+        durations_s=_thinned(samples.durations_s, DURATIONS),
+        reduced_from=samples.timing,
+    )
 
 
 def _with_blocks_merged(samples: Samples) -> Samples:

@@ -34,6 +34,8 @@ _FACTS_BYTES: Final = 4096
 _LONGEST_FLAG: Final = 100
 _LONGEST_HOST: Final = 64
 
+_FRACTIONS: Final = (0.05, 0.95, 0.99)
+
 
 class Calls(NamedTuple):
     """How often a rank called the step, and what it timed: equal on all ranks, or no result.
@@ -54,9 +56,9 @@ class Calls(NamedTuple):
         """Those of a rank's `samples`."""
         return cls(
             timer=samples.timer,
-            calls_per_duration=samples.calls_per_duration,
-            durations_per_round=samples.durations_per_round,
-            durations=len(samples.durations_s),
+            calls_per_duration=samples.timing.calls_per_duration,
+            durations_per_round=samples.timing.durations_per_round,
+            durations=samples.timing.durations,
             blocks=len(samples.block_s),
             warmup_durations=len(samples.warmup_s),
             warmup_calls=samples.warmup_calls,
@@ -130,18 +132,25 @@ def _times(samples: Samples, rank: int, host: str) -> RankTimes:
     if not ordered or not math.isfinite(sum(ordered)):
         ordered = [math.nan]  # what cannot be ordered has no quantiles
     rounds = samples.rounds_s if math.isfinite(ordered[0]) else ()
+    p5_s, p95_s, p99_s = _quantiles(samples, ordered)
     return RankTimes(
         rank=rank,
         host=host,
-        count=len(samples.durations_s),
-        min_s=ordered[0],
-        p5_s=_quantile(ordered, 0.05),
+        count=samples.timing.durations,
+        min_s=ordered[0] if samples.sketch is None else samples.sketch.least,
+        p5_s=p5_s,
         median_s=median(rounds or ordered),
-        p95_s=_quantile(ordered, 0.95),
-        p99_s=_quantile(ordered, 0.99),
-        max_s=ordered[-1],
+        p95_s=p95_s,
+        p99_s=p99_s,
+        max_s=ordered[-1] if samples.sketch is None else samples.sketch.most,
         total_s=math.fsum(samples.block_s),
     )
+
+
+def _quantiles(samples: Samples, ordered: Sequence[float]) -> list[float]:
+    if samples.sketch is not None:
+        return samples.sketch.quantiles(_FRACTIONS)
+    return [_quantile(ordered, fraction) for fraction in _FRACTIONS]
 
 
 def _quantile(ordered: Sequence[float], fraction: float) -> float:
@@ -152,7 +161,7 @@ def _quantile(ordered: Sequence[float], fraction: float) -> float:
 
 
 def _packed(samples: Samples) -> Json:
-    fields = {name: value for name, value in vars(samples).items() if name not in _PACKED}
+    fields = {name: value for name, value in asdict(samples).items() if name not in _PACKED}
     for name, kind in _PACKED.items():
         values = getattr(samples, name)
         fields[name] = b64encode(struct.pack(f"<{len(values)}{kind}", *values)).decode("ascii")
@@ -160,8 +169,8 @@ def _packed(samples: Samples) -> Json:
 
 
 def _unpacked(data: Mapping[str, Any]) -> Samples:
-    fields = {**data, "flags": tuple(data["flags"])}
+    fields = dict(data)
     for name, kind in _PACKED.items():
         packed = b64decode(data[name])
         fields[name] = struct.unpack(f"<{len(packed) // 8}{kind}", packed)
-    return Samples(**fields)
+    return Samples.from_json(fields)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin import channel
-from gpubench_plugin.cases import CASE
+from gpubench_plugin.cases import case_on_ranks
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.gang import merging
 from gpubench_plugin.gang.gang import Gang
@@ -53,10 +53,10 @@ class Controller:
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
         """Run a benchmark on a gang of its world size; another test runs in this process."""
-        case = item.stash.get(CASE, None)
+        case = case_on_ranks(item)
         hook = item.ihook
         if case is None:
-            if nextitem is None or CASE not in nextitem.stash:
+            if nextitem is None or case_on_ranks(nextitem) is None:
                 return None
             # The last test in this process: what its fixtures hold is let go before the gangs.
             hook.pytest_runtest_protocol(item=item, nextitem=None)
@@ -204,7 +204,7 @@ def _python(folder: Path) -> list[str]:
 
 def _following(case: Case, nextitem: pytest.Item | None) -> str | None:
     """The next test of the same gang: what fixtures they share need not be torn down."""
-    other = None if nextitem is None else nextitem.stash.get(CASE, None)
+    other = None if nextitem is None else case_on_ranks(nextitem)
     same = other is not None and other.world_size == case.world_size
     return other.id if same and other is not None and other.refusal() is None else None
 

@@ -74,7 +74,9 @@ def _joined(parts: Sequence[Samples]) -> Samples | None:
         durations_s=_chained(part.rounds_s for part in parts),
         block_s=_chained(part.block_s for part in parts),
         block_calls=_chained(part.block_calls for part in parts),
-        first_step_s=max(part.first_step_s for part in parts),
+        first_step_s=max(
+            (part.first_step_s for part in parts if part.first_step_s is not None), default=None
+        ),
         warmup_s=_chained(part.warmup_s for part in parts),
         warmup_calls=sum(part.warmup_calls for part in parts),
         flags=_each_once(flag for part in parts for flag in part.flags),

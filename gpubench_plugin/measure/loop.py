@@ -9,19 +9,22 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.outliers import has_outliers
 from gpubench_plugin.measure.plan import Plan, Planner
 from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.measure.stopping import Looks, rule_for
+from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
 from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples
 
 if TYPE_CHECKING:
     from gpubench_plugin.configuration.schema import MeasureSection
     from gpubench_plugin.measure.agreement import Agreement
+    from gpubench_plugin.measure.frozen import FrozenRounds
+    from gpubench_plugin.sketch import Sketch
 
 Progress = Callable[[int, float], object]
 
@@ -32,6 +35,7 @@ def measure(
     clock: Clock,
     section: MeasureSection,
     agreement: Agreement,
+    frozen: FrozenRounds | None = None,
     setup: Step | None = None,
     teardown: Step | None = None,
     on_timed: Step | None = None,
@@ -44,6 +48,7 @@ def measure(
         clock: how time is taken; see :func:`gpubench_plugin.measure.timer.clock_for`.
         section: warm-up, the rule that ends measuring, and its limits.
         agreement: the ranks that measure together.
+        frozen: the rounds to time, instead of a rule; rank zero's are every rank's.
         setup: runs before every call of the step, outside the timed part.
         teardown: runs after every call of the step, outside the timed part.
         on_timed: called once, when the warm-up is over and the timed calls begin.
@@ -52,32 +57,39 @@ def measure(
 
     Raises:
         MeasurementError: a duration that is not finite or not above zero.
+        UsageProblem: the frozen rounds cannot be timed on this clock.
     """
     task = Task(step=step, setup=setup, teardown=teardown)
     planner = Planner(clock=clock, section=section, world_size=agreement.world_size, bare=task.bare)
+    if frozen is not None:
+        planner.check(frozen)
     with _garbage(collected_while_timing=section.gc):
         agreement.barrier()
         first_step_s = clock.first(task)
         warm = warm_up(task, clock=clock, section=section, agreement=agreement)
         calibration_calls = clock.calibrate(task)
-        plan = planner.plan(warm.pace).agreed(agreement)
+        plan = planner.frozen(frozen, warm.pace) if frozen else planner.plan(warm.pace)
+        plan = plan.agreed(agreement)
+        rule = rule_for(section, agreement.decide(frozen.rounds if frozen else 0))
         if on_timed is not None:
             on_timed()
         recording = _timed(
             task,
             plan,
             clock=clock,
+            rule=rule,
             section=section,
             agreement=agreement,
             on_progress=on_progress,
         )
-    converged = agreement.decide(int(rule_for(section).converged(recording)))
+    converged = agreement.decide(int(rule.converged(recording)))
+    sketch = recording.sketch
     flags = {
         "unsteady": not warm.steady,
         "not_converged": not converged,
-        "outliers": has_outliers(recording.durations_s),
+        "outliers": has_outliers(sketch.typical() if sketch else recording.durations_s),
     }
-    return Samples(
+    samples = Samples(
         timer=clock.timer,
         durations_s=tuple(recording.durations_s),
         calls_per_duration=plan.calls_per_duration,
@@ -88,6 +100,19 @@ def measure(
         warmup_s=tuple(warm.durations_s),
         warmup_calls=warm.calls + calibration_calls,
     ).flagged(*(flag for flag, holds in flags.items() if holds), *clock.flags(recording.evidence))
+    return samples if sketch is None else _of_rounds(samples, recording, sketch)
+
+
+def _of_rounds(samples: Samples, recording: Recording, sketch: Sketch) -> Samples:
+    """The medians of the rounds in the place of durations that were too many to keep."""
+    return replace(
+        samples,
+        durations_s=tuple(recording.rounds_s),
+        calls_per_duration=recording.plan.calls_per_round,
+        durations_per_round=1,
+        reduced_from=replace(samples.timing, durations=recording.durations),
+        sketch=sketch,
+    ).flagged("sketched")
 
 
 def _timed(
@@ -95,12 +120,13 @@ def _timed(
     plan: Plan,
     *,
     clock: Clock,
+    rule: StopRule,
     section: MeasureSection,
     agreement: Agreement,
     on_progress: Progress | None,
 ) -> Recording:
     """Timed blocks until the rule wants no more; the agreement on each is its barrier too."""
-    rule, looks, recording = rule_for(section), Looks(section), Recording(plan)
+    looks, recording = Looks(section), Recording(plan, section)
     start_ns = clock.now()
     while durations := agreement.decide(rule.durations(recording, (clock.now() - start_ns) * 1e-9)):
         recording.add(

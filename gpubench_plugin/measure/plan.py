@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.errors import UsageProblem
+
 if TYPE_CHECKING:
     from gpubench_plugin.configuration.schema import MeasureSection
     from gpubench_plugin.measure.agreement import Agreement
     from gpubench_plugin.measure.clocks.base import Clock
+    from gpubench_plugin.measure.frozen import FrozenRounds
 
 # Agreeing costs the ranks some tenths of a millisecond: a block makes that small.
 _RANKS_BLOCK_S = 0.01
@@ -86,6 +89,36 @@ class Planner:
             calls_per_duration=grouped,
             durations_per_round=width,
             rounds_per_block=max(1, min(rounds, most_durations // width)),
+        )
+
+    def check(self, frozen: FrozenRounds) -> None:
+        """Refuse rounds that were frozen for another kind of step or clock.
+
+        Raises:
+            UsageProblem: they cannot be timed here.
+        """
+        where = f"measure.rounds_file: {self._section.rounds_file}"
+        calls = frozen.calls_per_duration * frozen.durations_per_round
+        if frozen.calls_per_duration > 1 and not self._bare:
+            raise UsageProblem(
+                f"{where}: calls_per_duration={frozen.calls_per_duration}, but a setup or teardown "
+                "runs around every call; allowed: 1"
+            )
+        if calls > self._clock.queued_calls:
+            raise UsageProblem(
+                f"{where}: a round of {calls} calls; the clock {self._clock.timer} allows up to "
+                f"{self._clock.queued_calls}"
+            )
+
+    def frozen(self, frozen: FrozenRounds, pace: Pace) -> Plan:
+        """The plan that was fixed beforehand; only the length of blocks depends on the pace."""
+        per_call_s = max(pace.timed_s, _SHORTEST_CALL_S)
+        calls = frozen.calls_per_duration * frozen.durations_per_round
+        rounds = self._rounds(per_call_s, pace.wall_s, calls)
+        return Plan(
+            calls_per_duration=frozen.calls_per_duration,
+            durations_per_round=frozen.durations_per_round,
+            rounds_per_block=max(1, min(rounds, self._clock.queued_calls // calls)),
         )
 
     def _grouped(self, per_call_s: float, most_calls: int) -> int:

@@ -9,23 +9,34 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.interval import median_interval
+from gpubench_plugin.sketch import Sketch, Sketcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpubench_plugin.configuration.schema import MeasureSection
     from gpubench_plugin.measure.clocks.base import Block
     from gpubench_plugin.measure.plan import Plan
+
+
+# Durations are sketched so many at a time: some milliseconds between two blocks, now and then.
+_BATCH = 16_384
 
 
 class Recording:
     """Durations, blocks and evidence of the timed blocks; 8 bytes for every number.
 
-    `half_width` is that of the last look at the confidence interval, infinite before the first
-    and while the rounds are too few for one.
+    More durations than `section` lets it keep go into a sketch, and only the medians of their
+    rounds stay. A round of one duration is its own median: then all are kept. `half_width` is that
+    of the last look at the confidence interval, infinite before the first and while the rounds are
+    too few for one.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, section: MeasureSection) -> None:
         self.plan = plan
+        self._kept = section.keep_durations if plan.durations_per_round > 1 else math.inf
+        self._rank_error = section.sketch_rank_error
+        self._sketcher: Sketcher | None = None
         self.durations_s = array("d")
         self.rounds_s = array("d")
         self.block_s = array("d")
@@ -37,6 +48,19 @@ class Recording:
     def rounds(self) -> int:
         """Whole rounds recorded."""
         return len(self.rounds_s)
+
+    @property
+    def durations(self) -> int:
+        """Durations recorded, kept or not."""
+        return len(self.durations_s) + (self._sketcher.count if self._sketcher else 0)
+
+    @property
+    def sketch(self) -> Sketch | None:
+        """All durations, once they were too many to keep."""
+        if self._sketcher is None:
+            return None
+        self._sketch()
+        return self._sketcher.sketch
 
     def add(self, block: Block) -> None:
         """Add a timed block.
@@ -51,11 +75,22 @@ class Recording:
         self.block_calls.append(block.calls)
         for name, amount in block.evidence.items():
             self.evidence[name] = self.evidence.get(name, 0.0) + amount
+        if self._sketcher is None and len(self.durations_s) > self._kept:
+            self._sketcher = Sketcher(self._rank_error)
+            self._sketch()
+        elif self._sketcher is not None and len(self.durations_s) >= _BATCH:
+            self._sketch()
 
     def look(self, confidence: float) -> None:
         """Bring `half_width` up to date."""
         interval = median_interval(self.rounds_s, confidence)
         self.half_width = math.inf if interval is None else interval.half_width
+
+    def _sketch(self) -> None:
+        """Move the durations that are here into the sketch."""
+        if self._sketcher is not None and self.durations_s:
+            self._sketcher.update(self.durations_s)
+            self.durations_s = array("d")
 
 
 def round_medians(durations_s: Sequence[float], width: int) -> Sequence[float]:

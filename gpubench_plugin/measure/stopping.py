@@ -1,4 +1,4 @@
-"""When to stop: by the confidence interval of the median, after a time, or after N calls."""
+"""When to stop: by the confidence interval of the median, after a time, N calls or N rounds."""
 
 from __future__ import annotations
 
@@ -57,8 +57,22 @@ class BySteps(StopRule):
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to the calls that are missing."""
         plan = recording.plan
-        missing = self._section.steps // plan.calls_per_duration - len(recording.durations_s)
+        missing = self._section.steps // plan.calls_per_duration - recording.durations
         return min(plan.durations_per_block, missing)
+
+
+class ByRounds(StopRule):
+    """Stops after exactly so many rounds, which were fixed beforehand."""
+
+    def __init__(self, section: MeasureSection, rounds: int) -> None:
+        super().__init__(section)
+        self._rounds = rounds
+
+    def durations(self, recording: Recording, elapsed_s: float) -> int:
+        """A block, shortened to the rounds that are missing."""
+        plan = recording.plan
+        missing = self._rounds - recording.rounds
+        return min(plan.rounds_per_block, missing) * plan.durations_per_round
 
 
 class Looks:
@@ -80,8 +94,10 @@ class Looks:
         return True
 
 
-def rule_for(section: MeasureSection) -> StopRule:
-    """The rule that ``measure.by`` names."""
+def rule_for(section: MeasureSection, frozen_rounds: int = 0) -> StopRule:
+    """The rule that ``measure.by`` names, unless the number of rounds is fixed beforehand."""
+    if frozen_rounds:
+        return ByRounds(section, frozen_rounds)
     match section.by:
         case "ci":
             return ByInterval(section)

@@ -34,6 +34,14 @@ def compute_all(seen: Observation) -> dict[str, Metric]:
     return metrics
 
 
+def prepare() -> None:
+    """Import everything that computing metrics takes."""
+    import numpy as np
+
+    np.quantile((1.0, 2.0), 0.5)
+    _sources()
+
+
 @cache
 def _sources() -> Mapping[str, type[MetricSource]]:
     """The sources there are; looking them up means to search all installed distributions."""

@@ -24,6 +24,9 @@ def check_times(seen: Observation) -> None:
     timer = seen.samples.timer
     _check_times(f"duration of {timer}", seen.samples.durations_s)
     _check_times(f"block of {timer}", seen.samples.block_s)
+    if (sketch := seen.samples.sketch) is not None:
+        _check_times(f"shortest duration of {timer}", (sketch.least,))
+        _check_times(f"total of the durations of {timer}", (sketch.total,))
     for rank in seen.ranks:  # a clock that stood still is not hidden by the slower ranks'
         _check_times(f"shortest duration of {timer} on rank {rank.rank}", (rank.min_s,))
         _check_times(f"longest duration of {timer} on rank {rank.rank}", (rank.max_s,))

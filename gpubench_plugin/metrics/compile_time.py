@@ -23,8 +23,9 @@ class Compilation(MetricSource):
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """First step minus median step, where the fact ``compiled`` is set."""
-        if not seen.facts.get("compiled"):
+        first_s = seen.samples.first_step_s
+        if first_s is None or not seen.facts.get("compiled"):
             return
-        extra_s = seen.samples.first_step_s - median_step_s(seen.samples)
+        extra_s = first_s - median_step_s(seen.samples)
         if extra_s > 0:
             yield Metric(name="compile_time_s", value=extra_s, unit="s", better="lower")

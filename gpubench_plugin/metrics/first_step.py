@@ -17,6 +17,7 @@ class FirstStep(MetricSource):
     """The very first call of the step, before the warm-up."""
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
-        """Seconds until the first step is done."""
+        """Seconds until the first step is done, where somebody saw it."""
         value = seen.samples.first_step_s
-        yield Metric(name="first_step_s", value=value, unit="s", better="lower")
+        if value is not None:
+            yield Metric(name="first_step_s", value=value, unit="s", better="lower")

@@ -18,5 +18,4 @@ class Rounds(MetricSource):
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The number of whole rounds."""
-        whole = len(seen.samples.durations_s) // seen.samples.durations_per_round
-        yield Metric(name="rounds", value=float(whole), unit="count")
+        yield Metric(name="rounds", value=float(seen.samples.rounds), unit="count")

@@ -13,16 +13,18 @@ from gpubench_plugin.records import Metric
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.records import Observation
+    from gpubench_plugin.records import Observation, Samples
 
 _CONFIDENCE = 0.95
+_FRACTIONS = (0.95, 0.99)
 
 
 class StepTime(MetricSource):
     """The median round with its confidence interval, and the spread of all durations.
 
     The level of the interval is the fact ``confidence``, 95 % where there is none. Too few rounds
-    for that level have no interval. Percentiles are interpolated linearly, as numpy does.
+    for that level have no interval. Percentiles are interpolated linearly, as numpy does; of
+    durations that were too many to keep they are the sketch's.
     """
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
@@ -39,16 +41,25 @@ class StepTime(MetricSource):
 
 
 def _spread(seen: Observation) -> Iterator[Metric]:
+    mean_s, shortest_s, longest_s, p95_s, p99_s = _statistics(seen.samples)
+    # The ranks' own longest are there even where not every duration could be sent.
+    longest_s = max((rank.max_s for rank in seen.ranks), default=longest_s)
+    yield _seconds("step_time_mean_s", mean_s)
+    yield _seconds("step_time_min_s", shortest_s)
+    yield _seconds("step_time_max_s", longest_s)
+    yield _seconds("step_time_p95_s", p95_s)
+    yield _seconds("step_time_p99_s", p99_s)
+
+
+def _statistics(samples: Samples) -> tuple[float, ...]:
+    """Mean, minimum, maximum, 95th and 99th percentile of all durations."""
     import numpy as np
 
-    durations = np.asarray(seen.samples.durations_s)
-    # The ranks' own longest are there even where not every duration could be sent.
-    longest = max((rank.max_s for rank in seen.ranks), default=durations.max())
-    yield _seconds("step_time_mean_s", durations.mean())
-    yield _seconds("step_time_min_s", durations.min())
-    yield _seconds("step_time_max_s", longest)
-    yield _seconds("step_time_p95_s", np.quantile(durations, 0.95))
-    yield _seconds("step_time_p99_s", np.quantile(durations, 0.99))
+    if (sketch := samples.sketch) is not None:
+        return (sketch.mean, sketch.least, sketch.most, *sketch.quantiles(_FRACTIONS))
+    durations = np.asarray(samples.durations_s)
+    extremes = durations.mean(), durations.min(), durations.max()
+    return (*extremes, *np.quantile(durations, _FRACTIONS))
 
 
 def _seconds(name: str, value: float) -> Metric:

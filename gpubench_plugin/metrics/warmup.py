@@ -18,7 +18,9 @@ class Warmup(MetricSource):
     """The calls between the first step and the first timed one."""
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
-        """Their time and their number."""
+        """Their time and their number, where somebody saw them."""
+        if seen.samples.first_step_s is None:
+            return
         yield Metric(name="warmup_s", value=fsum(seen.samples.warmup_s), unit="s")
         calls = float(seen.samples.warmup_calls)
         yield Metric(name="warmup_iterations", value=calls, unit="count")

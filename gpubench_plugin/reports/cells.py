@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 def printable(text: str) -> str:
@@ -43,21 +44,31 @@ def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
     place, both ends are cut. It starts at a third, since the parameters at the end of a test's
     name distinguish most.
     """
-    different = len(set(texts))
-    first: list[str] | None = None
-    for shown in _attempts(texts, columns, ellipsis):
-        first = first or shown
-        if len(set(shown)) == different:
-            return shown
-    return first or []
+    different = list(dict.fromkeys(texts))
+    cuts = _cuts(max(map(len, texts), default=0), columns, ellipsis)
+    chosen = next((cut for cut in cuts if _all_differ(map(cut, different))), None)
+    chosen = chosen or next(_cuts(0, columns, ellipsis))
+    shown = {text: chosen(text) for text in different}
+    return [shown[text] for text in texts]
 
 
-def _attempts(texts: Sequence[str], columns: int, ellipsis: str) -> Iterator[list[str]]:
+def _cuts(longest: int, columns: int, ellipsis: str) -> Iterator[Callable[[str], str]]:
+    """Ways to cut texts of at most `longest` characters, the preferred first."""
     room = max(columns - width(ellipsis), 0)
     for head in sorted(range(room + 1), key=lambda head: abs(head - room // 3)):
-        yield [_without_middle(text, columns, head, ellipsis) for text in texts]
-    for start in range(max(map(len, texts), default=0)):
-        yield [_without_ends(text, columns, start, ellipsis) for text in texts]
+        yield partial(_without_middle, columns=columns, head=head, ellipsis=ellipsis)
+    for start in range(longest):
+        yield partial(_without_ends, columns=columns, start=start, ellipsis=ellipsis)
+
+
+def _all_differ(texts: Iterable[str]) -> bool:
+    """It looks no further than the first text that was there before."""
+    seen: set[str] = set()
+    for text in texts:
+        if text in seen:
+            return False
+        seen.add(text)
+    return True
 
 
 def _without_middle(text: str, columns: int, head: int, ellipsis: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.reports import units
@@ -41,7 +42,7 @@ class Column:
     cells: Sequence[str]
     numeric: bool = True
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Columns of the terminal it takes."""
         return max(map(width, (self.title, *self.cells)))

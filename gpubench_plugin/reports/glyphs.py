@@ -14,10 +14,32 @@ class Glyphs:
     plus_minus: str
     ellipsis: str
     nothing: str
+    separator: str
+    lower: str
+    higher: str
+    to: str
 
 
-UNICODE: Final = Glyphs(micro="µ", plus_minus="±", ellipsis="…", nothing="\N{EN DASH}")
-ASCII: Final = Glyphs(micro="u", plus_minus="+-", ellipsis="~", nothing="-")
+UNICODE: Final = Glyphs(
+    micro="µ",
+    plus_minus="±",
+    ellipsis="…",
+    nothing="\N{EN DASH}",
+    separator="·",
+    lower="↓",
+    higher="↑",
+    to="→",
+)
+ASCII: Final = Glyphs(
+    micro="u",
+    plus_minus="+-",
+    ellipsis="~",
+    nothing="-",
+    separator="|",
+    lower="(low)",
+    higher="(high)",
+    to="->",
+)
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.reports.cells import cut, printable
-from gpubench_plugin.reports.glyphs import UNICODE
+from gpubench_plugin.reports.glyphs import UNICODE, glyphs_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,3 +82,18 @@ class StatusLine:
         if self._shown_at > -math.inf:
             self._write(_CLEAR)
             self._shown_at = -math.inf
+
+
+def status_line() -> StatusLine:
+    """A line on this process' terminal, however pytest captures output during a test."""
+    try:
+        terminal = os.dup(sys.stdout.fileno()) if sys.stdout.isatty() else None
+    except (OSError, ValueError):
+        terminal = None
+    glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
+
+    def write(text: str) -> None:
+        if terminal is not None:
+            os.write(terminal, text.encode(sys.stdout.encoding or "utf-8", "replace"))
+
+    return StatusLine(write, terminal is not None, glyphs=glyphs)

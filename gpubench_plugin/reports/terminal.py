@@ -60,7 +60,8 @@ def header_lines(
 ) -> list[str]:
     """What stands above the session: device, precision, world, preset, run directory.
 
-    Wrapped to `width` columns, but for the run directory, which is there to be copied.
+    Without a device only the last: nothing is measured by our rules. Wrapped to `width` columns,
+    but for the run directory, which is there to be copied.
     """
     facts = {
         "device": device,
@@ -69,8 +70,9 @@ def header_lines(
         "preset": preset,
     }
     said = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in facts.items())
+    wrapped = textwrap.wrap(said, width, subsequent_indent=" " * 10, break_on_hyphens=False)
     return [
-        *textwrap.wrap(said, width, subsequent_indent=" " * 10, break_on_hyphens=False),
+        *(wrapped if device else []),
         f"results: {printable(str(run_directory))}",
     ]
 

@@ -3,13 +3,16 @@
 Its ``benchmark`` fixture carries our samples: measured elsewhere, they replace those of a no-op,
 and everything pytest-benchmark does with samples (tables, JSON, comparison, histograms) follows.
 Known of it here and nowhere else: ``BenchmarkFixture.disabled``, ``has_error``, ``cprofile``,
-``extra_info``, ``stats`` and ``_mode``; ``Metadata.stats.data``, ``iterations``, ``options`` and
-``params``; ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json`` and ``quiet``.
+``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
+``Metadata.stats.data``, ``iterations``, ``options`` and ``params``; ``Config._benchmarksession``
+with its ``save``, ``autosave``, ``json`` and ``quiet``.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
     from pytest_benchmark.stats import Metadata
 
     from gpubench_plugin.records import Json, Measurement, Samples
+
+    Timer = Callable[[], float]
+
+SCHEMA_VERSION: Final = 1
+"""Of what stands under ``gpubench`` in the files."""
 
 DATA_LIMIT: Final = 10_000
 """Rounds carried per benchmark; the run's journal keeps all durations."""
@@ -66,7 +74,7 @@ def carry(
     benchmark.cprofile = False  # it would profile the no-op
     benchmark.pedantic(_carry)
     carrier: Metadata = benchmark.stats
-    carrier.stats.data[:] = _thinned(samples.rounds_s, data_limit)
+    carrier.stats.data[:] = thinned(samples.rounds_s, data_limit)
     carrier.iterations = samples.calls_per_duration * samples.durations_per_round
     carrier.options = {**_section(measurement, "measure"), "timer": samples.timer}
     carrier.params = dict(measurement.params) or None
@@ -123,6 +131,59 @@ def recall(config: pytest.Config, measurement: Measurement) -> Metadata | None:
     return adopt(config, item, measurement)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What pytest-benchmark has measured itself: seconds per call, each of `iterations` calls."""
+
+    durations_s: tuple[float, ...]
+    iterations: int
+    timer: str
+
+
+def is_fixture(value: object) -> bool:
+    """Whether it is what pytest-benchmark's own fixture ``benchmark`` gives."""
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    return isinstance(value, BenchmarkFixture)
+
+
+def before_measuring(benchmark: BenchmarkFixture, act: Callable[[], None]) -> None:
+    """Have `act` called whenever `benchmark` is about to measure, and before it reads a clock."""
+    for name in ("_raw", "_raw_pedantic"):
+        setattr(benchmark, name, _preceded(getattr(benchmark, name), act))
+
+
+def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
+    """Let `change` put another timer in the place of the one of `benchmark`."""
+    benchmark._timer = change(benchmark._timer)
+
+
+def recorded(benchmark: BenchmarkFixture) -> Recorded | str:
+    """What `benchmark` has measured, or why there is nothing."""
+    carrier: Metadata | None = benchmark.stats
+    if measuring_disabled(benchmark):
+        return "measuring is off (--benchmark-disable)"
+    if benchmark._mode is None:
+        return "the test did not call benchmark"
+    if benchmark.has_error or carrier is None or not carrier.stats.data:
+        return "what was measured raised an error"
+    timer = carrier.options.get("timer")
+    return Recorded(
+        durations_s=tuple(map(float, carrier.stats.data)),
+        iterations=carrier.iterations,
+        timer=getattr(timer, "__name__", str(timer)),
+    )
+
+
+def _preceded(function: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+    @wraps(function)
+    def preceded(*args: Any, **kwargs: Any) -> Any:
+        act()
+        return function(*args, **kwargs)
+
+    return preceded
+
+
 def mark_failed(benchmark: BenchmarkFixture) -> None:
     """Keep a test that failed out of the saved results, whether it was measured or not."""
     benchmark.has_error = True
@@ -145,13 +206,35 @@ def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> N
     """Put our metrics, by node id, among the ``stats`` of pytest-benchmark's JSON.
 
     A comparison takes nothing but ``stats`` from its baseline. pytest-benchmark's own statistics
-    keep their names.
+    keep their names. Under ``gpubench`` stands what our own comparison needs beside them.
     """
     for benchmark in output_json["benchmarks"]:
         measurement = measurements.get(benchmark["fullname"])
         if measurement is not None:
             ours = {name: metric.value for name, metric in measurement.metrics.items()}
             benchmark["stats"] = {**ours, **benchmark["stats"]}
+            benchmark["gpubench"] = _for_comparison(measurement)
+
+
+def _for_comparison(measurement: Measurement) -> Json:
+    """What ``summary.json`` says of it, as far as it is compared."""
+    told: Json = json_text.plain(
+        {
+            "timer": measurement.timer,
+            "settings": measurement.settings,
+            "limits": measurement.limits,
+            "flags": measurement.flags,
+            "metrics": {
+                name: {"value": metric.value, "unit": metric.unit, "better": metric.better}
+                for name, metric in measurement.metrics.items()
+            },
+            "per_launch": [
+                {name: metric.value for name, metric in launch.metrics.items()}
+                for launch in measurement.per_launch
+            ],
+        }
+    )
+    return told
 
 
 def benchmark_json(
@@ -202,7 +285,7 @@ def _section(measurement: Measurement, name: str) -> Mapping[str, Any]:
     return section
 
 
-def _thinned(durations: Sequence[float], limit: int) -> list[float]:
+def thinned(durations: Sequence[float], limit: int = DATA_LIMIT) -> list[float]:
     """At most `limit` of the `durations`, evenly by rank, in their order of time."""
     if len(durations) <= limit:
         return list(durations)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json, Measurement, RunStatus
     from gpubench_plugin.results.earlier_run import EarlierRun
     from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.verdicts import Comparison
 
 LOGGER = logging.getLogger("gpubench")
 
@@ -38,8 +39,8 @@ class Recorder:
         self.directory = directory
         self._journal = journal
         self._command = tuple(command)
-        self._environment = environment
-        self._started = started
+        self.environment = environment
+        self.started = started
         self._resumed = tuple(resumed)
         self._log = _open_log(directory)
 
@@ -128,6 +129,14 @@ class Recorder:
             f" ({measurement.reason})" if measurement.reason else "",
         )
 
+    def keep_verdicts(self, comparison: Comparison) -> None:
+        """Journal what a comparison with a baseline found, and write it beside."""
+        from gpubench_plugin.verdict_document import document
+
+        verdicts = document([comparison])
+        self._journal.append({"event": "verdicts", "verdicts": verdicts})
+        atomic.write_json(self.directory.verdicts, verdicts)
+
     def finish(
         self,
         status: RunStatus,
@@ -141,11 +150,11 @@ class Recorder:
             run_id=self.directory.run_id,
             experiment=self.directory.experiment,
             status=status,
-            started=self._started,
+            started=self.started,
             resumed=self._resumed,
             finished=utc_now(),
             command=self._command,
-            environment=self._environment,
+            environment=self.environment,
             benchmarks=tuple(benchmarks),
         )
         try:

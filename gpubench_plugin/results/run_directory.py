@@ -101,6 +101,11 @@ class RunDirectory:
         return self.path / "benchmark.json"
 
     @property
+    def verdicts(self) -> Path:
+        """What a comparison with a baseline found, where one was made."""
+        return self.path / "verdicts.json"
+
+    @property
     def log(self) -> Path:
         """What the plugin logged."""
         return self.path / "run.log"

@@ -183,15 +183,24 @@ def read_summary(path: Path) -> Summary:
         raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ResultsError(f"{path} is not JSON: {error}") from error
+    return parsed(fields, str(path))
+
+
+def parsed(fields: object, where: str) -> Summary:
+    """The summary that the file called `where` holds, read from its JSON.
+
+    Raises:
+        ResultsError: it is newer than this version knows, or breaks the schema.
+    """
     version = fields.get("schema_version") if isinstance(fields, dict) else None
-    if not isinstance(version, int):
-        raise ResultsError(f"{path} is not a gpubench summary: it has no schema_version")
+    if not isinstance(fields, dict) or not isinstance(version, int):
+        raise ResultsError(f"{where} is not a gpubench summary: it has no schema_version")
     if version > SCHEMA_VERSION:
         raise ResultsError(
-            f"{path}: schema_version {version}, but this version of gpubench reads up to "
+            f"{where}: schema_version {version}, but this version of gpubench reads up to "
             f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
         )
-    return _validated(fields, str(path))
+    return _validated(fields, where)
 
 
 def json_schema() -> Json:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from gpubench_plugin.cases import CASE
+from gpubench_plugin.cases import CASE, case_on_ranks
 from gpubench_plugin.channel import RANKS_FOLDER
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.gang.patience import Deadline, Patience
@@ -94,7 +94,7 @@ class Torchrun:
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
         """Run a benchmark in step with the other ranks; another test runs as always."""
-        case = item.stash.get(CASE, None)
+        case = case_on_ranks(item)
         if case is None:
             return None
         hook = item.ihook

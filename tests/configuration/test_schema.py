@@ -15,6 +15,7 @@ NAMES = (
     "distributed",
     "measure",
     "profiling",
+    "gate",
 )
 
 

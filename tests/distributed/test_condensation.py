@@ -7,7 +7,8 @@ from math import fsum
 from statistics import median
 
 from gpubench_plugin.distributed.condensation import BLOCKS, DURATIONS, WARMUPS, condensed
-from gpubench_plugin.records import Samples
+from gpubench_plugin.records import Samples, Timing
+from gpubench_plugin.sketch import Sketcher
 
 FEW = Samples(
     timer="cpu",
@@ -38,8 +39,12 @@ def test_too_many_durations_become_the_medians_of_their_rounds() -> None:
         calls_per_duration=30,
         durations_per_round=1,
         flags=("unsteady", "condensed"),
+        reduced_from=Timing(
+            durations=len(durations_s), calls_per_duration=10, durations_per_round=3
+        ),
     )
     assert expected == kept
+    assert kept.rounds == DURATIONS // 2
 
 
 def test_too_many_rounds_are_thinned_out_evenly() -> None:
@@ -49,9 +54,10 @@ def test_too_many_rounds_are_thinned_out_evenly() -> None:
     assert kept.durations_s == rounds[::4]
     other = condensed(replace(FEW, durations_s=rounds[::-1], durations_per_round=1))
     assert other.durations_s == rounds[::-1][::4]
-    assert condensed(replace(FEW, durations_s=rounds, durations_per_round=len(rounds) + 1)) == (
-        replace(kept, durations_per_round=len(rounds) + 1)
-    )
+    assert kept.rounds == len(rounds)
+    wide = condensed(replace(FEW, durations_s=rounds, durations_per_round=len(rounds) + 1))
+    assert wide.durations_s == kept.durations_s
+    assert wide.timing.durations_per_round == len(rounds) + 1
     assert median(kept.durations_s) - median(rounds) < 4
 
 
@@ -83,3 +89,12 @@ def test_neighbouring_blocks_are_merged() -> None:
     ratio = [calls / seconds for calls, seconds in zip(kept.block_calls, kept.block_s, strict=True)]
     assert max(abs(each - 10) for each in ratio) < 1e-9
     assert kept.flags == ("unsteady", "condensed")
+
+
+def test_a_sketch_is_left_out() -> None:
+    """The medians of rounds beside it are sent, and flagged, however few they are."""
+    sketcher = Sketcher(0.01)
+    sketcher.update([0.1, 0.2, 0.3])
+    timed = Timing(durations=3_000_000, calls_per_duration=5, durations_per_round=2)
+    kept = condensed(replace(FEW, reduced_from=timed, sketch=sketcher.sketch))
+    assert kept == replace(FEW, reduced_from=timed, flags=("unsteady", "condensed"))

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from array import array
+from typing import Any
 
 import pytest
 
+from gpubench_plugin.configuration.schema import MeasureSection
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure.clocks.base import Block
 from gpubench_plugin.measure.plan import Plan
 from gpubench_plugin.measure.recording import Recording, round_medians
 
 
-def recording(width: int = 1) -> Recording:
-    return Recording(Plan(calls_per_duration=1, durations_per_round=width, rounds_per_block=1))
+def recording(width: int = 1, **keys: Any) -> Recording:
+    return Recording(
+        Plan(calls_per_duration=1, durations_per_round=width, rounds_per_block=1),
+        MeasureSection(**keys),
+    )
 
 
 def block(*durations_s: float, **evidence: float) -> Block:

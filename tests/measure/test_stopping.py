@@ -19,7 +19,8 @@ def recorded(
 ) -> Recording:
     """A recording of so many rounds, looked at with this result."""
     recording = Recording(
-        Plan(calls_per_duration=1, durations_per_round=width, rounds_per_block=per_block)
+        Plan(calls_per_duration=1, durations_per_round=width, rounds_per_block=per_block),
+        MeasureSection(),
     )
     durations = array("d", [1.0] * rounds * width)
     if rounds:

@@ -83,6 +83,12 @@ def test_text_is_redacted(text: str, expected: str) -> None:
         (["--set", "data.password=abc=="], ("--set", "data.password=***")),
         (["--set=data.password=abc"], ("--set=data.password=***",)),
         (["--data.url=s3://me:pw@host/b"], ("--data.url=s3://***@host/b",)),
+        (["--registry=postgresql://me:pw@host/b"], ("--registry=postgresql://***@host/b",)),
+        (["--registry", "postgresql://me:pw@host/b"], ("--registry", "postgresql://***@host/b")),
+        (
+            ["--gpubench-registry=postgresql+psycopg://me:p=w/:@host/b?password=pw&x=1"],
+            ("--gpubench-registry=postgresql+psycopg://***@host/b?password=***&x=1",),
+        ),
     ],
 )
 def test_command_is_redacted(arguments: list[str], expected: tuple[str, ...]) -> None:

@@ -47,7 +47,7 @@ def test_summary_holds_what_the_run_found(
 ) -> None:
     """The file has the fields by which the documentation knows them."""
     assert written(tmp_path, run_record(resumed=("2026-01-31T12:00:05.000000Z",))) == {
-        "schema_version": 2,
+        "schema_version": 3,
         "run_id": "20260131T120000Z_run_0a1b2c",
         "experiment": "default",
         "status": "complete",
@@ -70,10 +70,14 @@ def test_summary_holds_what_the_run_found(
                     "precision": {"name": "amp"},
                     "measure": {"by": "ci"},
                 },
+                "settings": {},
+                "limits": {},
+                "timer": "",
                 "metrics": {
                     "step_time_s": {"value": 0.011, "unit": "s", "better": "lower"},
                     "samples_per_s": {"value": 727.25, "unit": "samples/s", "better": "higher"},
                 },
+                "per_launch": [],
                 "ranks": [],
                 "slowest_rank": None,
                 "flags": ["unsteady"],
@@ -108,7 +112,7 @@ def test_summary_of_the_first_version_is_read(
     """A file of an older version is readable; what it did not know has its default."""
     fields = written(tmp_path, run_record())
     del fields["resumed"]
-    for name in ("ranks", "slowest_rank"):
+    for name in ("ranks", "slowest_rank", "settings", "limits", "timer", "per_launch"):
         del fields["benchmarks"][0][name]
     fields["schema_version"] = 1
     (tmp_path / "summary.json").write_text(json.dumps(fields))
@@ -116,6 +120,7 @@ def test_summary_of_the_first_version_is_read(
     assert read.resumed == []
     (benchmark,) = read.benchmarks
     assert (benchmark.ranks, benchmark.slowest_rank) == ([], None)
+    assert (benchmark.settings, benchmark.limits, benchmark.per_launch) == (None, {}, [])
 
 
 def test_ranks_are_listed_and_the_slowest_is_named(
@@ -222,7 +227,7 @@ def test_record_that_breaks_the_schema_is_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema_version": 3}', "schema_version 3, .* reads up to 2; upgrade"),
+        ('{"schema_version": 4}', "schema_version 4, .* reads up to 3; upgrade"),
         ('{"schema_version": 1, "extra": 1}', "breaks the schema"),
         ('{"benchmarks": []}', "has no schema_version"),
         ("[]", "has no schema_version"),

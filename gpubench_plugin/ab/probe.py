@@ -1,0 +1,91 @@
+"""The pytest plugin that every launch loads by its file: what ran, what is left out, from where.
+
+A copy of this file is loaded as ``gpubench_ab_probe``, beside whichever gpubench the side has, so
+it imports nothing but the standard library and pytest. It acts before the first test and after the
+last one. The environment tells it what to do:
+
+``GPUBENCH_AB_LEAVE_OUT``
+    a JSON file with a list of node ids that do not run
+``GPUBENCH_AB_REPORT``
+    a folder; each process writes ``<pid>.json`` with ``modules`` (file by name) and ``tests``
+    (file, below the tree, and line, from 1, by node id)
+``GPUBENCH_AB_TREE``
+    the top of the side's code
+``GPUBENCH_AB_PARENT``
+    the process after whose end nobody waits for this one
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PR_SET_PDEATHSIG = 1  # prctl(2), <linux/prctl.h>
+
+
+def pytest_configure() -> None:
+    """Have the kernel end this session when the process that launched it is gone (Linux).
+
+    Processes that the session starts load this, too: they end with the session.
+    """
+    parent = int(os.environ.get("GPUBENCH_AB_PARENT", "0"))
+    if not parent:
+        return
+    if sys.platform == "linux" and parent == os.getppid():
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    try:
+        os.kill(parent, 0)
+    except ProcessLookupError:
+        pytest.exit("the process that launched this is gone", returncode=2)
+    except OSError:
+        return
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Deselect what is left out, exactly, whatever ``-k`` or the arguments chose."""
+    yield
+    file = os.environ.get("GPUBENCH_AB_LEAVE_OUT")
+    if not file:
+        return
+    left_out = frozenset(json.loads(Path(file).read_text(encoding="utf-8")))
+    gone = [item for item in items if item.nodeid in left_out]
+    if gone:
+        items[:] = [item for item in items if item.nodeid not in left_out]
+        config.hook.pytest_deselected(items=gone)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write down which files the code came from."""
+    folder = os.environ.get("GPUBENCH_AB_REPORT")
+    if not folder:
+        return
+    modules = {
+        name: str(file)
+        for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None))
+    }
+    tree, tests = Path(os.environ.get("GPUBENCH_AB_TREE", ".")), {}
+    for item in getattr(session, "items", ()):
+        _, line, _ = item.location
+        inside = item.path.is_relative_to(tree)
+        path = item.path.relative_to(tree) if inside else item.path
+        tests[item.nodeid] = [str(path), (line or 0) + 1]
+    report = Path(folder, f"{os.getpid()}.json")
+    text = json.dumps({"modules": modules, "tests": tests})
+    report.with_suffix(".tmp").write_text(text, encoding="ascii")
+    report.with_suffix(".tmp").replace(report)

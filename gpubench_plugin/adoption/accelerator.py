@@ -1,0 +1,80 @@
+"""The accelerator of this machine, as far as it can be known without starting it.
+
+What torch has not been asked to start is left alone: a context takes memory and half a second, and
+a process that has one cannot fork any more.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KINDS: Final = ("cuda", "xpu")
+"""Accelerators of which torch says whether it has started them."""
+
+
+class Accelerator:
+    """What the module `torch` knows of its devices of one `kind`: ``cuda``, ``xpu``, ``mps``."""
+
+    def __init__(self, torch: Any, kind: str) -> None:
+        self.kind = kind
+        self._module = getattr(torch, kind)
+
+    @classmethod
+    def found(cls, modules: Mapping[str, Any]) -> Accelerator | None:
+        """The one of this machine; None where there is none, or where torch is not imported."""
+        torch = modules.get("torch")
+        if torch is None:
+            return None
+        with warnings.catch_warnings():  # of a driver too old, say: then there is none
+            warnings.simplefilter("ignore")
+            for kind in KINDS:
+                if getattr(torch, kind).device_count():
+                    return cls(torch, kind)
+            return cls(torch, "mps") if torch.backends.mps.is_available() else None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there may be work for it in this process."""
+        if self.kind == "mps":
+            return bool(self._module.current_allocated_memory())
+        return bool(self._module.is_initialized())
+
+    def waits(self) -> tuple[Callable[[], object], ...]:
+        """What to call to wait for all its devices that are in use; it has been started.
+
+        Those are the current one and whichever has memory handed out.
+        """
+        if self.kind == "mps" or self._module.device_count() == 1:
+            return (self._module.synchronize,)
+        current = self._module.current_device()
+        return tuple(
+            self._wait(index)
+            for index in range(self._module.device_count())
+            if index == current or self._module.memory_allocated(index)
+        )
+
+    @property
+    def name(self) -> str:
+        """The model of the current device, which has been started."""
+        return str(self._module.get_device_name()) if self.kind in KINDS else self.kind
+
+    def forget_peak(self) -> None:
+        """Count the peak of memory from here on."""
+        if self.is_started and self.kind in KINDS:
+            self._module.reset_peak_memory_stats()
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that torch had handed out on the current device; None: not counted."""
+        if not self.is_started or self.kind not in KINDS:
+            return None
+        return int(self._module.max_memory_allocated()) or None
+
+    def _wait(self, index: int) -> Callable[[], object]:
+        def wait() -> object:
+            return self._module.synchronize(index)
+
+        return wait

@@ -1,0 +1,95 @@
+"""Whole comparisons: runs matched and judged, verdicts in the order of the head's benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict, Unpack
+
+from gpubench_plugin.compare import history, paired, threshold
+from gpubench_plugin.compare.matching import Matched, match
+from gpubench_plugin.errors import NothingComparable
+from gpubench_plugin.runs import Run
+from gpubench_plugin.verdicts import Comparison, Verdict
+
+
+class Options(TypedDict, total=False):
+    """What :func:`gpubench_plugin.compare.matching.match` may be told besides the runs."""
+
+    limits: Mapping[str, str]
+    allow_incomparable: bool
+    exempt: Sequence[str]
+    removed: bool
+
+
+def compare_runs(base: Run, head: Run, **options: Unpack[Options]) -> Comparison:
+    """One run against one other by their thresholds alone, and labelled so.
+
+    Raises:
+        NothingComparable: they have no benchmark, or no metric, in common.
+        UsageProblem: a text is no limit.
+    """
+    matched = match([base], [head], paired=False, **options)
+    _refuse_nothing(matched, [base], [head])
+    judged = threshold.judge(matched.series)
+    return _comparison(base.label, [head], matched, judged, (threshold.LABEL,))
+
+
+def compare_paired(
+    bases: Sequence[Run], heads: Sequence[Run], **options: Unpack[Options]
+) -> Comparison:
+    """Launches of the base beside launches of the head, paired in their order.
+
+    Raises:
+        NothingComparable: they have no benchmark, or no metric, in common.
+        UsageProblem: not as many of each; a text is no limit.
+    """
+    matched = match(bases, heads, paired=True, **options)
+    _refuse_nothing(matched, bases, heads)
+    return _comparison(_label(bases), heads, matched, paired.judge(matched.series))
+
+
+def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:
+    """One run against earlier ones, oldest first. Where there are none, its verdicts say so.
+
+    Raises:
+        UsageProblem: a text is no limit.
+    """
+    matched = match(earlier, [head], paired=False, **options)
+    return _comparison(_label(earlier), [head], matched, history.judge(matched.series))
+
+
+def _comparison(
+    base: str,
+    heads: Sequence[Run],
+    matched: Matched,
+    judged: Sequence[Verdict],
+    notes: tuple[str, ...] = (),
+) -> Comparison:
+    order = {name: i for i, name in enumerate({name: 0 for run in heads for name in run.results})}
+    verdicts = [*judged, *matched.verdicts]
+    verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
+    return Comparison(
+        base=base,
+        head=_label(heads),
+        verdicts=tuple(verdicts),
+        environment_differences=matched.environment_differences,
+        notes=(*notes, *matched.notes),
+    )
+
+
+def _label(runs: Sequence[Run]) -> str:
+    if not runs:
+        return "nothing"
+    first, last = runs[0].label, runs[-1].label
+    return first if len(runs) == 1 else f"{len(runs)} runs, {first} to {last}"
+
+
+def _refuse_nothing(matched: Matched, bases: Sequence[Run], heads: Sequence[Run]) -> None:
+    lonely = {"new", "removed", "no_baseline"}
+    if matched.series or any(verdict.kind not in lonely for verdict in matched.verdicts):
+        return
+    sides = (
+        f"{_label(runs)} has {len({name for run in runs for name in run.results})}"
+        for runs in (bases, heads)
+    )
+    raise NothingComparable(f"no benchmark, or no metric, in common: {', '.join(sides)}")

@@ -1,0 +1,179 @@
+"""Which runs stand against which: benchmarks of base and head matched, or why they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpubench_plugin.compare.alike import Likeness, told_differences
+from gpubench_plugin.compare.matched_metrics import metrics_of, removed_metrics
+from gpubench_plugin.compare.series import Series
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.records import Outcome
+from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.verdicts import Difference, Verdict
+
+WINDOW: Final = 20
+"""Earlier runs that are samples, at most: the first ones, so that slow creep adds up."""
+
+_BROKEN: Final[frozenset[Outcome]] = frozenset(
+    {"failed", "oom", "hang", "crashed", "mismatched_ranks"}
+)
+_LONGEST: Final = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """Series to judge, the verdicts that need no judging, and what else there is to say."""
+
+    series: tuple[Series, ...]
+    verdicts: tuple[Verdict, ...]
+    environment_differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+
+
+def match(
+    bases: Sequence[Run],
+    heads: Sequence[Run],
+    *,
+    paired: bool,
+    limits: Mapping[str, str] = {},
+    allow_incomparable: bool = False,
+    exempt: Sequence[str] = (),
+    removed: bool = True,
+) -> Matched:
+    """The series of all benchmarks of the heads.
+
+    Args:
+        bases: the launches of the base in the order of the pairs, or earlier runs, oldest first, of
+            which the first :data:`WINDOW` comparable ones count for each benchmark.
+        heads: as many launches of the head, or usually one run.
+        paired: whether the n-th base stands beside the n-th head.
+        limits: by metric, for every benchmark; they override those that a head states itself.
+        allow_incomparable: compare all the same, and say so in the notes.
+        exempt: beginnings of dot keys of facts or settings that the comparison is about.
+        removed: whether benchmarks and metrics that only the base has get a verdict.
+
+    Raises:
+        UsageProblem: launches that cannot be paired; a text is no limit.
+    """
+    if paired and len(bases) != len(heads):
+        raise UsageProblem(
+            f"{len(bases)} launches of the base, {len(heads)} of the head: pairs need as many of "
+            "each, in the same order"
+        )
+    likeness = Likeness(exempt=exempt, allow=allow_incomparable)
+    matching = _Matching(bases, heads, paired, limits, likeness, removed)
+    found = [one for name in _names(heads) for one in matching.benchmark(name)]
+    if removed:
+        found.extend(_removed(bases if paired else bases[-1:], heads))
+    base, head = (bases[:1], heads[:1]) if paired else (bases[-1:], heads[-1:])
+    return Matched(
+        series=tuple(one for one in found if isinstance(one, Series)),
+        verdicts=tuple(one for one in found if isinstance(one, Verdict)),
+        environment_differences=told_differences(base[0], head[0]) if base and head else (),
+        notes=(*likeness.notes, *matching.notes),
+    )
+
+
+@dataclass(frozen=True)
+class _Matching:
+    bases: Sequence[Run]
+    heads: Sequence[Run]
+    paired: bool
+    limits: Mapping[str, str]
+    likeness: Likeness
+    removed: bool
+    notes: list[str] = field(default_factory=list)
+
+    def benchmark(self, name: str) -> Iterator[Series | Verdict]:
+        """What there is to judge, or to say, of one benchmark."""
+        heads = [run.results[name] for run in self.heads if name in run.results]
+        broken = [one for one in heads if one.outcome in _BROKEN]
+        measured = [one for one in heads if one.outcome == "measured"]
+        if broken:
+            of = f" in {len(broken)} of {len(heads)} launches" if len(heads) > 1 else ""
+            yield Verdict(id=name, kind="errored", reason=f"{_ending(broken[0])}{of}")
+            return
+        if not measured:
+            yield Verdict(id=name, kind="not_measured", reason=_ending(heads[-1]))
+            return
+        pairs = self._pairs(name)
+        if isinstance(pairs, Verdict):
+            yield pairs
+            yield from metrics_of((), measured, paired=False, limits=self.limits)
+            return
+        bases = [base for _, base, _, _ in pairs]
+        beside = [head for _, _, _, head in pairs] if self.paired else measured
+        yield from metrics_of(bases, beside, paired=self.paired, limits=self.limits)
+        base_run, base, head_run, head = pairs[-1]
+        if self.removed and not (base_run.foreign or head_run.foreign):
+            yield from removed_metrics(base, head)
+
+    def _pairs(self, name: str) -> list[tuple[Run, Result, Run, Result]] | Verdict:
+        """What stands against what, comparable, or why nothing does."""
+        if not self.bases:
+            return Verdict(id=name, kind="no_baseline", reason="there is no run to compare with")
+        known = [run.results[name] for run in self.bases if name in run.results]
+        if not known:
+            return Verdict(id=name, kind="new", reason="the base has no such benchmark")
+        pairs = [
+            (base, base.results[name], head, head.results[name])
+            for base, head in self._beside()
+            if _measured(base, name) and _measured(head, name)
+        ]
+        if not pairs:
+            reason = f"the base did not measure it: {_ending(known[-1])}"
+            if any(one.outcome == "measured" for one in known):
+                reason = "no pair has it measured on both sides"
+            return Verdict(id=name, kind="no_baseline", reason=reason)
+        if self.paired and (lost := len(self.heads) - len(pairs)):
+            lacking = f"{lost} of {len(self.heads)} pairs are left out"
+            self.notes.append(f"{name}: {lacking}, since one side did not measure it there")
+        return self._alike(name, pairs)
+
+    def _beside(self) -> Iterator[tuple[Run, Run]]:
+        if self.paired:
+            yield from zip(self.bases, self.heads, strict=True)
+        else:
+            yield from ((base, head) for base in self.bases for head in self.heads[-1:])
+
+    def _alike(
+        self, name: str, pairs: list[tuple[Run, Result, Run, Result]]
+    ) -> list[tuple[Run, Result, Run, Result]] | Verdict:
+        """The comparable ones of the `pairs`: all must be where launches are paired."""
+        alike = []
+        why = ""
+        for pair in pairs:
+            if found := self.likeness.differences(*pair):
+                why = found
+            else:
+                alike.append(pair)
+            if len(alike) == WINDOW and not self.paired:
+                break
+        if not alike or (why and self.paired):
+            return Verdict(id=name, kind="incomparable", reason=why)
+        return alike
+
+
+def _names(runs: Sequence[Run]) -> dict[str, None]:
+    return dict.fromkeys(name for run in runs for name in run.results)
+
+
+def _removed(bases: Sequence[Run], heads: Sequence[Run]) -> Iterator[Verdict]:
+    there = _names(heads)
+    for name in _names(bases):
+        outcomes = {run.results[name].outcome for run in bases if name in run.results}
+        if name not in there and outcomes & (_BROKEN | {"measured"}):
+            yield Verdict(id=name, kind="removed", reason="only the base has it")
+
+
+def _measured(run: Run, name: str) -> bool:
+    return name in run.results and run.results[name].outcome == "measured"
+
+
+def _ending(result: Result) -> str:
+    lines = result.reason.strip().splitlines()[:1]
+    first = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines]
+    return ": ".join([result.outcome.replace("_", " "), *first])

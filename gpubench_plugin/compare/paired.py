@@ -1,0 +1,104 @@
+"""The paired gate: pairs of fresh processes, looked at after 5, 10 and 15 of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.compare.plain import (
+    at_once,
+    exact,
+    family,
+    unusable,
+    verdict,
+    without_variance,
+)
+from gpubench_plugin.compare.reasons import counted, percent
+from gpubench_plugin.compare.series import Series
+from gpubench_plugin.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from gpubench_plugin.compare.tested import Tested
+
+LOOKS: Final = (5, 10, 15)
+"""After how many pairs a look is taken; each of them has a third of the false alarms."""
+
+
+def used_pairs(pairs: int) -> int:
+    """How many of so many pairs are judged: the first 5 or 10, from 15 on all; 0 of fewer than 5.
+
+    Pairs between two looks wait for the next one, so that nobody gains by looking after each pair.
+    Beyond the last look there is none to wait for and all count: the error rate holds for a number
+    of pairs that was fixed beforehand.
+    """
+    return pairs if pairs >= LOOKS[-1] else max((n for n in LOOKS if n <= pairs), default=0)
+
+
+def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
+    """One verdict per series, in order, of the look that its number of pairs has reached.
+
+    Args:
+        series: base and head of each have the same length, in the order of the pairs.
+        m: series of the whole suite that are judged by statistics, see :func:`plain.family`. Those
+            that are not among `series`, since an earlier look has decided them, count as not
+            rejected. Without it: those among `series`.
+    """
+    found = {number: plain for number, one in enumerate(series) if (plain := _plain(one))}
+    tested = [number for number in range(len(series)) if number not in found]
+    if tested:
+        from gpubench_plugin.compare.tested import look, paired_sample
+
+        samples = [
+            paired_sample(series[number], used_pairs(len(series[number].head))) for number in tested
+        ]
+        looked = look(samples, max(m or 0, family(series)))
+        found |= zip(tested, map(_verdict, looked), strict=True)
+    return [found[number] for number in range(len(series))]
+
+
+def _plain(series: Series) -> Verdict | None:
+    if found := at_once(series):
+        return found
+    pairs, used = len(series.head), used_pairs(len(series.head))
+    if len(series.base) != pairs:
+        raise ValueError(f"{series.id}: {len(series.base)} values of the base, {pairs} of the head")
+    for base, head in zip(series.base, series.head, strict=True):
+        if problem := unusable(series, base, head):
+            return problem
+    if not used:
+        why = f"{counted(pairs, 'pair')}: at least {LOOKS[0]} are needed"
+        return verdict(series, "inconclusive", "paired", why, launches=pairs)
+    if without_variance(series):
+        return exact(series, launches=pairs)
+    # A zero beside a zero is no effect, but has no logarithm beside other pairs.
+    zero = next((value for value in series.base if value <= 0), None)
+    return None if zero is None else unusable(series, zero, 1.0)
+
+
+def _verdict(tested: Tested) -> Verdict:
+    from gpubench_plugin.compare.effects import worse_bar
+    from gpubench_plugin.compare.statistics import pairs_needed
+
+    sample, series = tested.sample, tested.sample.series
+    rest = f"{tested.finding}, {counted(sample.launches, 'pair')}, limit {series.limit.text}"
+    if waiting := len(series.head) - sample.launches:
+        following = next(n for n in LOOKS if n > sample.launches)
+        rest += f"; {waiting} more wait for the look at {following}"
+    if tested.kind != "inconclusive":
+        return tested.verdict("paired", f"{rest}; could see ≥ {percent(tested.visible)}")
+    needed = pairs_needed(
+        float(sample.estimates.mean),
+        sample.spread,
+        sample.launches,
+        worse=worse_bar(series.limit, series.better),
+        at=tested.level,
+    )
+    advice = (
+        f"about {needed} pairs needed" if needed else "too close to the limit for 200 pairs to tell"
+    )
+    return tested.verdict(
+        "paired",
+        f"launch noise {percent(sample.noise)}: could only see ≥ {percent(tested.visible)}; "
+        f"{advice} ({rest})",
+        pairs_needed=needed,
+    )

@@ -1,0 +1,132 @@
+"""Verdicts that need no statistics: fixed bounds, values without variance, values that are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from gpubench_plugin.compare.effects import effect_of
+from gpubench_plugin.compare.reasons import change
+from gpubench_plugin.compare.series import Series
+from gpubench_plugin.verdicts import Method, Verdict, VerdictKind
+
+
+def verdict(
+    series: Series,
+    kind: VerdictKind,
+    method: Method | None,
+    reason: str,
+    *,
+    base: float | None = None,
+    head: float | None = None,
+    effect: float | None = None,
+    launches: int = 0,
+    interval: tuple[float, float] | None = None,
+    smallest_visible_effect: float | None = None,
+    pairs_needed: int | None = None,
+) -> Verdict:
+    """A verdict about `series`."""
+    return Verdict(
+        id=series.id,
+        metric=series.metric,
+        unit=series.unit,
+        better=series.better,
+        kind=kind,
+        method=method,
+        base=base,
+        head=head,
+        effect=effect,
+        interval=interval,
+        launches=launches,
+        smallest_visible_effect=smallest_visible_effect,
+        pairs_needed=pairs_needed,
+        limit=series.limit.text,
+        reason=reason,
+    )
+
+
+def at_once(series: Series) -> Verdict | None:
+    """The verdict that needs no base, or says why there can be none; None where judging goes on."""
+    if not series.head:
+        return verdict(series, "not_measured", None, f"the head has no value of {series.metric}")
+    if wrong := [value for value in series.head if not math.isfinite(value)]:
+        return verdict(series, "errored", None, f"the head's {series.metric} is {wrong[0]}")
+    if series.limit.kind != "relative":
+        return _absolute(series)
+    if series.better == "none":
+        return verdict(
+            series,
+            "errored",
+            None,
+            f"{series.metric} has no better direction, so that {series.limit.text} means nothing; "
+            "state a fixed bound such as '<=0.25'",
+        )
+    if not series.base:
+        return verdict(series, "no_baseline", None, f"the base has no value of {series.metric}")
+    return None
+
+
+def without_variance(series: Series) -> bool:
+    """Whether neither side varies, as far as several values on the base's side can show it."""
+    return len(series.base) > 1 and len({*series.base}) == 1 and len({*series.head}) == 1
+
+
+def family(series: Sequence[Series]) -> int:
+    """How many of the `series` are judged by statistics: what `m` is of a whole suite."""
+    return sum(not at_once(one) and not without_variance(one) for one in series)
+
+
+def exact(series: Series, *, launches: int) -> Verdict:
+    """The verdict about values that never vary."""
+    base, head = series.base[0], series.head[0]
+    return by_limit(series, base, head, "exact", "no variance: compared exactly", launches)
+
+
+def by_limit(
+    series: Series, base: float, head: float, method: Method, how: str, launches: int
+) -> Verdict:
+    """The verdict of the limit alone about one value on each side; `how` ends the reason."""
+    if problem := unusable(series, base, head):
+        return problem
+    effect = 0.0 if base == head else effect_of(base, head, series.better)
+    bound = series.limit.bound
+    kind: VerdictKind = (
+        "regressed" if effect >= bound else "improved" if effect <= -bound else "unchanged"
+    )
+    reason = f"{change(series, effect)}, limit {series.limit.text}; {how}"
+    return verdict(
+        series, kind, method, reason, base=base, head=head, effect=effect, launches=launches
+    )
+
+
+def unusable(series: Series, base: float, head: float) -> Verdict | None:
+    """The verdict where a ratio of the two has no meaning; None where it has one."""
+    for side, value in (("base", base), ("head", head)):
+        if not math.isfinite(value) or (value <= 0 and base != head):
+            return verdict(
+                series,
+                "errored",
+                None,
+                f"the {side}'s {series.metric} is {value:g}: {series.limit.text} of it means "
+                "nothing" + ("; state a fixed bound such as '<=0.25'" if value <= 0 else ""),
+                base=base if math.isfinite(base) else None,
+                head=head if math.isfinite(head) else None,
+            )
+    return None
+
+
+def _absolute(series: Series) -> Verdict:
+    head, bound = median(series.head), series.limit.bound
+    broken = head > bound if series.limit.kind == "at_most" else head < bound
+    base = [value for value in series.base if math.isfinite(value)]
+    reason = f"{head:.4g} {series.unit} {'breaks' if broken else 'keeps'} {series.limit.text}"
+    return verdict(
+        series,
+        "regressed" if broken else "unchanged",
+        "absolute",
+        f"{reason}; a fixed bound, the base does not count",
+        base=median(base) if base else None,
+        head=head,
+        launches=len(series.head),
+    )

@@ -1,0 +1,25 @@
+"""Judging by a threshold: one value against one, for those who want it. Not statistical."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from gpubench_plugin.compare.plain import at_once, by_limit, exact, without_variance
+from gpubench_plugin.compare.series import Series
+from gpubench_plugin.verdicts import Verdict
+
+LABEL = "threshold, not statistical"
+
+
+def judge(series: Sequence[Series]) -> list[Verdict]:
+    """One verdict per series, in order: the median of the head against that of the base."""
+    return [_judged(one) for one in series]
+
+
+def _judged(series: Series) -> Verdict:
+    if found := at_once(series):
+        return found
+    if without_variance(series):
+        return exact(series, launches=len(series.base))
+    return by_limit(series, median(series.base), median(series.head), "threshold", LABEL, 1)

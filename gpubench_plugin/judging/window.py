@@ -1,0 +1,86 @@
+"""Which results of a baseline's runs are samples: the first so many from a benchmark's anchor on.
+
+The window is anchored and does not slide: were the oldest samples to leave it, each step of a slow
+creep would be judged by the steps before it, and none would ever be found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gpubench_plugin.runs import Run
+
+SAMPLES: Final = 20
+"""Earlier runs that are samples at most, of each benchmark and fingerprint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Takes runs, the anchors first and the others oldest first, and keeps what is a sample.
+
+    Args:
+        anchors: the run id from which on a benchmark is sampled, by node id; a benchmark that is
+            not named is sampled from `since` on.
+        since: a run id.
+        head: the run to be judged, or None; its fingerprints tell when there are enough samples.
+    """
+
+    anchors: Mapping[str, str]
+    since: str
+    head: Run | None = None
+    _taken: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def take(
+        self,
+        run: Run,
+        *,
+        pinned: bool = False,
+        only: Collection[str] | None = None,
+        but: Collection[str] = (),
+    ) -> Run:
+        """`run` with those of its results that are samples; of `only` these, and none of `but`.
+
+        Of a `pinned` run a benchmark that was not measured stays: it tells what once was there.
+        """
+        kept = {}
+        machine = _text(run.machine)
+        for name, result in run.results.items():
+            if name in but or (only is not None and name not in only):
+                continue
+            place = (name, machine, _text(result.settings))
+            if not self._is_after_anchor(name, run, pinned=pinned) or self._taken[place] >= SAMPLES:
+                continue
+            if result.outcome == "measured":
+                self._taken[place] += 1
+                kept[name] = result
+            elif pinned:
+                kept[name] = result
+        return replace(run, results=kept)
+
+    def full(self, benchmarks: Collection[str]) -> bool:
+        """Whether no further run can add a sample that the head's `benchmarks` are judged by."""
+        if self.head is None:
+            return False
+        machine = _text(self.head.machine)
+        return all(
+            self._taken[name, machine, _text(result.settings)] >= SAMPLES
+            for name in benchmarks
+            if (result := self.head.results.get(name)) is not None
+        )
+
+    def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
+        anchor = self.anchors.get(name)
+        if anchor is None:
+            return pinned or run.run_id >= self.since
+        return run.run_id >= anchor
+
+
+def _text(facts: Mapping[str, Any]) -> str:
+    """Equal for equal facts: what a fingerprint is made of, without its hash."""
+    return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""

@@ -1,0 +1,1 @@
+"""How ``gpubench compare`` prints what it found: one file per format, found by its name."""

@@ -1,0 +1,121 @@
+"""What GitHub shows of a comparison: a job's summary, and annotations beside the code."""
+
+# No ``from __future__ import annotations``: that name is a function's here.
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from gpubench_plugin.reports import markdown
+from gpubench_plugin.reports.cells import printable
+from gpubench_plugin.reports.headline import headline, words
+from gpubench_plugin.reports.verdict_cells import changed, signed, worst_first
+from gpubench_plugin.verdicts import Comparison, Verdict, VerdictKind
+
+_LIMIT_BYTES: Final = 1 << 20
+"""GitHub shows no summary that is longer."""
+
+_LEVELS: Final[Mapping[VerdictKind, str]] = {
+    "regressed": "error",
+    "errored": "error",
+    "inconclusive": "warning",
+}
+"""Annotations by verdict; other verdicts have none."""
+
+
+def step_summary(comparisons: Sequence[Comparison], *, reproduce: str, accept: str) -> str:
+    """The markdown of a job's summary: what changed, the rest folded, and what to do about it.
+
+    `reproduce` and `accept` are command lines: to see it again, and to make it the baseline. Of
+    a summary too long for GitHub the folded rest is left out, and said so.
+    """
+    lines = _page(comparisons, reproduce, accept, rest=True)
+    text = "\n".join(lines)
+    if len(text.encode()) > _LIMIT_BYTES:
+        text = "\n".join(_page(comparisons, reproduce, accept, rest=False))
+    if len(text.encode()) > _LIMIT_BYTES:
+        verdicts = [verdict for c in comparisons for verdict in c.verdicts]
+        said = "too many verdicts for this page; the run's verdicts.json has all"
+        text = "\n".join([f"## {markdown.text(headline(verdicts))}", "", said, ""])
+    return text
+
+
+def annotations(
+    comparisons: Sequence[Comparison], locations: Mapping[str, tuple[str, int]]
+) -> list[str]:
+    """Workflow commands, one per line, that show each regression as an error beside its benchmark.
+
+    What is inconclusive is a warning. `locations` has file and line of the benchmarks by node id;
+    one that is not among them is shown without a place.
+    """
+    return [
+        f"::{_LEVELS[verdict.kind]} {_properties(verdict, locations)}::{_message(verdict)}"
+        for comparison in comparisons
+        for verdict in worst_first(comparison.verdicts)
+        if verdict.kind in _LEVELS
+    ]
+
+
+def _page(
+    comparisons: Sequence[Comparison], reproduce: str, accept: str, *, rest: bool
+) -> list[str]:
+    lines: list[str] = []
+    for comparison in comparisons:
+        lines += _section(comparison, rest=rest)
+    if reproduce:
+        lines += ["To see it again:", "", *_block(reproduce)]
+    if accept:
+        lines += ["To accept it, with the reason:", "", *_block(accept)]
+    return lines
+
+
+def _section(comparison: Comparison, *, rest: bool) -> Iterator[str]:
+    verdicts = worst_first(comparison.verdicts)
+    told = changed(verdicts)
+    folded = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
+    yield f"## {markdown.text(headline(verdicts))}"
+    yield ""
+    yield markdown.head(comparison)
+    yield ""
+    yield from markdown.notes(comparison)
+    table = markdown.table(told)
+    yield from [*table, ""] if table else []
+    if folded and rest:
+        yield from markdown.details(f"{headline(folded)}", markdown.table(folded))
+    elif folded:
+        yield f"{markdown.text(headline(folded))}: too many to be listed here"
+        yield ""
+    yield from markdown.environment(comparison.environment_differences)
+
+
+def _block(command: str) -> list[str]:
+    """A command as a block of code; a fence longer than any in it."""
+    shown = [printable(line) for line in command.splitlines()]
+    fence = "```"
+    while any(fence in line for line in shown):
+        fence += "`"
+    return [f"{fence}shell", *shown, fence, ""]
+
+
+def _properties(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> str:
+    title = f"{verdict.id.rpartition('::')[2]}: {words(verdict)}"
+    said = {"title": title}
+    if verdict.id in locations:
+        file, line = locations[verdict.id]
+        said = {"file": file, "line": str(line), **said}
+    return ",".join(f"{name}={_escaped_property(value)}" for name, value in said.items())
+
+
+def _message(verdict: Verdict) -> str:
+    effect = f" {signed(verdict.effect)}" if verdict.effect is not None else ""
+    about = f"{verdict.metric}{effect}".strip()
+    said = ": ".join(filter(None, (verdict.id, about, verdict.reason)))
+    return _escaped(said)
+
+
+def _escaped(text: str) -> str:
+    """As the runner unescapes a command's data; other controls are shown as escapes."""
+    lines = (printable(line) for line in text.splitlines())
+    return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
+
+
+def _escaped_property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

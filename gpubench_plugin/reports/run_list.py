@@ -1,0 +1,104 @@
+"""Runs in a table, and one of them in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.reports.text_table import column, lines, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.results.overview import Overview
+
+_SHORT: Final = 9
+"""Characters of a commit that are shown."""
+_LABEL: Final = 12
+"""Columns of the terminal that a fact's name takes."""
+
+
+def run_table(runs: Sequence[Overview], total: int, glyphs: Glyphs) -> Iterator[str]:
+    """The table, in `total` columns, and beneath it what is broken."""
+    yield from lines(
+        [
+            column("run", [run.run_id for run in runs]),
+            column("status", [_state(run) for run in runs]),
+            column("measured", [_measured(run) for run in runs], numeric=True),
+            column("branch", [run.branch or "" for run in runs]),
+            column("tags", [", ".join(run.tags) for run in runs]),
+            column("commit", [_commit(run) for run in runs]),
+            column("experiment", [run.experiment for run in runs]),
+        ],
+        total,
+        glyphs,
+        whole=2,
+    )
+    for run in runs:
+        if run.problem:
+            yield from wrapped(f"{run.run_id}: {run.problem}", total)
+
+
+def run_in_full(
+    run: Overview, kept: Sequence[str], verdicts: str, environment: Mapping[str, Any], total: int
+) -> Iterator[str]:
+    """All that is known of `run`: `kept` are baselines that rest on it, `verdicts` its headline."""
+    facts = {
+        "run": run.run_id,
+        "experiment": run.experiment,
+        "status": _state(run),
+        "problem": run.problem,
+        "started": run.started,
+        "command": " ".join(("pytest", *run.command)) if run.command else "",
+        "commit": _commit(run, whole=True),
+        "branch": run.branch or "",
+        "outcomes": ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in run.outcomes.items()),
+        "verdicts": verdicts,
+        "tags": ", ".join(run.tags),
+        "baselines": ", ".join(kept),
+        "folder": str(run.path or "not on this machine"),
+    }
+    for name, text in facts.items():
+        if text:
+            first, *more = wrapped(text, total - _LABEL)
+            yield f"{name:{_LABEL}}{first}"
+            yield from (f"{'':{_LABEL}}{line}" for line in more)
+    if environment:
+        yield "environment"
+    for key, value in environment.items():
+        yield from wrapped(f"{key}: {value}", total, indent="  ")
+
+
+def run_as_json(run: Overview) -> dict[str, Any]:
+    """The fields of `run` in JSON's own types."""
+    return {
+        "run_id": run.run_id,
+        "experiment": run.experiment,
+        "status": run.state,
+        "problem": run.problem,
+        "started": run.started,
+        "command": list(run.command),
+        "commit": run.commit,
+        "branch": run.branch,
+        "dirty": run.dirty,
+        "outcomes": dict(run.outcomes),
+        "benchmarks": run.benchmarks,
+        "measured": run.measured,
+        "regressed": run.regressed,
+        "tags": list(run.tags),
+        "path": None if run.path is None else str(run.path),
+    }
+
+
+def _state(run: Overview) -> str:
+    return f"{run.state}, regressed" if run.regressed else run.state
+
+
+def _measured(run: Overview) -> str:
+    return f"{run.measured}/{run.benchmarks}" if run.state != "broken" else ""
+
+
+def _commit(run: Overview, *, whole: bool = False) -> str:
+    commit = run.commit or ""
+    shown = commit if whole else commit[:_SHORT]
+    return f"{shown}+changes" if shown and run.dirty else shown

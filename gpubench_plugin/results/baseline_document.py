@@ -1,0 +1,120 @@
+"""``baselines/<name>.json``: what a baseline stands for, as it is stored and shared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.records import Json
+from gpubench_plugin.results import json_text
+from gpubench_plugin.results.baseline import Acceptance, Action, Baseline, Change
+from gpubench_plugin.results.summary import SCHEMA_URL, UtcTime
+
+SCHEMA_VERSION: Final = 1
+"""Grows with every change of the format; older files stay readable, newer ones are refused."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class AcceptanceModel(_Model):
+    """The run from which on a benchmark has its accepted level."""
+
+    benchmark: str = Field(min_length=1, description="pytest's node id")
+    run: str = Field(min_length=1, description="Run id")
+    time: UtcTime
+    reason: str = Field(min_length=1)
+
+
+class ChangeModel(_Model):
+    """An explicit act that changed the baseline."""
+
+    time: UtcTime
+    action: Action
+    runs: list[str] = Field(description="Run ids")
+    branch: str | None
+    benchmark: str = Field(description="The one accepted; empty for the others")
+    reason: str
+    forced: list[str] = Field(description="What spoke against it and was overruled")
+
+
+class BaselineDocument(_Model):
+    """A name, the runs it pins, and the branch whose later runs are further samples."""
+
+    model_config = ConfigDict(title="gpubench baseline")
+
+    schema_version: Literal[1]
+    name: str = Field(min_length=1)
+    changed: UtcTime = Field(description="Of two copies the later one counts")
+    removed: bool = Field(description="It stands for nothing any more")
+    runs: list[str] = Field(description="Ids of the pinned runs, the oldest first")
+    branch: str | None = Field(description="Its later runs are samples; null for none")
+    acceptances: list[AcceptanceModel]
+    changes: list[ChangeModel] = Field(description="All of them, the oldest first")
+
+
+def to_text(baseline: Baseline) -> str:
+    """The text of the file, validated.
+
+    Raises:
+        ResultsError: it breaks the schema.
+    """
+    fields: Json = {"schema_version": SCHEMA_VERSION, **json_text.plain(asdict(baseline))}
+    fields["acceptances"] = list(fields["acceptances"].values())
+    _validated(fields, f"the baseline {baseline.name!r}")
+    return json_text.text(fields, indent=2) + "\n"
+
+
+def from_text(text: str | bytes, where: str) -> Baseline:
+    """The baseline in `text`; `where` names its place in messages.
+
+    Raises:
+        ResultsError: it is no baseline, or newer than this version knows.
+    """
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ResultsError(f"{where} is not JSON: {error}") from error
+    version = fields.get("schema_version") if isinstance(fields, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise ResultsError(f"{where} is not a gpubench baseline: it has no schema_version")
+    if version > SCHEMA_VERSION:
+        raise ResultsError(
+            f"{where}: schema_version {version}, but this version of gpubench reads up to "
+            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
+        )
+    return _baseline(_validated(fields, where))
+
+
+def json_schema() -> Json:
+    """The JSON Schema (draft 2020-12) of the file."""
+    return {"$schema": SCHEMA_URL, **BaselineDocument.model_json_schema()}
+
+
+def _baseline(document: BaselineDocument) -> Baseline:
+    return Baseline(
+        name=document.name,
+        runs=tuple(document.runs),
+        branch=document.branch,
+        acceptances={a.benchmark: Acceptance(**a.model_dump()) for a in document.acceptances},
+        changed=document.changed,
+        removed=document.removed,
+        changes=tuple(
+            Change(**{**c.model_dump(), "runs": tuple(c.runs), "forced": tuple(c.forced)})
+            for c in document.changes
+        ),
+    )
+
+
+def _validated(fields: Any, where: str) -> BaselineDocument:
+    try:
+        return BaselineDocument.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise ResultsError(f"{where} breaks the schema at {place}: {first['msg']}") from error

@@ -1,0 +1,126 @@
+"""Making room: traces and checkpoints first, whole runs only when asked, never what must stay.
+
+No link is followed. A run is held like its own session would hold it while
+something of it goes, so that nobody resumes it meanwhile; of a whole run the journal goes last, so
+that a run whose removal was cut off is still seen, and goes the next time.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results.artifacts import files_below
+from gpubench_plugin.results.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+HEAVY: Final = ("traces", "checkpoints")
+"""Folders of a run that no number depends on."""
+
+PER_RANK: Final = ("ranks",)
+"""Folders with the samples and logs of single ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """A folder of a run, or the whole of it, and the bytes in its files."""
+
+    directory: RunDirectory
+    path: Path
+    bytes: int
+
+
+def older(
+    directories: Sequence[RunDirectory], *, keep_last: int | None, days: float | None, now: datetime
+) -> list[RunDirectory]:
+    """Those that are not among the last `keep_last` of their experiment and older than `days`.
+
+    None for one of them: it does not matter. `directories` are sorted, the oldest first.
+    """
+    if keep_last is None and days is None:
+        return []
+    experiments: dict[str, list[RunDirectory]] = {}
+    for directory in directories:
+        experiments.setdefault(directory.experiment, []).append(directory)
+    latest = {
+        run for runs in experiments.values() for run in runs[-(keep_last or 0) or len(runs) :]
+    }
+    return [
+        directory
+        for directory in directories
+        if (keep_last is None or directory not in latest)
+        and (days is None or now - _began(directory) > timedelta(days=days))
+    ]
+
+
+def removals(directory: RunDirectory, folders: Sequence[str]) -> list[Removal]:
+    """Those of the `folders` of a run that are there; links are left alone.
+
+    Raises:
+        ResultsError: a folder cannot be listed.
+    """
+    paths = (directory.path / name for name in folders)
+    return [
+        Removal(directory=directory, path=path, bytes=_size(path))
+        for path in paths
+        if path.is_dir() and not path.is_symlink()
+    ]
+
+
+def whole(directory: RunDirectory) -> Removal:
+    """The removal of the run itself.
+
+    Raises:
+        ResultsError: a folder cannot be listed.
+    """
+    return Removal(directory=directory, path=directory.path, bytes=_size(directory.path))
+
+
+def is_link(directory: RunDirectory) -> bool:
+    """Whether the run, its experiment or its journal is a link: to someone else's data."""
+    own = (directory.path, directory.path.parent, directory.journal)
+    return any(path.is_symlink() for path in own)
+
+
+def remove(removal: Removal) -> None:
+    """Do it.
+
+    Raises:
+        ResultsError: another process is writing the run, or something could not be removed.
+    """
+    run = removal.directory
+    with Journal(run.journal):
+        try:
+            if removal.path != run.path:
+                shutil.rmtree(removal.path)
+                return
+            for path in run.path.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path != run.journal:
+                    path.unlink()
+            run.journal.unlink()
+            run.path.rmdir()
+        except OSError as error:
+            raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in files_below(folder))
+
+
+def _began(directory: RunDirectory) -> datetime:
+    """When the run began: its id says; else when its journal was changed last."""
+    try:
+        began = datetime.strptime(directory.run_id[:16], "%Y%m%dT%H%M%SZ")
+    except ValueError:
+        return datetime.fromtimestamp(directory.journal.lstat().st_mtime, UTC)
+    return began.replace(tzinfo=UTC)

@@ -1,0 +1,116 @@
+"""Whether the registry is sound, and agrees with the run directories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select, text
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results.registry import run_queries, schema, spool
+from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
+from gpubench_plugin.results.registry.reading import state_of
+from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from sqlalchemy import Connection, Select
+
+    from gpubench_plugin.results.registry.database import Database
+
+_SHOWN = 5
+
+
+@dataclass(kw_only=True)
+class Findings:
+    """What was found: `facts` are worth knowing, `problems` want something done."""
+
+    facts: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def check(database: Database, results_dir: Path) -> Findings:
+    """Look at everything; nothing is changed."""
+    found = Findings()
+    with database.reading() as connection:
+        found.facts.append(f"schema {schema.version_in(connection, database.location)}")
+        found.facts.append(_counted(connection))
+        found.problems += _damage(connection)
+        states = run_queries.states(connection)
+    _compare(found, states, results_dir, shared=database.location.file is None)
+    waiting = spool.waiting(database.location, results_dir)
+    if waiting:
+        ids = [marker.directory.run_id for marker in waiting]
+        found.problems.append(f"{_runs(ids)} in the spool; 'gpubench db ingest' stores them")
+    return found
+
+
+def _compare(
+    found: Findings, states: Mapping[str, str], results_dir: Path, *, shared: bool
+) -> None:
+    told = Stored()
+    new, changed, here = [], [], set()
+    for directory in ended_runs(results_dir, told):
+        here.add(directory.run_id)
+        try:
+            state = state_of(directory)
+        except ResultsError as error:
+            found.problems.append(str(error))
+            continue
+        if directory.run_id not in states:
+            new.append(directory.run_id)
+        elif states[directory.run_id] != state:
+            changed.append(directory.run_id)
+    if new:
+        found.problems.append(f"{_runs(new)} not stored; 'gpubench db ingest' stores them")
+    if changed:
+        found.problems.append(
+            f"{_runs(changed)} changed since stored; 'gpubench db ingest' stores them"
+        )
+    if told.written:
+        found.facts.append(f"{told.written} being written just now")
+    elsewhere = sorted(states.keys() - here)
+    if elsewhere and shared:
+        found.facts.append(f"{_runs(elsewhere)} stored from other folders than {results_dir}")
+    elif elsewhere:
+        found.problems.append(f"{_runs(elsewhere)} stored, but not in {results_dir}")
+
+
+def _damage(connection: Connection) -> Iterator[str]:
+    if connection.dialect.name == "sqlite":
+        said = connection.execute(text("PRAGMA integrity_check(5)")).scalars().all()
+        if said != ["ok"]:
+            yield f"damaged, 'gpubench db rebuild' makes it anew: {'; '.join(map(str, said))}"
+    for what, query in _orphans():
+        count = connection.execute(query).scalar_one()
+        if count:
+            yield f"{count} {what}; 'gpubench db rebuild' makes it anew"
+
+
+def _orphans() -> Iterator[tuple[str, Select[Any]]]:
+    count = select(func.count())
+    no_run = ~select(RUNS.c.key).where(RUNS.c.key == RESULTS.c.run).exists()
+    yield "results without their run", count.select_from(RESULTS).where(no_run)
+    unnamed = ~select(BENCHMARKS).where(BENCHMARKS.c.digest == RESULTS.c.benchmark).exists()
+    yield "results without their benchmark's name", count.select_from(RESULTS).where(unnamed)
+    for column in (RESULTS.c.settings, RESULTS.c.limits, RESULTS.c.units):
+        lost = ~select(FACTS.c.digest).where(FACTS.c.digest == column).exists()
+        yield f"results without their {column.name}", count.select_from(RESULTS).where(lost)
+    own = select(func.count()).select_from(RESULTS).where(RESULTS.c.run == RUNS.c.key)
+    differs = own.scalar_subquery() != RUNS.c.benchmarks
+    yield "runs without all their results", count.select_from(RUNS).where(differs)
+
+
+def _counted(connection: Connection) -> str:
+    runs = connection.execute(select(func.count()).select_from(RUNS)).scalar_one()
+    results = connection.execute(select(func.count()).select_from(RESULTS)).scalar_one()
+    return f"{runs} runs with {results} results"
+
+
+def _runs(ids: list[str]) -> str:
+    more = len(ids) - _SHOWN
+    named = ", ".join(ids[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"{len(ids)} run{'s' * (len(ids) != 1)} ({named})"

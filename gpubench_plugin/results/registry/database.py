@@ -1,0 +1,179 @@
+"""The connection to a database: transactions, waiting for others, and the locks around it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from pydantic_core import from_json
+from sqlalchemy import URL, NullPool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from gpubench_plugin.errors import RegistryError, UsageProblem
+from gpubench_plugin.results.registry.file_lock import FileLock
+from gpubench_plugin.results.registry.problems import answering
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
+
+    from gpubench_plugin.results.registry.location import Location
+
+_CONNECT_S: Final = 10
+"""A server that does not answer for so long is down."""
+
+
+class Database:
+    """An open database at `location`; `patience_s` is how long its locks are waited for."""
+
+    def __init__(
+        self, location: Location, engine: Engine, lock: FileLock | None, patience_s: float
+    ):
+        self.location = location
+        self.engine = engine
+        self.patience_s = patience_s
+        self._lock = lock
+
+    @classmethod
+    def open(cls, location: Location, *, create: bool, patience_s: float) -> Database:
+        """The database at `location`, without a look at what is in it.
+
+        Raises:
+            UsageProblem: the URL cannot be read.
+            RegistryError: it is a file that is not there and not to be made, or somebody rebuilds
+                it, or the driver is not installed.
+        """
+        if location.file is None:
+            return cls(location, _postgresql(location, patience_s), None, patience_s)
+        if not create and not location.file.exists():
+            raise RegistryError(
+                f"there is no registry {location.file}; 'gpubench db ingest' makes it from the runs"
+            )
+        lock = FileLock(location.file.with_name(f"{location.file.name}.lock"))
+        lock.share(patience_s, location)
+        return cls(location, _sqlite(location, patience_s), lock, patience_s)
+
+    @classmethod
+    def unlocked(cls, location: Location, *, patience_s: float) -> Database:
+        """The SQLite file at `location`, which no other process knows of."""
+        return cls(location, _sqlite(location, patience_s), None, patience_s)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database throughout."""
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction; on SQLite nobody else writes meanwhile."""
+        with self._transaction(gpubench_writes=True) as connection:
+            yield connection
+
+    @contextmanager
+    def maintaining(self) -> Iterator[Connection]:
+        """A transaction whose statements may take any time; on SQLite nobody else writes."""
+        with self._transaction(gpubench_writes=True, gpubench_long=True) as connection:
+            yield connection
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process has the SQLite file open meanwhile; a server needs no such thing."""
+        if self._lock is None:
+            yield
+            return
+        self.engine.dispose()
+        self._lock.take(self.patience_s, self.location)
+        try:
+            yield
+        finally:
+            self._lock.share(self.patience_s, self.location)
+
+    @contextmanager
+    def _transaction(self, **options: bool) -> Iterator[Connection]:
+        with self.engine.connect() as plain:
+            connection = plain.execution_options(**options)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        """Let go of it; a second time does nothing."""
+        self.engine.dispose()
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _engine(url: str | URL, **options: Any) -> Engine:
+    # Reading JSON is most of what a query costs; this reader is several times faster than Python's.
+    return create_engine(url, json_deserializer=from_json, **options)
+
+
+def _sqlite(location: Location, patience_s: float) -> Engine:
+    engine = _sqlite_engine(location, patience_s)
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, _: object) -> None:
+        # Python's driver begins transactions late and without a lock; here BEGIN is ours.
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        # A transaction that reads first and then writes fails at once, however long it may wait.
+        writes = connection.get_execution_options().get("gpubench_writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _sqlite_engine(location: Location, patience_s: float) -> Engine:
+    assert location.file is not None
+    wal = location.file.with_name(f"{location.file.name}-wal")
+    writable = os.access(location.file, os.W_OK) and os.access(location.file.parent, os.W_OK)
+    if writable or not location.file.exists() or (wal.exists() and wal.stat().st_size):
+        url = URL.create("sqlite", database=str(location.file))
+        return _engine(url, connect_args={"timeout": patience_s})
+    # Even readers share a file in its folder; this says that nobody writes.
+    name = f"file:{quote(str(location.file))}?immutable=1"
+    return _engine("sqlite://", creator=lambda: sqlite3.connect(name, uri=True), poolclass=NullPool)
+
+
+def _postgresql(location: Location, patience_s: float) -> Engine:
+    try:
+        url = make_url(location.url)
+    except ArgumentError:
+        raise UsageProblem(f"--registry: {location.shown!r} cannot be read as a URL") from None
+    try:
+        with answering(location):
+            arguments = _patient(patience_s, url)
+            engine = _engine(url, connect_args=arguments, use_native_hstore=False)
+    except ImportError as error:
+        raise RegistryError(
+            f"the registry {location.shown} needs a driver: pip install "
+            "'pytest-gpubench[postgresql]'"
+        ) from error
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        # For this transaction only: a connection pool between may give the next one to others.
+        wait = max(1, round(patience_s * 1000))
+        limit = 0 if connection.get_execution_options().get("gpubench_long") else 2 * wait
+        connection.exec_driver_sql(
+            f"SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {limit}"
+        )
+
+    return engine
+
+
+def _patient(patience_s: float, url: URL) -> dict[str, Any]:
+    """How libpq notices a server that went away; what the URL says counts more."""
+    asked: dict[str, Any] = {
+        "connect_timeout": max(2, min(_CONNECT_S, round(patience_s))),
+        "tcp_user_timeout": max(1, round(patience_s * 1000)),
+        "application_name": f"gpubench {os.getpid()}",
+    }
+    # Prepared statements do not survive a pool that changes servers between transactions.
+    return {k: v for k, v in asked.items() if k not in url.query} | {"prepare_threshold": None}

@@ -1,0 +1,240 @@
+"""Runs stored: the same run twice changes nothing, a run that changed is replaced as a whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.results import json_text
+from gpubench_plugin.results.comparability import fingerprint_of
+from gpubench_plugin.results.registry import reading
+from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from sqlalchemy import Connection, Table
+
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.results.registry.database import Database
+    from gpubench_plugin.results.registry.reading import Reading
+    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.runs import Result, Run
+
+_LONGEST = 200
+"""Characters of a text in an index: PostgreSQL takes no entry above 2.7 kB."""
+
+
+def ingest(database: Database, directory: RunDirectory) -> bool:
+    """Store the run in `directory` as it is now; whether that changed anything.
+
+    Raises:
+        RegistryError: another run has its id.
+        ResultsError: the run cannot be read.
+    """
+    with database.reading() as connection:
+        if _stored(connection, directory.run_id)[0] == reading.state_of(directory):
+            return False
+    found = reading.read(directory)
+    with database.writing() as connection:
+        lock(connection, directory.run_id)
+        if reading.state_of(directory) != found.state:
+            found = reading.read(directory)  # it was changed, and maybe stored, while we waited
+        return store(connection, directory.run_id, found)
+
+
+def lock(connection: Connection, run_id: str) -> None:
+    """Keep others from storing the same run until the end of the transaction."""
+    if connection.dialect.name == "postgresql":
+        key = int.from_bytes(sha256(run_id.encode()).digest()[:8], "big", signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(key)))
+
+
+def store(connection: Connection, run_id: str, found: Reading) -> bool:
+    """Put `found` in the place of what is stored of the run; whether that changed anything.
+
+    Raises:
+        RegistryError: another run has its id.
+    """
+    state, started = _stored(connection, run_id)
+    if state == found.state:
+        return False
+    if started not in {None, clean(found.run.started)}:
+        raise RegistryError(
+            f"another run with the id {run_id} is stored, which began {started}; this one began "
+            f"{found.run.started}"
+        )
+    forget(connection, run_id)
+    shared = _Shared()
+    values = _run_values(run_id, found, shared)
+    rows = [
+        _result_values(ordinal, result, found, shared)
+        for ordinal, result in enumerate(found.run.results.values())
+    ]
+    names = {digest(r.id): clean(r.id) for r in found.run.results.values()}
+    add_missing(connection, FACTS, ({"digest": d, "facts": f} for d, f in shared.facts.items()))
+    add_missing(connection, BENCHMARKS, ({"digest": d, "id": i} for d, i in names.items()))
+    key = connection.execute(insert(RUNS).values(values).returning(RUNS.c.key)).scalar_one()
+    if rows:
+        connection.execute(insert(RESULTS), [{"run": key, **row} for row in rows])
+    _insert_tags(connection, key, found.tags)
+    return True
+
+
+def forget(connection: Connection, run_id: str) -> None:
+    """Let nothing be stored of the run."""
+    key = select(RUNS.c.key).where(RUNS.c.run_id == indexed(run_id)).scalar_subquery()
+    for table in (RESULTS, TAGS):
+        connection.execute(delete(table).where(table.c.run == key))
+    connection.execute(delete(RUNS).where(RUNS.c.run_id == indexed(run_id)))
+
+
+def tag(connection: Connection, run_id: str, tags: Collection[str]) -> None:
+    """Let a stored run have exactly these `tags`."""
+    query = select(RUNS.c.key, RUNS.c.state).where(RUNS.c.run_id == indexed(run_id))
+    row = connection.execute(query).first()
+    if row is not None:
+        state = reading.with_tags(row.state, tags)
+        connection.execute(update(RUNS).where(RUNS.c.key == row.key).values(state=state))
+        connection.execute(delete(TAGS).where(TAGS.c.run == row.key))
+        _insert_tags(connection, row.key, tags)
+
+
+def add_missing(connection: Connection, table: Table, rows: Iterable[Json]) -> None:
+    """Add those of `rows` whose digest is not there."""
+    # In an order that all keep: two who add the same in another order wait for each other.
+    ordered = sorted(rows, key=lambda row: str(row["digest"]))
+    if not ordered:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    connection.execute(dialect.insert(table).on_conflict_do_nothing(), ordered)
+
+
+def digest(value: object) -> str:
+    """What stands for a text, or for facts, in other tables."""
+    text = value if isinstance(value, str) else json_text.text(_sorted(value))
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def clean(text: str) -> str:
+    """`text` as both databases take it: no lone surrogates, no null character."""
+    return json_text.well_formed(text).replace("\0", "\\x00")
+
+
+def indexed(text: str) -> str:
+    """`text` as it stands in an index."""
+    return clean(text)[:_LONGEST]
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Facts that rows refer to by their digest."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, facts: Mapping[str, Any]) -> str:
+        key = digest(facts)
+        if key not in self.facts:
+            self.facts[key] = _clean_facts(facts)
+        return key
+
+
+def _stored(connection: Connection, run_id: str) -> tuple[str | None, str | None]:
+    """The state of the run that is stored, and when it began; None for both of an unknown one."""
+    query = select(RUNS.c.state, RUNS.c.started).where(RUNS.c.run_id == indexed(run_id))
+    row = connection.execute(query).first()
+    return (None, None) if row is None else (row.state, row.started)
+
+
+def _run_values(run_id: str, found: Reading, shared: _Shared) -> Json:
+    run = found.run
+    return {
+        "run_id": indexed(run_id),
+        "experiment": clean(found.experiment),
+        "started": clean(run.started),
+        "started_us": microseconds(run.started),
+        "status": run.status,
+        "commit": None if run.commit is None else clean(str(run.commit)),
+        "branch": None if run.branch is None else indexed(str(run.branch)),
+        "dirty": None if run.dirty is None else bool(run.dirty),
+        "machine": shared.add(run.machine),
+        "environment": shared.add(run.environment),
+        "benchmarks": len(run.results),
+        "measured": sum(result.outcome == "measured" for result in run.results.values()),
+        "regressed": bool(found.regressed),
+        "state": found.state,
+    }
+
+
+def _result_values(ordinal: int, result: Result, found: Reading, shared: _Shared) -> Json:
+    run = found.run
+    units = {name: [metric.unit, metric.better] for name, metric in result.metrics.items()}
+    values = _finite({name: metric.value for name, metric in result.metrics.items()})
+    launches = [_finite(launch) for launch in result.launches]
+    return {
+        "ordinal": ordinal,
+        "benchmark": digest(result.id),
+        "fingerprint": fingerprint_of(run.machine, result.settings),
+        "branch": indexed(str(run.branch or "")),
+        "started_us": microseconds(run.started),
+        "sample": result.outcome == "measured" and _comparable(run) and not found.regressed,
+        "outcome": result.outcome,
+        "reason": clean(result.reason),
+        "timer": clean(result.timer),
+        "settings": shared.add(result.settings),
+        "limits": shared.add(result.limits),
+        "units": shared.add(units),
+        "flags": [clean(flag) for flag in result.flags] or None,
+        "metrics": values,
+        "launches": None if launches in ([], [values]) else launches,
+    }
+
+
+def _comparable(run: Run) -> bool:
+    """Whether later runs may be judged by it: its end was orderly, its code is a commit's.
+
+    Outside git nobody knows whether the code was changed: such runs count.
+    """
+    return run.status == "complete" and run.dirty is not True
+
+
+def microseconds(started: str) -> int:
+    """A time in ISO 8601 as microseconds since 1970; 0 for none."""
+    try:
+        moment = datetime.fromisoformat(started)
+    except ValueError:
+        return 0
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _insert_tags(connection: Connection, key: int, tags: Iterable[str]) -> None:
+    rows = [{"run": key, "tag": tag} for tag in sorted({indexed(tag) for tag in tags})]
+    if rows:
+        connection.execute(insert(TAGS), rows)
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {clean(name): float(v) for name, v in values.items() if math.isfinite(v)}
+
+
+def _clean_facts(facts: object) -> Any:
+    if isinstance(facts, str):
+        return clean(facts)
+    if isinstance(facts, dict):
+        return {clean(str(key)): _clean_facts(value) for key, value in facts.items()}
+    if isinstance(facts, list | tuple):
+        return [_clean_facts(value) for value in facts]
+    return json_text.plain(facts)
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _sorted(value[key]) for key in sorted(value, key=str)}
+    return value

@@ -1,0 +1,81 @@
+"""All runs below a folder stored, and those of them that wait."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results.registry import spool
+from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.reading import state_of
+from gpubench_plugin.results.search import runs_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+
+@dataclass(kw_only=True)
+class Stored:
+    """How many runs were `stored`, how many were there already, and what could not be read.
+
+    `written` counts those that a session is writing just now: they are stored when it ends.
+    """
+
+    stored: int = 0
+    unchanged: int = 0
+    written: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
+    """Store every run below `results_dir` that is not stored as it is now.
+
+    Raises:
+        RegistryError: the database cannot be used now; what was stored before stays.
+    """
+    told = Stored()
+    states = registry.states()
+    for directory in ended_runs(results_dir, told):
+        try:
+            known = states.get(directory.run_id) == state_of(directory)
+            stored = not known and registry.ingest(directory)
+        except ResultsError as error:
+            told.problems.append(str(error))
+            continue
+        told.stored += stored
+        told.unchanged += not stored
+        spool.remove_marker(location(url, results_dir), results_dir, directory)
+    return told
+
+
+def ended_runs(results_dir: Path, told: Stored) -> Iterator[RunDirectory]:
+    """The runs below `results_dir` that nobody is writing; the others are counted in `told`."""
+    for directory in runs_in(results_dir):
+        if being_written(directory):
+            told.written += 1
+        else:
+            yield directory
+
+
+def being_written(directory: RunDirectory) -> bool:
+    """Whether a session holds the run's journal open."""
+    try:
+        descriptor = os.open(directory.journal, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks: nobody knows
+    finally:
+        os.close(descriptor)
+    return False

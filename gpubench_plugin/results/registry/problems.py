@@ -1,0 +1,44 @@
+"""What goes wrong with a database, in words a user can act on."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import RegistryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.results.registry.location import Location
+
+_HINTS: Final = {
+    "database is locked": "another process is writing it",
+    "statement timeout": "it did not answer in time",
+    "lock timeout": "another process is writing it",
+    "file is not a database": "it is damaged; 'gpubench db rebuild' makes it anew",
+    "malformed": "it is damaged; 'gpubench db rebuild' makes it anew",
+    "disk is full": "the disk is full",
+    "disk i/o error": "the disk is full or broken",
+    "readonly database": "it is read-only",
+    "unable to open database file": "its folder is missing or cannot be written",
+}
+
+
+@contextmanager
+def answering(location: Location) -> Iterator[None]:
+    """Turn every error of the database into a :class:`RegistryError` without its password."""
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+    try:
+        yield
+    except DBAPIError as error:
+        raise RegistryError(_said(location, str(error.orig))) from None
+    except (SQLAlchemyError, OSError) as error:
+        raise RegistryError(_said(location, str(error))) from None
+
+
+def _said(location: Location, text: str) -> str:
+    said = location.scrubbed(" ".join(text.split()))
+    hint = next((hint for sign, hint in _HINTS.items() if sign in said.lower()), None)
+    return f"the registry {location.shown}: {f'{hint} ({said})' if hint else said}"

@@ -1,0 +1,163 @@
+"""The registry made anew from the run directories: all of it, or it stays as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, select, text
+from sqlalchemy.exc import DatabaseError
+
+from gpubench_plugin.errors import RegistryError, ResultsError
+from gpubench_plugin.results import atomic
+from gpubench_plugin.results.registry import documents, ingest, schema
+from gpubench_plugin.results.registry.database import Database
+from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
+from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.problems import answering
+from gpubench_plugin.results.registry.reading import read
+from gpubench_plugin.results.registry.registry import PATIENCE_S
+from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
+from gpubench_plugin.results.search import runs_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+
+    from gpubench_plugin.results.registry.location import Location
+
+_BASELINE = "baseline"
+_NOT_NOW = ("locked", "unable to open")
+"""What SQLite says of a file that may be sound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Before:
+    """What was stored before: ids of runs, and documents."""
+
+    runs: frozenset[str] = frozenset()
+    documents: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+
+def rebuild(
+    url: str, results_dir: Path, *, drop_missing: bool = False, patience_s: float = PATIENCE_S
+) -> Stored:
+    """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
+
+    A file is built beside the old one and put in its place; a server does it in one transaction.
+    Documents of other machines stay. Others who would write meanwhile wait, and then spool.
+
+    Raises:
+        UsageProblem: the URL names no database that can be used.
+        RegistryError: runs are stored whose directories are not here, and `drop_missing` is not
+            set; or the database cannot be used now. It is as it was.
+    """
+    where = location(url, results_dir)
+    with closing(Database.open(where, create=True, patience_s=patience_s)) as database:
+        if where.file is None:
+            return _in_place(database, results_dir, drop_missing)
+        with database.alone():
+            return _new_file(database, where.file, results_dir, drop_missing)
+
+
+def _in_place(database: Database, results_dir: Path, drop_missing: bool) -> Stored:
+    schema.expect_current(database, create=True)
+    with answering(database.location), database.maintaining() as connection:
+        connection.execute(text("LOCK TABLE runs IN EXCLUSIVE MODE"))
+        _refuse_missing(_before(connection), results_dir, drop_missing, database.location)
+        for table in (RESULTS, TAGS, RUNS, FACTS, BENCHMARKS):
+            connection.execute(delete(table))
+        return _fill(connection, results_dir)
+
+
+def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: bool) -> Stored:
+    before = _before_in_file(database)
+    _refuse_missing(before, results_dir, drop_missing, database.location)
+    for left in file.parent.glob(f"{file.name}.*.new*"):
+        left.unlink(missing_ok=True)  # by a rebuild that was killed
+    new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
+    with answering(database.location):
+        try:
+            told = _filled_file(new, before, results_dir, database)
+            database.engine.dispose()
+            # What a writer left beside the old file would be taken for a part of the new one.
+            for name in (f"{file.name}-wal", f"{file.name}-shm"):
+                file.with_name(name).unlink(missing_ok=True)
+            new.replace(file)
+            atomic.sync_folder(file.parent)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+    return told
+
+
+def _filled_file(new: Path, before: _Before, results_dir: Path, database: Database) -> Stored:
+    where = replace(database.location, file=new)
+    with closing(Database.unlocked(where, patience_s=database.patience_s)) as built:
+        schema.migrate(built)
+        with built.maintaining() as connection:
+            for document in before.documents:
+                documents.put(connection, *document)
+            told = _fill(connection, results_dir)
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    return told
+
+
+def _fill(connection: Connection, results_dir: Path) -> Stored:
+    told = Stored()
+    for directory in ended_runs(results_dir, told):
+        try:
+            told.stored += ingest.store(connection, directory.run_id, read(directory))
+        except (RegistryError, ResultsError) as error:
+            told.problems.append(str(error))
+    for file in sorted((results_dir / "baselines").glob("*.json")):
+        try:
+            content = file.read_text(encoding="utf-8")
+            changed = str(json.loads(content)["changed"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            told.problems.append(f"{file} is not as it was written: {error!r}")
+            continue
+        documents.put(connection, _BASELINE, file.stem, content, changed)
+    return told
+
+
+def _before(connection: Connection) -> _Before:
+    return _Before(
+        runs=frozenset(connection.execute(select(RUNS.c.run_id)).scalars()),
+        documents=documents.stored(connection),
+    )
+
+
+def _before_in_file(database: Database) -> _Before:
+    """What the old file holds; nothing where it is damaged, which is why it is made anew."""
+    try:
+        with database.reading() as connection:
+            version = schema.version_in(connection, database.location)
+            if version == schema.VERSIONS[-1]:
+                return _before(connection)
+    except DatabaseError as error:
+        if any(sign in str(error.orig) for sign in _NOT_NOW):
+            with answering(database.location):
+                raise
+        return _Before()
+    if version not in {"", *schema.VERSIONS}:
+        raise RegistryError(f"the registry {database.location.shown}: {schema.other(version)}")
+    return _Before()
+
+
+def _refuse_missing(
+    before: _Before, results_dir: Path, drop_missing: bool, where: Location
+) -> None:
+    missing = sorted(before.runs - {directory.run_id for directory in runs_in(results_dir)})
+    if missing and not drop_missing:
+        raise RegistryError(
+            f"the registry {where.shown} holds {len(missing)} runs whose directories are not in "
+            f"{results_dir} ({', '.join(missing[:3])}); they would be lost: 'gpubench db rebuild "
+            "--drop-missing' does that"
+        )

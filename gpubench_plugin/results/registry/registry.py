@@ -1,0 +1,219 @@
+"""The registry: opened, asked and told.
+
+Whatever goes wrong with the database is a :class:`RegistryError`: it is down, locked, read-only,
+full, damaged or of another schema. The run directories are not touched by any of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final, Self
+
+from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.problems import answering
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from sqlalchemy import Connection
+
+    from gpubench_plugin.results.registry.checking import Findings
+    from gpubench_plugin.results.registry.database import Database
+    from gpubench_plugin.results.registry.rows import Point, RunRow
+    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.runs import Run
+
+PATIENCE_S: Final = 30.0
+"""How long to wait for a database that others are writing, or that does not answer."""
+
+
+class Registry:
+    """An open registry; a context manager. One process may hold several."""
+
+    def __init__(self, database: Database, results_dir: Path):
+        self._database = database
+        self.results_dir = results_dir
+
+    @classmethod
+    def open(
+        cls, url: str, results_dir: Path, *, create: bool = True, patience_s: float = PATIENCE_S
+    ) -> Registry:
+        """The registry at `url`; an empty one means ``registry.sqlite`` in `results_dir`.
+
+        Where there is none it is made, if `create` is set. One of an older schema is not changed:
+        ``gpubench db upgrade`` does that.
+
+        Raises:
+            UsageProblem: the URL names no database that can be used.
+            RegistryError: the database cannot be used now, and why.
+        """
+        from gpubench_plugin.results.registry import schema
+        from gpubench_plugin.results.registry.database import Database
+
+        where = location(url, results_dir)
+        database = Database.open(where, create=create, patience_s=patience_s)
+        try:
+            schema.expect_current(database, create=create)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, results_dir)
+
+    def ingest(self, directory: RunDirectory) -> bool:
+        """Store the run in `directory` as it is now; whether that changed anything.
+
+        Raises:
+            RegistryError: the database cannot be used now; so for all methods.
+            ResultsError: the run cannot be read.
+        """
+        from gpubench_plugin.results.registry import ingest
+
+        with answering(self._database.location):
+            return ingest.ingest(self._database, directory)
+
+    def runs(
+        self,
+        *,
+        experiment: str | None = None,
+        branch: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+    ) -> list[RunRow]:
+        """The latest runs, the latest first; those of one experiment, branch or tag if given."""
+        from gpubench_plugin.results.registry import run_queries
+
+        with self._reading() as connection:
+            return run_queries.runs(
+                connection, experiment=experiment, branch=branch, tag=tag, limit=limit
+            )
+
+    def earlier(
+        self,
+        benchmarks: Collection[str],
+        *,
+        branch: str | None,
+        since: str | None,
+        limit: int,
+        fingerprints: Mapping[str, str] | None = None,
+    ) -> list[Run]:
+        """Runs that `benchmarks` can be compared with, oldest first, with no other benchmarks.
+
+        They are complete, clean and not regressed, and each benchmark in them was measured. Of
+        each benchmark there are up to `limit` runs: the first ones from the run `since` on,
+        itself included, or the latest where `since` is None. A `branch` of None means any. Where
+        `fingerprints` has one for a benchmark (:func:`~.comparability.fingerprint_of` of machine
+        and settings), only runs with it count.
+        """
+        from gpubench_plugin.results.registry import history
+
+        with self._reading() as connection:
+            return history.earlier(
+                connection,
+                benchmarks,
+                branch=branch,
+                since=since,
+                limit=limit,
+                fingerprints=fingerprints or {},
+            )
+
+    def points(
+        self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
+    ) -> list[Point]:
+        """The latest `limit` values of a benchmark's metric, oldest first, from whatever run."""
+        from gpubench_plugin.results.registry import history
+
+        with self._reading() as connection:
+            return history.points(connection, benchmark, metric, branch=branch, limit=limit)
+
+    def run(self, run_id: str) -> Run | None:
+        """The run with exactly that id, all its benchmarks included, or None."""
+        from gpubench_plugin.results.registry import run_queries
+
+        with self._reading() as connection:
+            return run_queries.run(connection, run_id, self.results_dir)
+
+    def states(self) -> dict[str, str]:
+        """Of every run stored, by id, the digest of the files it was stored from."""
+        from gpubench_plugin.results.registry import run_queries
+
+        with self._reading() as connection:
+            return run_queries.states(connection)
+
+    def tag(self, run_id: str, tags: Collection[str]) -> None:
+        """Let a stored run have exactly these `tags`; unknown runs are left alone."""
+        from gpubench_plugin.results.registry import ingest
+
+        with self._writing() as connection:
+            ingest.tag(connection, run_id, tags)
+
+    def forget(self, run_id: str) -> None:
+        """Let the registry hold no such run; its directory is not touched."""
+        from gpubench_plugin.results.registry import ingest
+
+        with self._writing() as connection:
+            ingest.forget(connection, run_id)
+
+    def put_document(self, kind: str, name: str, text: str, changed: str) -> None:
+        """Store `text` unless a text that was `changed` later (UTC, ISO 8601) is there."""
+        from gpubench_plugin.results.registry import documents
+
+        with self._writing() as connection:
+            documents.put(connection, kind, name, text, changed)
+
+    def documents(self, kind: str) -> dict[str, str]:
+        """The texts of a kind by name."""
+        from gpubench_plugin.results.registry import documents
+
+        with self._reading() as connection:
+            return documents.texts(connection, kind)
+
+    def check(self) -> Findings:
+        """Whether it is sound, and agrees with the run directories; nothing is changed."""
+        from gpubench_plugin.results.registry import checking
+
+        with answering(self._database.location):
+            return checking.check(self._database, self.results_dir)
+
+    def close(self) -> None:
+        """Let go of the database; a second time does nothing."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with answering(self._database.location), self._database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with answering(self._database.location), self._database.writing() as connection:
+            yield connection
+
+
+def upgrade(url: str, results_dir: Path, *, patience_s: float = PATIENCE_S) -> bool:
+    """Bring the tables of the registry at `url` up to date; whether there was anything to do.
+
+    Raises:
+        UsageProblem: the URL names no database that can be used.
+        RegistryError: the tables are newer than this version knows, or somebody else's, or the
+            database cannot be used now.
+    """
+    from gpubench_plugin.results.registry import schema
+    from gpubench_plugin.results.registry.database import Database
+
+    with closing(
+        Database.open(location(url, results_dir), create=True, patience_s=patience_s)
+    ) as database:
+        return schema.migrate(database)

@@ -1,0 +1,87 @@
+"""Runs looked up and listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+
+from gpubench_plugin.results.registry.ingest import clean, indexed
+from gpubench_plugin.results.registry.restoring import restored, without_results
+from gpubench_plugin.results.registry.rows import RunRow
+from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Connection, Row
+
+    from gpubench_plugin.runs import Run
+
+
+def runs(
+    connection: Connection,
+    *,
+    experiment: str | None,
+    branch: str | None,
+    tag: str | None,
+    limit: int | None,
+) -> list[RunRow]:
+    """The latest runs, the latest first."""
+    query = select(RUNS).order_by(RUNS.c.started_us.desc(), RUNS.c.key.desc()).limit(limit)
+    if experiment is not None:
+        query = query.where(RUNS.c.experiment == clean(experiment))
+    if branch is not None:
+        query = query.where(RUNS.c.branch == indexed(branch))
+    if tag is not None:
+        tagged = select(TAGS.c.run).where(TAGS.c.tag == indexed(tag))
+        query = query.where(RUNS.c.key.in_(tagged))
+    rows = connection.execute(query).all()
+    tags = _tags(connection, [row.key for row in rows])
+    return [_row(row, tuple(tags.get(row.key, ()))) for row in rows]
+
+
+def run(connection: Connection, run_id: str, results_dir: Path) -> Run | None:
+    """The run with exactly that id, its folder named where it is below `results_dir`."""
+    row = connection.execute(select(RUNS).where(RUNS.c.run_id == indexed(run_id))).first()
+    if row is None:
+        return None
+    results = connection.execute(select(RESULTS).where(RESULTS.c.run == row.key)).all()
+    found = restored(connection, results)
+    path = results_dir / row.experiment / row.run_id
+    only = found[0] if found else without_results(connection, row)
+    return replace(only, path=path if path.is_dir() else None)
+
+
+def states(connection: Connection) -> dict[str, str]:
+    """Of every run, by id, the digest of the files it was stored from."""
+    return {
+        row.run_id: row.state for row in connection.execute(select(RUNS.c.run_id, RUNS.c.state))
+    }
+
+
+def _row(row: Row[Any], tags: tuple[str, ...]) -> RunRow:
+    return RunRow(
+        run_id=row.run_id,
+        experiment=row.experiment,
+        started=row.started,
+        status=row.status,
+        commit=row.commit,
+        branch=row.branch,
+        dirty=row.dirty,
+        tags=tags,
+        benchmarks=row.benchmarks,
+        measured=row.measured,
+        regressed=row.regressed,
+    )
+
+
+def _tags(connection: Connection, keys: list[int]) -> dict[int, list[str]]:
+    query = select(TAGS).order_by(TAGS.c.tag)
+    if keys:
+        query = query.where(TAGS.c.run.between(min(keys), max(keys)))
+    found: dict[int, list[str]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.run, []).append(row.tag)
+    return found

@@ -1,0 +1,133 @@
+"""Runs that wait to be stored: a marker each, in ``<results>/.spool/``.
+
+The marker is written before the database is asked and removed when it has answered, so a run that
+was cut off in between, or met a database that was down, is stored at the next opportunity.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import GpubenchError, ResultsError
+from gpubench_plugin.results import atomic
+from gpubench_plugin.results.registry.location import NONE, Location, location
+from gpubench_plugin.results.registry.registry import PATIENCE_S, Registry
+from gpubench_plugin.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+FOLDER: Final = ".spool"
+SCHEMA_VERSION: Final = 1
+
+_BACKLOG_S: Final = 10.0
+"""The end of a session stores what waited before it for no longer than this; the rest waits on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """A waiting run: its marker's file and its directory."""
+
+    file: Path
+    directory: RunDirectory
+
+    def remove(self) -> None:
+        """The run waits no longer."""
+        with suppress(OSError):
+            self.file.unlink(missing_ok=True)
+
+
+def keep(
+    url: str, results_dir: Path, directory: RunDirectory, *, patience_s: float = PATIENCE_S
+) -> str | None:
+    """Store the run in `directory`, and those that waited; never raises.
+
+    Returns:
+        None where it was stored, or nothing is to be stored (`url` is ``none``); else one line for
+        the user: why not, and that the run waits.
+    """
+    if url == NONE:
+        return None
+    try:
+        where = location(url, results_dir)
+        marker = _mark(where, results_dir, directory)
+    except (GpubenchError, OSError) as error:
+        return f"registry: the run was not stored and does not wait ({error}); {_BY_HAND}"
+    try:
+        with Registry.open(url, results_dir, patience_s=patience_s) as registry:
+            registry.ingest(directory)
+            marker.remove()
+            _store_backlog(registry, waiting(where, results_dir))
+    except Exception as error:  # whatever it is, the benchmarks are measured and written down
+        said = str(error) if isinstance(error, GpubenchError) else where.scrubbed(repr(error))
+        if not marker.file.exists():
+            return None
+        return f"registry: {_one_line(said)}; the run waits in {marker.file.parent}, {_BY_HAND}"
+    return None
+
+
+_BY_HAND: Final = "the next run or 'gpubench db ingest' stores it"
+
+
+def waiting(where: Location, results_dir: Path) -> list[Marker]:
+    """The runs below `results_dir` that wait for the database `where`, the oldest first.
+
+    A marker whose run is gone is removed.
+    """
+    found = []
+    for file in sorted((results_dir / FOLDER).glob(f"*.{where.key}.json")):
+        directory = _marked(file, results_dir)
+        if directory is None or not directory.journal.is_file():
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+            continue
+        found.append(Marker(file=file, directory=directory))
+    return found
+
+
+def remove_marker(where: Location, results_dir: Path, directory: RunDirectory) -> None:
+    """Let a run wait no longer for the database `where`."""
+    _marker(where, results_dir, directory).remove()
+
+
+def _store_backlog(registry: Registry, markers: Iterable[Marker]) -> None:
+    end = time.monotonic() + _BACKLOG_S
+    for marker in markers:
+        if time.monotonic() > end:
+            return
+        with suppress(ResultsError):  # 'gpubench db check' names a run that cannot be read
+            registry.ingest(marker.directory)
+            marker.remove()
+
+
+def _mark(where: Location, results_dir: Path, directory: RunDirectory) -> Marker:
+    marker = _marker(where, results_dir, directory)
+    marker.file.parent.mkdir(exist_ok=True)
+    named = f"{directory.experiment}/{directory.run_id}"
+    atomic.write_json(
+        marker.file, {"schema_version": SCHEMA_VERSION, "run": named, "registry": where.shown}
+    )
+    return marker
+
+
+def _marker(where: Location, results_dir: Path, directory: RunDirectory) -> Marker:
+    file = results_dir / FOLDER / f"{directory.run_id}.{where.key}.json"
+    return Marker(file=file, directory=directory)
+
+
+def _marked(file: Path, results_dir: Path) -> RunDirectory | None:
+    """The run that a marker names; None where it is no marker."""
+    try:
+        experiment, run_id = json.loads(file.read_bytes())["run"].split("/")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return RunDirectory(path=results_dir / experiment / run_id)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,290 @@
+"""Runs read from anywhere: a run's folder, id or summary, or a file of pytest-benchmark."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.configuration.comparability import comparable_part
+from gpubench_plugin.differences import flat
+from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.records import Measurement, Metric
+from gpubench_plugin.results import foreign, journal, json_file
+from gpubench_plugin.results.comparability import machine_facts, told_facts
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.search import find_run
+from gpubench_plugin.runs import Result, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.results.summary import Summary, SummaryBenchmark
+
+
+def read_run(text: str, *, results_dir: Path, here: Path) -> Run:
+    """The run that `text` names; its label is `text`.
+
+    That is a run's folder, a file in it (``summary.json``, ``metrics.jsonl``), a file of
+    pytest-benchmark, or the id of a run below `results_dir` or its beginning. A path is seen from
+    `here`, a folder also from `results_dir`.
+
+    Raises:
+        UsageProblem: there is no such run, or the file is broken or of another kind, and why.
+        ResultsError: the operating system does not let it be read.
+    """
+    try:
+        path = here / text
+        if text and path.is_file():
+            return _run_in_file(path, text)
+        return _run_in_folder(text, results_dir, here)
+    except RecursionError:
+        raise UsageProblem(f"{text} is nested too deeply to be a file of results") from None
+    except ValueError as error:  # a path with a null character
+        raise UsageProblem(f"{text!r} is no path: {error}") from None
+
+
+def run_in(directory: RunDirectory, *, label: str = "") -> Run:
+    """The run in `directory`: from its summary, else from its journal.
+
+    Without a summary it was killed or is still being written: then its status is ``interrupted``,
+    and a benchmark without a line in the journal is ``not_measured``. Of a summary of version 1 or
+    2, which knows no settings, a benchmark's settings are its whole configuration, as far as it
+    changes numbers: defaults are among them, so that a later version's settings differ from these.
+
+    Raises:
+        UsageProblem: a file of it is broken or of a newer version, and which.
+        ResultsError: the operating system does not let it be read.
+    """
+    label = label or directory.run_id
+    if directory.summary.exists():
+        return _from_summary(directory.summary, json_file.load(directory.summary), label)
+    return _from_journal(directory, label)
+
+
+def run_of(
+    label: str,
+    measurements: Iterable[Measurement],
+    environment: Mapping[str, Any],
+    *,
+    started: str = "",
+    run_id: str = "",
+) -> Run:
+    """The run that a session has measured itself: `environment` are the facts of its machine."""
+    results = {measurement.id: _result(measurement) for measurement in measurements}
+    return _run(label, results, environment, started=started, run_id=run_id)
+
+
+def _run_in_file(path: Path, text: str) -> Run:
+    directory = RunDirectory(path=Path(os.path.realpath(path)).parent)
+    if path.name == directory.journal.name:
+        return _from_journal(directory, text)
+    document = json_file.load(path)
+    if foreign.written_by_pytest_benchmark(document):
+        return foreign.run_from(document, text, path)
+    if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
+        return _from_summary(path, document, text)
+    raise UsageProblem(
+        f"{path} is neither a file of pytest-benchmark nor a run's summary: it {_has(document)}"
+    )
+
+
+def _has(document: object) -> str:
+    """What stands there instead of results."""
+    if not isinstance(document, Mapping):
+        kinds = {list: "is a list", str: "is a text", type(None): "is null"}
+        return kinds.get(type(document), "is a number")
+    if isinstance(document.get("benchmarks"), list):
+        return "has benchmarks without the stats of pytest-benchmark"
+    return "has no benchmarks" + nearest("benchmarks", map(str, document))
+
+
+def _run_in_folder(text: str, results_dir: Path, here: Path) -> Run:
+    folder = here / text
+    if text and os.sep not in text:
+        if RunDirectory(path=folder).journal.is_file():
+            return run_in(RunDirectory.open(folder), label=text)
+        if text.endswith((".json", ".jsonl")):
+            json_file.load(folder)  # says why not
+    try:
+        return run_in(find_run(results_dir, text, here=here), label=text)
+    except UsageProblem:
+        if text and os.sep not in text and folder.is_dir():
+            raise UsageProblem(
+                f"{text} is no run's folder: it has no {RunDirectory(path=folder).journal.name}"
+            ) from None
+        raise
+
+
+def _from_summary(path: Path, document: object, label: str) -> Run:
+    from gpubench_plugin.results.summary import parsed
+
+    untrue = _untrue(document)
+    try:
+        summary: Summary = parsed(document, str(path))
+    except ResultsError as error:
+        raise UsageProblem(str(error)) from error
+    results = {benchmark.id: _of_summary(benchmark) for benchmark in summary.benchmarks}
+    for node_id, reason in untrue.items():
+        results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
+    return _run(
+        label,
+        results,
+        summary.environment,
+        started=summary.started,
+        run_id=summary.run_id,
+        status=summary.status,
+        path=path.parent,
+    )
+
+
+def _untrue(document: object) -> dict[str, str]:
+    """Why the numbers of a benchmark in a summary cannot be true, by id; they are taken out.
+
+    Nobody but us writes summaries, and we write none such: one was changed, or joined from two.
+    """
+    entries = document.get("benchmarks") if isinstance(document, Mapping) else None
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), dict):
+            continue  # the model says what is wrong with it
+        node_id = str(entry.get("id"))
+        if node_id in seen:
+            found[node_id] = "the file has it twice, which is meant is not known"
+        seen.add(node_id)
+        for name, metric in entry["metrics"].items():
+            value = metric.get("value") if isinstance(metric, dict) else None
+            if isinstance(value, float) and not _possible(name, value):
+                found[node_id] = f"{name} of {value} cannot be true"
+                entry["metrics"], entry["per_launch"] = {}, []
+                break
+    return found
+
+
+def _possible(metric: str, value: float) -> bool:
+    time = metric.startswith("step_time_") and not metric.endswith("_ci_low_s")
+    return math.isfinite(value) and (value > 0 or not time)
+
+
+def _of_summary(benchmark: SummaryBenchmark) -> Result:
+    values = {name: metric.value for name, metric in benchmark.metrics.items()}
+    configuration = flat(benchmark.configuration) if benchmark.configuration else {}
+    known = benchmark.settings is not None
+    return Result(
+        id=benchmark.id,
+        outcome=benchmark.outcome,
+        reason=benchmark.reason,
+        timer=benchmark.timer,
+        metrics={
+            name: Metric(name=name, value=m.value, unit=m.unit, better=m.better)
+            for name, m in benchmark.metrics.items()
+        },
+        launches=_launches(values, benchmark.per_launch),
+        settings=(benchmark.settings or {}) if known else comparable_part(configuration),
+        configuration=configuration,
+        limits=benchmark.limits,
+        flags=tuple(benchmark.flags),
+    )
+
+
+def _result(measurement: Measurement) -> Result:
+    """The same as what the summary says of `measurement`: numbers that are none are left out."""
+    finite = {n: m for n, m in measurement.metrics.items() if math.isfinite(m.value)}
+    lost = tuple(f"not_finite:{n}" for n in measurement.metrics if n not in finite)
+    per_launch = [
+        {n: m.value for n, m in launch.metrics.items() if math.isfinite(m.value)}
+        for launch in measurement.per_launch
+    ]
+    return Result(
+        id=measurement.id,
+        outcome=measurement.outcome,
+        reason=measurement.reason,
+        timer=measurement.timer,
+        metrics=finite,
+        launches=_launches({n: m.value for n, m in finite.items()}, per_launch),
+        settings=measurement.settings,
+        configuration=flat(measurement.configuration) if measurement.configuration else {},
+        limits=measurement.limits,
+        flags=measurement.flags + lost,
+    )
+
+
+def _launches(
+    values: Mapping[str, float], per_launch: Sequence[Mapping[str, float]]
+) -> tuple[Mapping[str, float], ...]:
+    return tuple(per_launch) or ((values,) if values else ())
+
+
+def _run(
+    label: str, results: Mapping[str, Result], environment: Mapping[str, Any], **more: Any
+) -> Run:
+    git = environment.get("git")
+    git = git if isinstance(git, Mapping) else {}
+    return Run(
+        label=label,
+        commit=git.get("commit"),
+        branch=git.get("branch"),
+        dirty=git.get("dirty"),
+        machine=machine_facts(environment),
+        environment=told_facts(environment),
+        results=results,
+        **more,
+    )
+
+
+def _from_journal(directory: RunDirectory, label: str) -> Run:
+    try:
+        events = journal.read(directory.journal)
+    except ResultsError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        raise UsageProblem(str(error)) from error
+    beginning = next((event for event in events if event.get("event") == "run_started"), None)
+    if beginning is None:
+        raise UsageProblem(f"{directory.journal} has no beginning: the run never started")
+    environment = json_file.load(directory.system)
+    if not isinstance(environment, Mapping):
+        raise UsageProblem(f"{directory.system} is not as it was written: no mapping")
+    try:
+        results = _recorded(beginning, events)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageProblem(f"{directory.journal} is not as it was written: {error!r}") from error
+    return _run(
+        label,
+        results,
+        environment,
+        started=str(beginning.get("time", "")),
+        run_id=directory.run_id,
+        status=_status(events),
+        path=directory.path,
+    )
+
+
+def _status(events: Sequence[Json]) -> Any:
+    """The orderly end may have come to the journal, and the summary not to the disk."""
+    ended = events[-1].get("event") == "run_finished"
+    status = events[-1].get("status") if ended else "interrupted"
+    return status if status in {"complete", "failed"} else "interrupted"
+
+
+def _recorded(beginning: Json, events: Sequence[Json]) -> dict[str, Result]:
+    """Every benchmark the run was started with: its latest line, or that there is none."""
+    latest = {event["id"]: event for event in events if event.get("event") == "benchmark"}
+    known = {field.name for field in fields(Measurement)}
+    results = {}
+    for node_id in dict.fromkeys((*(beginning.get("params") or ()), *latest)):
+        if node_id in latest:
+            data = journal.restored(latest[node_id])
+            data = {name: data[name] for name in data if name in known}
+            if "settings" not in data:
+                data["settings"] = comparable_part(flat(data["configuration"]))
+            results[node_id] = _result(Measurement.from_json(data))
+        else:
+            reason = "the run ended before it"
+            results[node_id] = Result(id=node_id, outcome="not_measured", reason=reason)
+    return results

@@ -1,0 +1,94 @@
+"""The command line of ``gpubench ab``, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.ab.asked import Asked, arguments_from, check_pairs, limits_from
+from gpubench_plugin.errors import UsageProblem
+
+HERE = Path("/repo/sub")
+
+
+def arguments(*texts: str) -> tuple[str, ...]:
+    return arguments_from(texts, here=HERE, repository=Path("/repo"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--resume=x",
+        "--results-dir=x",
+        "--gpubench-registry=none",
+        "--launches=3",
+        "--gate",
+        "--gate-missing=fail",
+    ],
+)
+def test_options_of_ab_itself_are_refused(text: str) -> None:
+    """What the launches must not be given is refused with the reason."""
+    with pytest.raises(UsageProblem, match="not an argument for the launches"):
+        arguments(text)
+
+
+@pytest.mark.parametrize("text", ["-n", "-n4", "--numprocesses=2", "--dist=load"])
+def test_parallel_tests_are_refused(text: str) -> None:
+    """Nothing is measured beside other work."""
+    with pytest.raises(UsageProblem, match="beside other work"):
+        arguments(text)
+
+
+def test_absolute_paths_in_the_repository_become_relative() -> None:
+    """Else both sides would collect the tests of the working tree."""
+    given = ("/repo/sub/test_a.py::test[/repo/x]", "/elsewhere/test_b.py", "-k", "a or b", "-no")
+    assert arguments(*given) == ("test_a.py::test[/repo/x]", *given[1:])
+    assert arguments("/repo/test_c.py") == ("../test_c.py",)
+
+
+@pytest.mark.parametrize("text", ["3%", "=3%", "step_time_s=", "step_time_s=3"])
+def test_a_limit_names_its_metric(text: str) -> None:
+    """--limit takes <metric>=<limit>."""
+    with pytest.raises(UsageProblem, match="--limit"):
+        limits_from([text])
+
+
+def test_limits_are_by_metric() -> None:
+    """Bounds with an equals sign are understood."""
+    assert limits_from(["step_time_s=3%", "peak_memory_bytes=<=1e9"]) == {
+        "step_time_s": "3%",
+        "peak_memory_bytes": "<=1e9",
+    }
+
+
+def test_pairs_end_at_a_look() -> None:
+    """Stopping elsewhere would be a look that no error rate accounts for."""
+    assert check_pairs(10) == 10
+    with pytest.raises(UsageProblem, match="allowed: 5, 10, 15"):
+        check_pairs(7)
+
+
+def test_secrets_are_not_written_down() -> None:
+    """Arguments that were hidden make the record incomplete, others come back equal."""
+    plain = Asked(here=HERE, base="main", arguments=("-k", "a"), limits={"mfu": "3%"})
+    assert Asked.from_json(plain.to_json()) == plain
+    secret = Asked(here=HERE, base="main", arguments=("--api-key=hunter2",))
+    assert "hunter2" not in str(secret.to_json())
+    assert plain.complete
+    assert not Asked.from_json(secret.to_json()).complete
+
+
+def test_the_command_is_told_again() -> None:
+    """What GitHub's page shows to see it again is what was asked for."""
+    asked = Asked(
+        here=HERE, base="main", head_python="py", pairs=5, limits={"mfu": "3%"}, arguments=("-x",)
+    )
+    options = ["--base=main", "--head-python=py", "--pairs=5", "--limit=mfu=3%", "--", "-x"]
+    assert asked.options() == options
+
+
+def test_versions_are_exempt_only_where_pythons_are_compared() -> None:
+    """Without a Python of its own on a side, another torch is incomparable."""
+    assert Asked(here=HERE, base="main").exempt == ()
+    assert "torch." in Asked(here=HERE, base="main", base_python="py").exempt

@@ -1,0 +1,111 @@
+"""Which benchmarks are decided, and which go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpubench_plugin.ab.findings import Findings
+from gpubench_plugin.errors import NothingComparable
+from gpubench_plugin.records import Metric
+from gpubench_plugin.runs import Result, Run
+
+
+def run(**times: float | str) -> Run:
+    """By benchmark a step time, or why it failed."""
+    return Run(label="run", results={name: result(name, time) for name, time in times.items()})
+
+
+def result(name: str, time: float | str) -> Result:
+    if isinstance(time, str):
+        return Result(id=name, outcome="failed", reason=time)
+    metrics = {
+        n: Metric(name=n, value=time, unit="s", better="lower")
+        for n in ("step_time_s", "step_time_min_s")
+    }
+    values = {n: m.value for n, m in metrics.items()}
+    return Result(
+        id=name, outcome="measured", timer="perf_counter", metrics=metrics, launches=(values,)
+    )
+
+
+def kinds(findings: Findings) -> dict[str, str]:
+    return {v.id: v.kind for v in findings.comparison().verdicts}
+
+
+QUIET = (1.0, 1.001, 0.999, 1.0005, 0.9995)
+NOISY = (1.0, 1.2, 0.8, 1.1, 0.9)
+
+
+def test_only_what_is_undecided_goes_on() -> None:
+    """A clear slowdown and a clear sameness are final after five pairs, noise is not."""
+    findings = Findings(run(slow=1.0, same=1.0, noisy=1.0), run(slow=1.3, same=1.0, noisy=1.0))
+    bases = [run(slow=q, same=q, noisy=1.0) for q in QUIET]
+    heads = [run(slow=1.3, same=1.0, noisy=n) for n in NOISY]
+    findings.look(bases, heads)
+    assert findings.open == {"noisy"}
+    assert findings.left_out == ["slow", "same"]
+    assert (findings.decided, findings.suite) == (2, 3)
+    assert kinds(findings) == {"slow": "regressed", "same": "unchanged", "noisy": "inconclusive"}
+
+
+def test_a_final_verdict_stays() -> None:
+    """Later looks judge what is open, by all pairs, among as many as there were."""
+    findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    bases = [run(slow=q, noisy=1.0) for q in QUIET]
+    heads = [run(slow=1.3, noisy=n) for n in NOISY]
+    findings.look(bases, heads)
+    more = [run(noisy=1.0)] * 5, [run(noisy=n) for n in NOISY]
+    findings.look(bases + more[0], heads + more[1])
+    assert kinds(findings) == {"slow": "regressed", "noisy": "inconclusive"}
+    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "noisy"]
+    assert noisy.launches == 10
+
+
+def test_what_one_side_lacks_does_not_run_again() -> None:
+    """New, removed and failing benchmarks are final after the rehearsal, with their reasons."""
+    findings = Findings(
+        run(gone=1.0, breaks=1.0, mended="was broken", ok=1.0),
+        run(breaks="KeyError: 'x'", mended=1.0, ok=1.0, added=1.0),
+    )
+    assert findings.open == {"ok"}
+    assert findings.left_out == ["breaks", "mended", "added", "gone"]
+    assert kinds(findings) == {
+        "gone": "removed",
+        "breaks": "errored",
+        "mended": "no_baseline",
+        "added": "new",
+    }
+    assert findings.broken == ["breaks"]
+    assert "KeyError" in findings.comparison().verdicts[0].reason
+
+
+def test_what_fails_on_the_way_is_errored() -> None:
+    """A benchmark that fails in a later launch of the head is not merged with what is open."""
+    findings = Findings(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
+    heads = [run(a="boom" if n == 3 else 1.0, b=1.0) for n in range(5)]
+    findings.look([run(a=q, b=q) for q in QUIET], heads)
+    assert kinds(findings)["a"] == "errored"
+    assert findings.broken == ["a"]
+    assert findings.open == set()
+
+
+def test_nothing_selected_is_nothing_comparable() -> None:
+    """A comparison without benchmarks is never fine."""
+    with pytest.raises(NothingComparable, match="no benchmark"):
+        Findings(Run(label="base"), Run(label="head"))
+
+
+def test_versions_are_comparable_only_where_they_are_the_variable() -> None:
+    """With a Python for each side, torch may differ; hardware may not."""
+    sides = [
+        replace(run(a=1.0), machine={"torch.version": version, "cpu.model": "x"})
+        for version in ("2.12", "2.13")
+    ]
+    assert Findings(*sides).open == set()
+    assert kinds(Findings(*sides)) == {"a": "incomparable"}
+    assert Findings(*sides, exempt=("torch.",)).open == {"a"}
+    other = replace(sides[1], machine={**sides[1].machine, "cpu.model": "y"})
+    found = Findings(sides[0], other, exempt=("torch.",))
+    assert "cpu.model" in found.comparison().verdicts[0].reason

@@ -1,0 +1,104 @@
+"""States of a repository, found and checked out without touching the user's tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.ab.git import Repository
+from gpubench_plugin.errors import ResultsError, UsageProblem
+
+
+def repository(repo: Any) -> Repository:
+    found = Repository.around(repo.path / "src")
+    assert found is not None
+    return found
+
+
+def test_a_repository_is_found_from_below(repo: Any, tmp_path: Path) -> None:
+    """The top of the tree is found from any folder in it; elsewhere there is none."""
+    assert repository(repo).top == repo.path
+    assert Repository.around(tmp_path) is None
+
+
+def test_an_unknown_ref_names_its_nearest(repo: Any) -> None:
+    """A slip in a branch's or tag's name is answered with the name that was meant."""
+    repo.git("tag", "v1.2.0")
+    with pytest.raises(UsageProblem, match=r"--base: 'v1\.2\.1' is neither .*did you mean 'v1"):
+        repository(repo).required_commit("v1.2.1", "--base")
+
+
+def test_a_ref_is_no_option_of_git(repo: Any) -> None:
+    """What begins with a dash is looked up like any other name."""
+    assert repository(repo).commit("--all") is None
+
+
+def test_a_shallow_clone_is_said(repo: Any, tmp_path: Path) -> None:
+    """In CI the usual reason for a missing commit is a clone without history."""
+    repo.write("a.py", "")
+    repo.commit()
+    repo.git("clone", "-q", "--depth=1", f"file://{repo.path}", str(tmp_path / "clone"))
+    clone = Repository.around(tmp_path / "clone")
+    assert clone is not None
+    with pytest.raises(UsageProblem, match="shallow"):
+        clone.required_commit("HEAD~1", "--base")
+
+
+def test_changes_are_counted_and_told_apart(repo: Any) -> None:
+    """Changed, renamed, staged and unknown files count, ignored ones do not; the digest follows."""
+    found, digests = repository(repo), set()
+    repo.write(".gitignore", "*.log\n")
+    repo.commit()
+    assert found.changed_files() == []
+    digests.add(found.digest())
+    repo.write("noise.log", "x")
+    assert found.digest() in digests
+    repo.write("new file.py", "1\n")
+    digests.add(found.digest())
+    repo.write("new file.py", "2\n")
+    digests.add(found.digest())
+    repo.git("mv", "src/mylib/__init__.py", "src/mylib/moved.py")
+    digests.add(found.digest())
+    assert sorted(found.changed_files()) == ["new file.py", "src/mylib/moved.py"]
+    assert len(digests) == 4
+
+
+def test_a_tree_is_checked_out_and_removed(repo: Any, tmp_path: Path) -> None:
+    """Neither hooks run nor do index, branch or stash of the user change; nothing is left."""
+    first = repo.git("rev-parse", "HEAD")
+    repo.write("src/mylib/__init__.py", "VALUE = 2\n")
+    repo.commit()
+    repo.write("src/mylib/__init__.py", "VALUE = 3\n")
+    hook = repo.path / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch hooked\n")
+    hook.chmod(0o755)
+    before = (repo.git("status", "--porcelain=v2", "--branch"), repo.git("stash", "list"))
+    found, tree = repository(repo), tmp_path / "tree"
+    found.check_out(first, tree)
+    assert (tree / "src/mylib/__init__.py").read_text() == "VALUE = 1\n"
+    assert not (tree / "hooked").exists()
+    assert repo.worktrees() == 2
+    found.remove(tree)
+    assert not tree.exists()
+    assert repo.worktrees() == 1
+    assert before == (repo.git("status", "--porcelain=v2", "--branch"), repo.git("stash", "list"))
+
+
+def test_a_checkout_that_fails_says_why(repo: Any, tmp_path: Path) -> None:
+    """Git's own last words are in the message."""
+    (tmp_path / "tree").write_text("in the way")
+    with pytest.raises(ResultsError, match="worktree add"):
+        repository(repo).check_out("HEAD", tmp_path / "tree")
+
+
+def test_what_a_tree_lacks_is_said(repo: Any) -> None:
+    """Submodules and files in LFS are not filled in."""
+    found = repository(repo)
+    assert found.missing_in(repo.path) == []
+    repo.write(".gitmodules", "")
+    repo.write(".gitattributes", "*.bin filter=lfs\n")
+    repo.git("add", ".gitattributes")
+    assert len(found.missing_in(repo.path)) == 2

@@ -1,0 +1,89 @@
+"""Both sides must not run the same code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.ab.imports import imported, require_own_code
+from gpubench_plugin.ab.sides import Side
+from gpubench_plugin.errors import UsageProblem
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[Side, Side]:
+    made = []
+    for name in ("base", "head"):
+        tree = tmp_path.resolve() / name
+        (tree / "src/mylib").mkdir(parents=True)
+        (tree / "src/mylib/__init__.py").touch()
+        made.append(Side(name=name, tree=tree, folder=tree, python="python"))
+    return made[0], made[1]
+
+
+def test_own_code_and_installed_packages_are_fine(sides: tuple[Side, Side]) -> None:
+    """Code of the side's tree, of the environment and of the standard library is no problem."""
+    base, head = sides
+    modules = {
+        "mylib": base.tree / "src/mylib/__init__.py",
+        "torch": Path("/usr/lib/python3/site-packages/torch/__init__.py"),
+        "installed": head.tree / ".venv/lib/python3.11/site-packages/x.py",
+        "json": Path("/usr/lib/python3/json/__init__.py"),
+    }
+    require_own_code(base, head, modules, None)
+
+
+def test_code_of_the_other_tree_is_refused(sides: tuple[Side, Side]) -> None:
+    """An editable install that wins leads the base to the head's code."""
+    base, head = sides
+    with pytest.raises(UsageProblem, match=f"both sides import mylib from {head.tree}/src/mylib"):
+        require_own_code(base, head, {"mylib.a": head.tree / "src/mylib/a.py"}, None)
+
+
+def test_code_of_the_users_tree_is_refused(sides: tuple[Side, Side], tmp_path: Path) -> None:
+    """Where both sides are commits, the working tree belongs to neither."""
+    base, head = sides
+    modules = {"other": tmp_path.resolve() / "repo/other.py"}
+    require_own_code(base, head, modules, None)
+    with pytest.raises(UsageProblem, match="both sides import other"):
+        require_own_code(base, head, modules, tmp_path / "repo")
+
+
+def test_an_installed_copy_of_the_sides_package_is_refused(sides: tuple[Side, Side]) -> None:
+    """A package that the tree has must come from it, not from an environment."""
+    base, head = sides
+    modules = {"mylib": Path("/usr/lib/python3/site-packages/mylib/__init__.py")}
+    with pytest.raises(UsageProblem, match="--base-python"):
+        require_own_code(base, head, modules, None)
+
+
+def test_a_tree_inside_the_other_is_foreign_to_it(sides: tuple[Side, Side]) -> None:
+    """An old version kept in a folder of the new one is told apart both ways."""
+    _, head = sides
+    old = head.tree / "old"
+    inner = Side(name="base", tree=old, folder=old, python="python")
+    require_own_code(inner, head, {"a": old / "a.py"}, None)
+    require_own_code(head, inner, {"a": head.tree / "a.py"}, None)
+    with pytest.raises(UsageProblem):
+        require_own_code(head, inner, {"a": old / "a.py"}, None)
+    with pytest.raises(UsageProblem):
+        require_own_code(inner, head, {"a": head.tree / "a.py"}, None)
+
+
+def test_the_same_tree_twice_is_fine(sides: tuple[Side, Side]) -> None:
+    """Two Pythons are compared on one tree."""
+    base, _ = sides
+    require_own_code(base, base, {"mylib": base.tree / "src/mylib/__init__.py"}, base.tree)
+
+
+def test_all_processes_of_a_launch_report(sides: tuple[Side, Side], tmp_path: Path) -> None:
+    """The ranks of a gang write files of their own; relative files are seen from where it ran."""
+    base, _ = sides
+    for number in (1, 2):
+        told = {"modules": {f"m{number}": f"m{number}.py"}, "tests": {f"t{number}": ["t.py", 3]}}
+        (tmp_path / f"{number}.json").write_text(json.dumps(told))
+    found = imported(tmp_path, base)
+    assert found.modules == {"m1": base.tree / "m1.py", "m2": base.tree / "m2.py"}
+    assert found.tests == {"t1": ("t.py", 3), "t2": ("t.py", 3)}

@@ -1,0 +1,67 @@
+"""The files of a comparison, and what GitHub is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.ab.report import tell_github, write_files
+from gpubench_plugin.verdicts import Comparison, Verdict
+
+if TYPE_CHECKING:
+    import pytest
+
+COMPARISON = Comparison(
+    base="main",
+    head="working tree",
+    verdicts=(
+        Verdict(
+            id="bench/test_a.py::test_a",
+            metric="step_time_s",
+            unit="s",
+            better="lower",
+            kind="regressed",
+            method="paired",
+            base=1.0,
+            head=1.1,
+            effect=0.1,
+            interval=(0.08, 0.12),
+            launches=5,
+            limit="2%",
+            reason="10 % slower",
+        ),
+    ),
+)
+
+
+def test_the_verdicts_are_written_for_machines_and_people(tmp_path: Path) -> None:
+    """verdicts.json and report.md stand in the comparison's folder."""
+    write_files(tmp_path, COMPARISON)
+    document = json.loads((tmp_path / "verdicts.json").read_text())
+    assert document["benchmarks"][0]["verdict"] == "regressed"
+    assert "10 % slower" in (tmp_path / "report.md").read_text()
+
+
+def test_github_is_told_where_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page grows, and a regression is an error beside its benchmark; elsewhere nothing."""
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    command = ["gpubench", "ab", "--base=main", "--", "-k", "a b"]
+    locations = {"bench/test_a.py::test_a": ("bench/test_a.py", 7)}
+    tell_github(COMPARISON, locations=locations, command=command, environ={})
+    assert capsys.readouterr().out == ""
+    environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
+    tell_github(COMPARISON, locations=locations, command=command, environ=environ)
+    assert page.read_text().startswith("before\n")
+    assert "gpubench ab --base=main -- -k 'a b'" in page.read_text()
+    assert "::error file=bench/test_a.py,line=7," in capsys.readouterr().out
+
+
+def test_a_page_that_cannot_be_written_changes_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said and nothing else."""
+    environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page.md")}
+    tell_github(COMPARISON, locations={}, command=["gpubench"], environ=environ)
+    assert "no summary for GitHub" in capsys.readouterr().err

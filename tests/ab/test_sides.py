@@ -1,0 +1,93 @@
+"""What ``--base`` and ``--head`` mean."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.ab.git import Repository
+from gpubench_plugin.ab.sides import Source, side, source
+from gpubench_plugin.errors import UsageProblem
+
+
+def base(text: str | None, here: Path, *, python: str | None = None) -> Source:
+    return source("base", text, python, here=here, repository=Repository.around(here))
+
+
+def test_a_ref_is_a_commit(repo: Any) -> None:
+    """A branch means the commit it points to, and is shown with it."""
+    found = base("main", repo.path)
+    assert found.commit == repo.git("rev-parse", "HEAD")
+    assert found.label == f"main ({found.commit[:9]})"
+    assert found.identity() == {"commit": found.commit, "python": sys.executable}
+
+
+def test_nothing_is_the_working_tree_with_its_changes(repo: Any) -> None:
+    """The uncommitted changes are counted in its name and are part of its identity."""
+    clean = base(None, repo.path / "src")
+    identity = clean.identity()
+    assert (clean.folder, clean.label) == (repo.path, "working tree")
+    repo.write("src/mylib/__init__.py", "VALUE = 2\n")
+    changed = base(None, repo.path)
+    assert changed.label == "working tree (1 changed file)"
+    assert changed.identity() != identity
+
+
+def test_a_folder_is_taken_as_it_is(repo: Any, tmp_path: Path) -> None:
+    """Without git, its files are its identity; results in it are none."""
+    folder = tmp_path / "copy"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "pkg/a.py").write_text("1")
+    before = base("../copy", repo.path)
+    assert (before.folder, before.commit) == (folder.resolve(), None)
+    identity = before.identity()
+    (folder / "ab").mkdir()
+    (folder / "ab/.gitignore").write_text("*\n")
+    (folder / "ab/result").write_text("x")
+    assert before.identity() == identity
+    (folder / "pkg/a.py").write_text("2")
+    assert before.identity() != identity
+
+
+def test_a_ref_goes_before_a_folder_of_its_name(repo: Any) -> None:
+    """``./main`` is the folder then."""
+    (repo.path / "main").mkdir()
+    assert base("main", repo.path).commit is not None
+    assert base("./main", repo.path).folder == repo.path / "main"
+
+
+@pytest.mark.parametrize("text", ["", "nothing", "./nothing"])
+def test_what_does_not_exist_is_refused(repo: Any, text: str) -> None:
+    """Neither a folder nor a ref: one message that names the option."""
+    with pytest.raises(UsageProblem, match=r"^--base:"):
+        base(text, repo.path)
+
+
+def test_without_git_a_ref_cannot_be_meant(tmp_path: Path) -> None:
+    """The message says that there is no repository."""
+    with pytest.raises(UsageProblem, match="in no git repository"):
+        base("main", tmp_path)
+
+
+def test_pytest_runs_where_the_user_stands(repo: Any, tmp_path: Path) -> None:
+    """In the same folder below each tree; a commit without that folder is refused."""
+    found = base("main", repo.path)
+    ready = side(found, tree=repo.path, below=Path("src"))
+    assert ready.folder == repo.path / "src"
+    assert ready.import_roots() == [repo.path / "src", repo.path]
+    with pytest.raises(UsageProblem, match="no folder elsewhere"):
+        side(found, tree=repo.path, below=Path("elsewhere"))
+    copy = base(str(tmp_path), tmp_path)
+    assert side(copy, tree=tmp_path, below=Path("elsewhere")).folder == tmp_path
+
+
+def test_a_python_must_run(repo: Any) -> None:
+    """An interpreter is named by its path or found on the PATH."""
+    link = repo.path / "py"
+    link.symlink_to(sys.executable)
+    assert base("main", repo.path, python="./py").python == str(link)
+    with pytest.raises(UsageProblem, match=r"--base-python: './none'"):
+        base("main", repo.path, python="./none")

@@ -1,0 +1,97 @@
+"""What a comparison remembers, and when it refuses to go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.ab.state import Done, State
+from gpubench_plugin.errors import UsageProblem
+
+
+def state(folder: Path) -> State:
+    return State(folder=folder, asked={}, identity={"base": {"commit": "a1"}}, seed=5)
+
+
+def done(pair: int, side: str, *, attempt: int = 1, problem: str = "") -> Done:
+    return Done(
+        pair=pair, attempt=attempt, side=side, folder="launches/1", seconds=2.0, problem=problem
+    )
+
+
+def test_what_was_added_is_read_again(tmp_path: Path) -> None:
+    """Every launch is on disk as soon as it was added."""
+    made = state(tmp_path)
+    made.add(done(0, "base"))
+    made.add(done(0, "head"))
+    again = State.read(tmp_path)
+    assert again == made
+    assert again.complete(0) == {"base": made.done[0], "head": made.done[1]}
+    assert again.seconds() == {"base": [2.0], "head": [2.0]}
+
+
+def test_half_a_pair_is_no_pair(tmp_path: Path) -> None:
+    """Launches of different attempts never stand together: they did not run side by side."""
+    made = state(tmp_path)
+    made.add(done(3, "base"))
+    assert made.complete(3) is None
+    made.add(done(3, "head", attempt=2))
+    assert made.complete(3) is None
+    made.add(done(3, "base", attempt=2))
+    assert made.complete(3) is not None
+    assert made.attempts(3) == 2
+
+
+def test_a_failed_launch_completes_no_pair(tmp_path: Path) -> None:
+    """The pair of a launch that failed is not complete."""
+    made = state(tmp_path)
+    made.add(done(1, "base"))
+    made.add(done(1, "head", problem="was killed by SIGSEGV"))
+    assert made.complete(1) is None
+
+
+def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:
+    """A second one is refused, and may when the first has ended."""
+    made = state(tmp_path)
+    with made.held(), pytest.raises(UsageProblem, match="another process"), state(tmp_path).held():
+        pass
+    with made.held():
+        pass
+
+
+def test_other_code_is_refused_by_key(tmp_path: Path) -> None:
+    """The message names what differs, with both values."""
+    made = state(tmp_path)
+    made.require_same({"base": {"commit": "a1"}})
+    with pytest.raises(UsageProblem, match=r'base\.commit: "a1" in the run, "b2" now'):
+        made.require_same({"base": {"commit": "b2"}})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "not as it was written"),
+        ('{"schema_version": 99}', "schema_version 99"),
+        ('{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1}', "not as it was written"),
+    ],
+)
+def test_a_broken_state_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """A file that is none, or newer, gives one message."""
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(UsageProblem, match=said):
+        State.read(tmp_path)
+
+
+def test_a_folder_without_state_is_no_comparison(tmp_path: Path) -> None:
+    """--resume of another folder says what is missing there."""
+    with pytest.raises(UsageProblem, match=r"has no state\.json"):
+        State.read(tmp_path / "nowhere")
+
+
+def test_the_file_is_valid_json_with_its_version(tmp_path: Path) -> None:
+    """The state says which schema it is of."""
+    state(tmp_path).write()
+    assert json.loads((tmp_path / "state.json").read_text())["schema_version"] == 1

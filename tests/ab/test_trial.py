@@ -1,0 +1,256 @@
+"""The course of a comparison, with launches that take no time."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.ab.asked import Asked
+from gpubench_plugin.ab.launch import Launched, Order
+from gpubench_plugin.ab.offers import Offers
+from gpubench_plugin.ab.progress import Progress
+from gpubench_plugin.ab.sides import Side, SideName, Source
+from gpubench_plugin.ab.state import State
+from gpubench_plugin.ab.trial import Contender, Trial
+from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
+
+Times = Mapping[str, float | str]
+NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
+
+
+@dataclass
+class Fake:
+    """Launches that write runs: `times` gives what is measured by side and number of the launch.
+
+    `endings` says for the launches by number what went wrong.
+    """
+
+    write: Callable[..., Path]
+    times: Callable[[SideName, int], Times]
+    endings: dict[int, Launched] = field(default_factory=dict)
+    orders: list[Order] = field(default_factory=list)
+    interrupted_at: int = 0
+
+    def launch(self, order: Order) -> Launched:
+        self.orders.append(order)
+        number = len(self.orders)
+        (order.folder / "report").mkdir(parents=True)
+        if number == self.interrupted_at:
+            raise KeyboardInterrupt
+        if number in self.endings:
+            (order.folder / "output.txt").write_text("")
+            return self.endings[number]
+        left_out = json.loads(order.leave_out.read_text()) if order.leave_out else []
+        times = self.times(order.side.name, number)
+        going = {name: time for name, time in times.items() if name not in left_out}
+        run = self.write(order.folder / "results/default/r1", going, rounds=7 + number)
+        return Launched(seconds=2.0, code=0, run=run)
+
+    @property
+    def sides(self) -> str:
+        """Whose turn it was, by initial."""
+        return "".join(order.side.name[0] for order in self.orders)
+
+
+@dataclass
+class Stage:
+    """Where trials take place."""
+
+    folder: Path
+    contenders: dict[SideName, Contender]
+    write: Callable[..., Path]
+    output: io.StringIO = field(default_factory=io.StringIO)
+
+    def trial(self, fake: Fake, state: State | None = None, **asked: object) -> Trial:
+        return Trial(
+            state or self.state(),
+            Asked(here=self.folder, base="main", **asked),
+            self.contenders,
+            repository=None,
+            launcher=fake,
+            progress=Progress(self.output),
+        )
+
+    def state(self) -> State:
+        identity = {name: one.source.identity() for name, one in self.contenders.items()}
+        made = State(folder=self.folder, asked={}, identity=identity, seed=0)
+        made.write()
+        return made
+
+    def fake(self, times: Callable[[SideName, int], Times], **more: object) -> Fake:
+        return Fake(self.write, times, **more)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, write_run: Callable[..., Path]) -> Stage:
+    contenders = {}
+    for name in ("base", "head"):
+        tree = tmp_path / name
+        tree.mkdir()
+        (tree / "code.py").touch()
+        contenders[name] = Contender(
+            source=Source(name=name, label=name, python="python", folder=tree),
+            side=Side(name=name, tree=tree, folder=tree, python="python"),
+            offers=Offers(python="3.11", flags=("registry",), freezes_rounds=True),
+        )
+    (tmp_path / "ab").mkdir()
+    return Stage(tmp_path / "ab", contenders, write_run)
+
+
+def clear(side: SideName, number: int) -> Times:
+    """One benchmark is 30 % slower, the other as fast, with a little noise."""
+    noise = 1 + number % 3 * 1e-4
+    return {"t::slow": (1.3 if side == "head" else 1.0) * noise, "t::same": noise}
+
+
+def one_is_noisy(side: SideName, number: int) -> Times:
+    noisy = NOISE[number % 5] if side == "head" else 1.0
+    return {**clear(side, number), "t::noisy": noisy}
+
+
+def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
+    """The rehearsal and five pairs, each side first in turns; then nothing is open."""
+    fake = stage.fake(clear)
+    findings = stage.trial(fake).run()
+    assert fake.sides == "bhhbbhhbbhhb"
+    assert {v.id: v.kind for v in findings.comparison().verdicts} == {
+        "t::slow": "regressed",
+        "t::same": "unchanged",
+    }
+
+
+def test_only_the_undecided_go_on(stage: Stage) -> None:
+    """After the first look the decided benchmarks are left out, up to the last pair asked for."""
+    fake = stage.fake(one_is_noisy)
+    stage.trial(fake, pairs=10).run()
+    assert len(fake.orders) == 2 + 20
+    last = fake.orders[-1]
+    assert json.loads(last.leave_out.read_text()) == ["t::slow", "t::same"]
+    assert "5 pairs: 2 of 3 decided, 1 benchmark not yet" in stage.output.getvalue()
+
+
+def test_rounds_are_fixed_after_the_rehearsal(stage: Stage) -> None:
+    """The rehearsal follows the rule, all later launches the larger number of both sides."""
+    fake = stage.fake(clear)
+    stage.trial(fake).run()
+    assert [order.rounds is None for order in fake.orders] == [True, True] + [False] * 10
+    frozen = json.loads(fake.orders[-1].rounds.read_text())
+    assert frozen["benchmarks"]["t::slow"]["rounds"] == 9
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_an_interrupted_comparison_goes_on(stage: Stage, at: int) -> None:
+    """Whole pairs are kept, half a pair runs again, and the verdicts are those of one go."""
+    first = stage.fake(clear, interrupted_at=at)
+    with pytest.raises(KeyboardInterrupt):
+        stage.trial(first).run()
+    second = stage.fake(clear)
+    findings = stage.trial(second, State.read(stage.folder)).run()
+    kept = (at - 1) // 2 * 2
+    assert len(second.orders) == 12 - kept
+    assert findings.comparison().count("regressed") == 1
+    assert len({order.folder for order in first.orders + second.orders}) == at + 12 - kept
+
+
+def test_a_finished_comparison_launches_nothing(stage: Stage) -> None:
+    """Resumed, it tells the same again; with more pairs, it goes on."""
+    stage.trial(stage.fake(one_is_noisy), pairs=5).run()
+    again, more = stage.fake(one_is_noisy), stage.fake(one_is_noisy)
+    stage.trial(again, State.read(stage.folder), pairs=5).run()
+    assert again.orders == []
+    stage.trial(more, State.read(stage.folder), pairs=10).run()
+    assert len(more.orders) == 10
+
+
+CRASH = Launched(seconds=1.0, code=-11, problem="was killed by SIGSEGV", last_lines=("boom",))
+
+
+def test_a_failed_launch_repeats_its_pair(stage: Stage) -> None:
+    """What it said is shown, and the comparison goes on."""
+    fake = stage.fake(clear, endings={4: CRASH})
+    stage.trial(fake).run()
+    assert len(fake.orders) == 2 + 10 + 2
+    said = stage.output.getvalue()
+    assert "a launch of the base was killed by SIGSEGV:" in said
+    assert "    boom" in said
+
+
+def test_two_failures_in_a_row_end_it(stage: Stage) -> None:
+    """All is kept; the message says how to go on."""
+    fake = stage.fake(clear, endings={5: CRASH, 6: CRASH})
+    with pytest.raises(ResultsError, match=r"2 launches in a row failed.*--resume=") as caught:
+        stage.trial(fake).run()
+    assert "output.txt" in str(caught.value)
+    assert State.read(stage.folder).complete(1) is not None
+
+
+def test_arguments_that_pytest_refuses_end_it_at_once(stage: Stage) -> None:
+    """Another launch would not understand them either."""
+    lines = ("usage: pytest", "ERROR: file or directory not found: nowhere")
+    refused = Launched(seconds=1.0, code=4, problem="ended", refused=True, last_lines=lines)
+    fake = stage.fake(clear, endings={1: refused})
+    with pytest.raises(UsageProblem, match="on the base: ERROR: file or directory not found"):
+        stage.trial(fake).run()
+    assert len(fake.orders) == 1
+
+
+def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage) -> None:
+    """Launches before and after a change would not be of the same code."""
+
+    def edited(side: SideName, number: int) -> Times:
+        (stage.contenders["head"].side.tree / "code.py").write_text(f"# {number}")
+        return clear(side, number)
+
+    with pytest.raises(UsageProblem, match="changed while it was measured"):
+        stage.trial(stage.fake(edited)).run()
+
+
+def test_code_of_the_other_side_ends_it(stage: Stage) -> None:
+    """Found after the first launch, before anything is judged."""
+    base, head = (stage.contenders[name].side.tree for name in ("base", "head"))
+
+    class Misled(Fake):
+        def launch(self, order: Order) -> Launched:
+            ended = super().launch(order)
+            told = {"modules": {"lib": str(head / "lib.py")}, "tests": {}}
+            (order.folder / "report/1.json").write_text(json.dumps(told))
+            return ended
+
+    fake = Misled(stage.write, clear)
+    with pytest.raises(UsageProblem, match=f"both sides import lib .*the base's is in {base}"):
+        stage.trial(fake).run()
+
+
+def test_no_benchmark_is_nothing_comparable(stage: Stage) -> None:
+    """Launches without a run directory leave nothing to compare."""
+    empty = Launched(seconds=1.0, code=5)
+    fake = stage.fake(clear, endings={1: empty, 2: empty})
+    with pytest.raises(NothingComparable):
+        stage.trial(fake).run()
+
+
+def test_a_launch_has_a_limit_on_its_time(stage: Stage) -> None:
+    """It follows from the rehearsal, or from --launch-timeout."""
+    fake = stage.fake(clear)
+    stage.trial(fake).run()
+    assert {order.timeout_s for order in fake.orders[2:]} == {2.0 * 10 + 660}
+    asked = stage.fake(clear)
+    again = State(folder=stage.folder / "2", asked={}, identity=stage.state().identity, seed=0)
+    again.folder.mkdir()
+    stage.trial(asked, again, launch_timeout_s=9.0).run()
+    assert {order.timeout_s for order in asked.orders} == {9.0}
+
+
+def test_an_old_gpubench_gets_no_rounds(stage: Stage) -> None:
+    """Where one side cannot be told, neither is."""
+    for name, one in stage.contenders.items():
+        offers = Offers(python="3.11", flags=(), freezes_rounds=name == "head")
+        stage.contenders[name] = Contender(source=one.source, side=one.side, offers=offers)
+    fake = stage.fake(clear)
+    stage.trial(fake).run()
+    assert {order.rounds for order in fake.orders} == {None}

@@ -1,0 +1,313 @@
+"""``gpubench ab`` on a user's repository: interrupted, resumed, judged; and bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIBRARY = """
+def work(times):
+    return sum(range(20_000 * times // 100))
+
+def broken():
+    pass
+"""
+# Three times the work: other work on the machine must not decide the test.
+SLOWER = """
+def work(times):
+    return sum(range(60_000 * times // 100))
+
+def broken():
+    raise KeyError("renamed")
+"""
+BENCHMARKS = """
+import pytest
+import mylib
+
+pytestmark = pytest.mark.gpubench
+
+def test_same(gpubench):
+    gpubench(lambda: sum(range(20_000)))
+
+@pytest.mark.parametrize("kind", ["a b::[c]"])
+def test_slow(gpubench, kind):
+    gpubench(lambda: mylib.work(100))
+
+def test_breaks(gpubench):
+    mylib.broken()
+    gpubench(lambda: sum(range(2_000)))
+"""
+NEW = """
+def test_new(gpubench):
+    gpubench(lambda: sum(range(2_000)))
+"""
+# As an editable install does it: the user's tree at the end of the path.
+EDITABLE = "import sys; sys.path.append({0!r})"
+QUICK = ("--measure.max_time_s=0.1", "--measure.warmup_s=0.01")
+
+
+@dataclass
+class User:
+    """Somebody with a repository, a temporary folder and a package installed from the tree."""
+
+    folder: Path
+    repo: Path
+    temporary: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        code = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+        environ = {name: value for name, value in os.environ.items() if name[:7] != "GITHUB_"}
+        return subprocess.Popen(
+            [sys.executable, "-c", code, "ab", *arguments],
+            cwd=self.repo,
+            env={**environ, "TMPDIR": str(self.temporary), "OMP_NUM_THREADS": "1", **self.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ab(self, *arguments: str) -> Ended:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=900)
+        return Ended(process.returncode, out, err)
+
+    def git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self.repo), "-c", "user.name=a", "-c", "user.email=a@b.invalid"]
+        return subprocess.run(
+            [*command, *arguments], check=True, capture_output=True, text=True
+        ).stdout
+
+    def state(self) -> dict[str, Any]:
+        """All that must stay as it was."""
+        files = [p for p in self.repo.rglob("*") if p.is_file() and ".git" not in p.parts]
+        return {
+            "files": {str(p): sha256(p.read_bytes()).hexdigest() for p in files},
+            "status": self.git("status", "--porcelain=v2", "--branch"),
+            "stash": self.git("stash", "list"),
+            "branches": self.git("branch", "--all", "--verbose"),
+            "worktrees": self.git("worktree", "list"),
+            "temporary": list(self.temporary.iterdir()),
+        }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How ``gpubench ab`` ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def make_user(folder: Path) -> User:
+    user = User(folder, (folder / "repo").resolve(), folder / "tmp")
+    for path in (user.repo / "src/mylib", user.repo / "bench", user.temporary, folder / "site"):
+        path.mkdir(parents=True)
+    user.git("init", "-q", "-b", "main")
+    (user.repo / "pytest.ini").write_text("[pytest]\naddopts = --strict-config\n")
+    (user.repo / "src/mylib/__init__.py").write_text(LIBRARY)
+    (user.repo / "bench/test_it.py").write_text(BENCHMARKS)
+    user.git("add", "--all")
+    user.git("commit", "-q", "-m", "first")
+    (folder / "site/sitecustomize.py").write_text(EDITABLE.format(str(user.repo / "src")))
+    user.environ["PYTHONPATH"] = str(folder / "site")
+    return user
+
+
+@dataclass(frozen=True)
+class Story:
+    """A comparison that was interrupted and went on."""
+
+    user: User
+    folder: Path
+    before: Mapping[str, Any]
+    interrupted: Ended
+    between: Mapping[str, Any]
+    resumed: Ended
+    after: Mapping[str, Any]
+    verdicts: dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """The head is a working tree with a slowdown, a failure and a new benchmark."""
+    user = make_user(tmp_path_factory.mktemp("ab"))
+    (user.repo / "src/mylib/__init__.py").write_text(SLOWER)
+    (user.repo / "bench/test_new.py").write_text(NEW)
+    before = user.state()
+    results = user.folder / "results"
+    options = ("--base=main", "--pairs=5", f"--results-dir={results}")
+    process = user.start(*options, "--", "bench", *QUICK)
+    folder = _interrupt_in_the_first_pair(process, results)
+    out, err = process.communicate(timeout=60)
+    interrupted, between = Ended(process.returncode, out, err), user.state()
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(user.folder / "page.md")}
+    user.environ |= github
+    resumed = user.ab(f"--resume={folder}")
+    for name in github:
+        del user.environ[name]
+    document = json.loads((folder / "verdicts.json").read_text()) if resumed.code < 2 else {}
+    found = {}
+    for verdict in document.get("benchmarks", ()):
+        found.setdefault(verdict["id"].rpartition("::")[2].partition("[")[0], verdict)
+        if verdict["metric"] == "step_time_s":
+            found[verdict["id"].partition("::")[2].partition("[")[0]] = verdict
+    return Story(user, folder, before, interrupted, between, resumed, user.state(), found)
+
+
+def _interrupt_in_the_first_pair(process: subprocess.Popen[str], results: Path) -> Path:
+    """Press Ctrl-C while the fourth launch runs: half a pair is done."""
+    for _ in range(3000):
+        found = list(results.glob("ab/*/launches/004-*"))
+        if found or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert found, process.communicate()
+    process.send_signal(signal.SIGINT)
+    return found[0].parent.parent
+
+
+def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
+    """No tree, no temporary folder, no change; and the message says how to go on."""
+    assert story.interrupted.code == 130, story.interrupted.err
+    assert f"go on with gpubench ab --resume={story.folder}" in story.interrupted.err
+    assert story.between == story.before
+
+
+def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
+    """The rehearsal is kept, the pair that was half done begins again, then all five are there."""
+    assert story.resumed.code == 1, story.resumed.err
+    state = json.loads((story.folder / "state.json").read_text())
+    pairs = [(launch["pair"], launch["side"]) for launch in state["launches"]]
+    assert sorted(set(pairs)) == sorted((p, s) for p in range(6) for s in ("base", "head"))
+    assert len(pairs) == 13
+    assert "rehearsal" not in story.resumed.err
+    assert story.after == story.before
+
+
+def test_a_slowdown_is_regressed(story: Story) -> None:
+    """More work is found, with its effect, the pairs and a reason."""
+    slow = story.verdicts["test_slow"]
+    assert slow["verdict"] == "regressed", slow
+    assert slow["effect"] > 0.5
+    assert slow["launches"] == 5
+    assert slow["reason"]
+
+
+def test_what_is_the_same_is_not_regressed(story: Story) -> None:
+    """The same code on both sides raises no alarm."""
+    assert story.verdicts["test_same"]["verdict"] in {"unchanged", "inconclusive"}
+
+
+def test_new_and_failing_benchmarks_have_verdicts_of_their_own(story: Story) -> None:
+    """They do not stop the others; the failure has its reason, and the exit code is not 0."""
+    assert story.verdicts["test_new"]["verdict"] == "new"
+    breaks = story.verdicts["test_breaks"]
+    assert (breaks["verdict"], "renamed" in breaks["reason"]) == ("errored", True)
+
+
+def test_the_report_names_both_sides(story: Story) -> None:
+    """Base with its commit, the head with its uncommitted changes; the verdicts in words."""
+    commit = story.user.git("rev-parse", "main")[:9]
+    for text in (story.resumed.out, (story.folder / "report.md").read_text()):
+        assert f"main ({commit})" in text
+        assert "working tree (2 changed files)" in text
+        assert "slower" in text
+    assert "fails on the head" in story.resumed.out
+
+
+def test_rounds_are_the_same_in_all_judged_launches(story: Story) -> None:
+    """They are fixed after the rehearsal, on both sides."""
+    rounds = set()
+    for summary in story.folder.glob("launches/*/results/*/*/summary.json"):
+        if int(summary.parts[-5][:3]) > 4:
+            benchmarks = json.loads(summary.read_text())["benchmarks"]
+            (same,) = [b for b in benchmarks if b["name"].startswith("test_same")]
+            rounds.add(same["metrics"]["rounds"]["value"])
+    assert len(rounds) == 1
+
+
+def test_github_gets_its_page_and_annotations(story: Story) -> None:
+    """The slow benchmark is marked in its file; launches write nothing there themselves."""
+    page = (story.user.folder / "page.md").read_text()
+    assert "slower" in page
+    assert "gpubench ab --base=main --pairs=5 -- bench" in page
+    errors = [line for line in story.resumed.out.splitlines() if line.startswith("::error")]
+    assert any("file=bench/test_it.py,line=10" in line and "slow" in line for line in errors)
+
+
+def test_other_code_is_not_resumed(story: Story) -> None:
+    """After an edit the comparison refuses to go on, naming what differs."""
+    file = story.user.repo / "src/mylib/__init__.py"
+    text = file.read_text()
+    file.write_text(text + "\n# edited\n")
+    try:
+        ended = story.user.ab(f"--resume={story.folder}")
+    finally:
+        file.write_text(text)
+    assert ended.code == 2
+    assert "head.changes" in ended.err
+
+
+def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> None:
+    """Where the user's install wins over the side's tree, one launch is enough to say so."""
+    user = make_user(tmp_path)
+    first = EDITABLE.replace("append(", "insert(0, ")
+    (tmp_path / "site/sitecustomize.py").write_text(first.format(str(user.repo / "src")))
+    # Python puts its path entries before those of sitecustomize, so the finder goes first.
+    ended = user.ab("--base=main", f"--results-dir={tmp_path / 'r'}", "--", "bench", *QUICK)
+    assert ended.code == 2, ended.err
+    assert f"both sides import mylib from {user.repo}/src/mylib" in ended.err
+    assert "base" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, "--base is missing"),
+        (("--base=mian",), 2, "did you mean 'main'?"),
+        (("--base=main", "--head=nowhere"), 2, "--head: 'nowhere' is neither a folder nor"),
+        (("--base=main", "--pairs=3"), 2, "allowed: 5, 10, 15"),
+        (("--base=main", "--format=tabel"), 2, "did you mean 'table'?"),
+        (("--base=main", "--limit=step_time_s=3"), 2, "is no limit"),
+        (("--base=main", "--launch-timeout=0"), 2, "not a number of seconds above 0"),
+        (("--base=main", "--base-python=nothere"), 2, "no program that can be run"),
+        (("--base=main", "--", "-n", "4"), 2, "beside other work"),
+        (("--base=main", "--", "--gate"), 2, "not an argument for the launches"),
+        (("--resume=nowhere",), 2, "no comparison of `gpubench ab` there"),
+        (("--base=main", "--output=no/such.md"), 2, "not a file in a folder that exists"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_launched(
+    user: User, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    """One message, the right exit code, no traceback, and nothing is left."""
+    ended = user.ab(*arguments)
+    assert (ended.code, said in ended.err, "Traceback" in ended.err) == (code, True, False), ended
+    assert not (user.repo / "results").exists()
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> User:
+    return make_user(tmp_path_factory.mktemp("user"))
+
+
+def test_arguments_that_pytest_refuses_are_a_problem_of_usage(user: User) -> None:
+    """Its own words are shown; that nothing was selected is another matter, and never fine."""
+    results = f"--results-dir={user.folder / 'results'}"
+    refused = user.ab("--base=main", results, "--", "nowhere")
+    assert (refused.code, "nowhere" in refused.err) == (2, True), refused
+    empty = user.ab("--base=main", results, "--", "bench", "-k", "nothing")
+    assert (empty.code, "no benchmark" in empty.err) == (3, True), empty

@@ -1,0 +1,93 @@
+"""Records launches for the replay: fresh processes, each timing four small torch benchmarks.
+
+``python tests/compare/record.py FILE [LAUNCHES]`` writes for each launch and benchmark the minimum
+and 21 quantiles of 200 samples, in nanoseconds per call, in the order of the launches.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SAMPLES = 200
+SAMPLE_S = 0.001
+WARM_UP_S = 0.2
+
+
+def benchmarks() -> dict[str, Callable[[], object]]:
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    a, b = torch.randn(192, 192), torch.randn(192, 192)
+    image, convolution = torch.randn(4, 16, 32, 32), nn.Conv2d(16, 16, 3)
+    rows = torch.randn(256, 512)
+    network = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    batch, labels = torch.randn(64, 64), torch.randint(10, (64,))
+
+    def train() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(network(batch), labels).backward()
+        optimizer.step()
+
+    return {
+        "matmul": lambda: a @ b,
+        "convolution": lambda: convolution(image),
+        "softmax": lambda: torch.softmax(rows, dim=1),
+        "mlp_step": train,
+    }
+
+
+def times_ns(call: Callable[[], object]) -> list[float]:
+    start, calls = time.perf_counter(), 0
+    while time.perf_counter() - start < WARM_UP_S:
+        call()
+        calls += 1
+    width = max(1, round(calls * SAMPLE_S / WARM_UP_S))
+    samples = []
+    for _ in range(SAMPLES):
+        before = time.perf_counter_ns()
+        for _ in range(width):
+            call()
+        samples.append((time.perf_counter_ns() - before) / width)
+    return samples
+
+
+def launch() -> dict[str, list[int]]:
+    """The minimum and the quantiles 2.5 %, 7.1 %, … 97.5 % of each benchmark in this process."""
+    seen = {}
+    gc.disable()
+    for name, call in benchmarks().items():
+        samples = sorted(times_ns(call))
+        quantiles = [samples[round((i + 0.5) / 21 * (SAMPLES - 1))] for i in range(21)]
+        seen[name] = [round(value) for value in (samples[0], *quantiles)]
+    return seen
+
+
+def main() -> None:
+    if len(sys.argv) == 1:
+        sys.stdout.write(json.dumps(launch()))
+        return
+    launches = int(sys.argv[2]) if len(sys.argv) > 2 else 60
+    command = [sys.executable, __file__]
+    outputs = [subprocess.run(command, check=True, stdout=-1).stdout for _ in range(launches)]
+    seen = [json.loads(output) for output in outputs]
+    recorded = {
+        "what": "minimum and 21 quantiles of 200 samples of fresh processes of torch on a CPU, one "
+        "thread, in ns per call, in the order of the launches; see tests/compare/record.py",
+        "launches": {name: [one[name] for one in seen] for name in seen[0]},
+    }
+    # One line for each launch.
+    text = json.dumps(recorded, separators=(",", ":")).replace("[[", "[\n[").replace("],", "],\n")
+    Path(sys.argv[1]).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

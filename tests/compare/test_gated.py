@@ -1,0 +1,76 @@
+import pytest
+from made import result
+
+from gpubench_plugin.compare.gated import device_timed, gated, value_of
+from gpubench_plugin.errors import UsageProblem
+
+ALL = {
+    "step_time_s": 2.0,
+    "step_time_min_s": 1.0,
+    "samples_per_s": 8.0,
+    "tokens_per_s": 9.0,
+    "peak_memory_bytes": 512.0,
+    "mfu": 0.4,
+}
+
+
+@pytest.mark.parametrize(
+    ("timer", "names"),
+    [
+        ("perf_counter_ns", ["step_time_s", "peak_memory_bytes"]),
+        ("mps_synchronised", ["step_time_s", "peak_memory_bytes"]),
+        ("cuda_events", ["step_time_s", "samples_per_s", "tokens_per_s", "peak_memory_bytes"]),
+        ("cuda_kernel_cold", ["step_time_s", "samples_per_s", "tokens_per_s", "peak_memory_bytes"]),
+    ],
+)
+def test_throughput_is_gated_only_where_the_device_keeps_time(timer, names):
+    """Of the metrics a benchmark has, with the default limit."""
+    chosen = gated(result(timer=timer, **ALL))
+    assert list(chosen) == names
+    assert {limit.text for limit in chosen.values()} == {"2%"}
+
+
+def test_stated_limits_add_metrics_and_replace_the_default():
+    """Those of the caller override those of the benchmark; unknown metrics are kept."""
+    one = result(**ALL, limits={"step_time_s": "3%", "mfu": ">=0.3", "speed": "1%"})
+    chosen = gated(one, {"step_time_s": "4%"})
+    assert {name: limit.text for name, limit in chosen.items()} == {
+        "step_time_s": "4%",
+        "peak_memory_bytes": "2%",
+        "mfu": ">=0.3",
+        "speed": "1%",
+    }
+
+
+def test_a_text_that_is_no_limit_names_benchmark_and_key():
+    """The message can be acted on."""
+    with pytest.raises(UsageProblem, match=r"test_a: gate\.limits\.mfu: 'much' is no limit"):
+        gated(result(**ALL, limits={"mfu": "much"}))
+
+
+@pytest.mark.parametrize(
+    ("timer", "seconds"), [("cuda_events", 2.0), ("perf_counter_ns", 1.0), ("", 1.0)]
+)
+def test_a_step_time_is_the_median_by_the_device_and_the_minimum_by_a_wall_clock(timer, seconds):
+    """The launch statistic depends on who keeps time."""
+    assert value_of(result(timer=timer, **ALL), "step_time_s") == seconds
+
+
+def test_a_run_of_several_launches_counts_as_their_median():
+    """Not as the metrics over all of its samples."""
+    launches = [{**ALL, "step_time_min_s": seconds} for seconds in (3.0, 1.5, 9.0)]
+    assert value_of(result(launches=launches, **ALL), "step_time_s") == 3.0
+
+
+def test_a_file_without_launches_or_minima_still_has_a_value():
+    """The metrics of the run, then the step time itself; otherwise there is none."""
+    old = result(step_time_s=2.0, launches=[{"rounds": 1.0}])
+    assert value_of(old, "step_time_s") == 2.0
+    assert value_of(result(launches=[{"step_time_s": 3.0}], step_time_s=2.0), "step_time_s") == 3.0
+    assert value_of(old, "mfu") is None
+    assert value_of(result(rounds=1.0), "step_time_s") is None
+
+
+def test_only_events_of_the_device_are_its_own_time():
+    """A wall clock that waits for the device is none."""
+    assert [device_timed(timer) for timer in ("cuda_events", "xpu_synchronised")] == [True, False]

@@ -1,0 +1,111 @@
+import math
+
+import numpy as np
+import pytest
+from made import series
+
+from gpubench_plugin.compare import history
+
+DRAWN = np.exp(0.01 * np.random.default_rng(3).standard_normal(30))
+
+
+def judged(earlier, head, **options):
+    return history.judge([series(DRAWN[:earlier], [head], **options)])[0]
+
+
+def test_a_run_far_outside_of_the_earlier_ones_has_regressed():
+    """With the interval of a prediction, the earlier runs, and how weak this way is."""
+    verdict = judged(20, 1.15)
+    assert (verdict.kind, verdict.method, verdict.launches) == ("regressed", "history", 20)
+    assert verdict.interval[0] < verdict.effect < verdict.interval[1]
+    assert "20 earlier runs, limit 2%; history sees ≥ " in verdict.reason
+    assert verdict.reason.endswith("`gpubench ab` is the way to know")
+
+
+def test_a_prediction_is_wider_than_the_mean_of_the_earlier_runs():
+    """Its half-width is t·s·√(1 + 1/k) of the log values."""
+    verdict = judged(10, 1.0)
+    from scipy import stats
+
+    half = stats.t.ppf(0.995, 9) * np.log(DRAWN[:10]).std(ddof=1) * math.sqrt(1.1)
+    low, high = (math.log1p(bound) for bound in verdict.interval)
+    assert (high - low) / 2 == pytest.approx(half)
+
+
+def test_a_run_like_the_earlier_ones_is_unchanged_only_where_they_hardly_vary():
+    """At one percent of noise a single run cannot say; at a tenth it can."""
+    noisy = judged(10, 1.0)
+    still = history.judge([series(DRAWN[:10] ** 0.1, [1.0])])[0]
+    assert (noisy.kind, still.kind) == ("inconclusive", "unchanged")
+    assert noisy.reason.startswith("noise between runs ")
+    assert "could only see ≥ " in noisy.reason
+    assert "`gpubench ab` is the way to know" in noisy.reason
+
+
+def test_a_faster_run_has_improved():
+    """The mirror of a regression."""
+    assert judged(20, 0.85).kind == "improved"
+
+
+def test_fewer_than_ten_earlier_runs_say_nothing():
+    """The reason has their number and the way to know, also for values that never vary."""
+    verdict = judged(9, 2.0)
+    assert (verdict.kind, verdict.launches) == ("inconclusive", 9)
+    assert verdict.reason == (
+        "9 earlier runs: at least 10 are needed; `gpubench ab` is the way to know"
+    )
+    assert history.judge([series([512.0] * 9, [600.0])])[0].kind == "inconclusive"
+
+
+def test_earlier_runs_without_a_proper_value_are_no_samples():
+    """Ten remain of twelve; of eleven with two such only nine do, and it is said."""
+    bad = [math.nan, 0.0]
+    assert history.judge([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
+    few = history.judge([series([*bad, *DRAWN[:9]], [1.2])])[0]
+    assert few.reason.startswith("9 earlier runs (2 more had no positive value): at least 10")
+
+
+@pytest.mark.parametrize("head", [0.0, -1.0, math.nan])
+def test_a_head_without_a_logarithm_is_an_error(head):
+    """Never a crash."""
+    assert judged(10, head).kind == "errored"
+
+
+def test_values_without_any_variance_are_compared_exactly():
+    """Zeros included; a base of zero beside something else is an error."""
+    memory = [series([512.0] * 10, [value], metric="peak_memory_bytes") for value in (512, 600)]
+    zeros = [series([0.0] * 10, [value], metric="peak_memory_bytes") for value in (0, 600)]
+    verdicts = history.judge([*memory, *zeros])
+    assert [one.kind for one in verdicts] == ["unchanged", "regressed", "unchanged", "errored"]
+    assert [one.method for one in verdicts] == ["exact", "exact", "exact", None]
+
+
+def test_several_runs_of_the_head_narrow_the_prediction():
+    """By the formula s·√(1/n + 1/k)."""
+    one = history.judge([series(DRAWN[:10], [1.0])])[0]
+    four = history.judge([series(DRAWN[:10], [1.0] * 4)])[0]
+    assert four.smallest_visible_effect < one.smallest_visible_effect
+    widths = [math.log1p(v.interval[1]) - math.log1p(v.interval[0]) for v in (one, four)]
+    assert widths[0] / widths[1] == pytest.approx(math.sqrt((1 + 0.1) / (0.25 + 0.1)))
+
+
+def test_slow_creep_adds_up_against_the_anchored_runs():
+    """One percent more with each run is caught before it is ten; a sliding window never would."""
+    kinds = [judged(10, 1.01**step).kind for step in range(1, 11)]
+    assert kinds[0] == "inconclusive"
+    assert "regressed" in kinds
+
+
+def test_a_fixed_bound_needs_no_history():
+    """Nor does it mention it."""
+    verdict = history.judge([series([], [0.3], limit="<=0.25")])[0]
+    assert (verdict.kind, verdict.method) == ("regressed", "absolute")
+
+
+def test_a_lower_throughput_has_regressed():
+    """The direction of the metric turns the prediction."""
+    down, up = history.judge(
+        [series(DRAWN[:20], [value], metric="samples_per_s") for value in (0.85, 1.15)]
+    )
+    assert (down.kind, up.kind) == ("regressed", "improved")
+    assert down.effect == pytest.approx(1 - down.head / down.base)

@@ -1,0 +1,253 @@
+import pytest
+from made import result, run, timed
+
+from gpubench_plugin.compare.matching import WINDOW, match
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.verdicts import Difference
+
+
+def unpaired(bases, heads, **options):
+    return match(bases, heads, paired=False, **options)
+
+
+def kinds(matched):
+    return {(one.id, one.metric): one.kind for one in matched.verdicts}
+
+
+def test_benchmarks_on_both_sides_become_series_with_a_limit():
+    """One per gated metric, with unit, direction and the values of both runs."""
+    numbers = {"step_time_s": 2.0, "step_time_min_s": 1.0, "peak_memory_bytes": 512.0}
+    matched = unpaired([run("a", result(**numbers))], [run("b", result(**numbers))])
+    time, memory = matched.series
+    assert (time.metric, time.unit, time.better, time.limit.text) == (
+        "step_time_s",
+        "s",
+        "lower",
+        "2%",
+    )
+    assert (time.base, time.head) == ((1.0,), (1.0,))
+    assert (memory.metric, memory.base) == ("peak_memory_bytes", (512.0,))
+    assert (matched.verdicts, matched.notes) == ((), ())
+
+
+def test_pairs_keep_their_order():
+    """The n-th base beside the n-th head."""
+    bases = [run(f"a{n}", timed(1.0 + n)) for n in range(3)]
+    heads = [run(f"b{n}", timed(2.0 + n)) for n in range(3)]
+    (series,) = match(bases, heads, paired=True).series
+    assert (series.base, series.head) == ((1.0, 2.0, 3.0), (2.0, 3.0, 4.0))
+
+
+def test_launches_that_cannot_be_paired_are_refused():
+    """As many of each are needed."""
+    with pytest.raises(UsageProblem, match="2 launches of the base, 1 of the head"):
+        match([run("a"), run("b")], [run("c")], paired=True)
+
+
+def test_a_benchmark_that_is_new_or_removed_has_its_own_verdict():
+    """Removed ones come last, and not where nobody asks for them."""
+    base, head = run("a", timed(1.0, "test_old")), run("b", timed(1.0, "test_new"))
+    matched = unpaired([base], [head])
+    assert kinds(matched) == {("test_new", ""): "new", ("test_old", ""): "removed"}
+    assert kinds(unpaired([base], [head], removed=False)) == {("test_new", ""): "new"}
+
+
+def test_a_skipped_benchmark_that_is_gone_is_not_removed():
+    """It never was there."""
+    base = run("a", result("test_old", outcome="skipped"))
+    assert unpaired([base], [run("b")]).verdicts == ()
+
+
+@pytest.mark.parametrize("outcome", ["failed", "oom", "hang", "crashed", "mismatched_ranks"])
+def test_a_benchmark_that_broke_is_errored_with_its_reason(outcome):
+    """Of the reason the first line, cut where it is long."""
+    head = run("b", result(outcome=outcome, reason="it broke\nand more"))
+    (verdict,) = unpaired([run("a", timed(1.0))], [head]).verdicts
+    assert verdict.kind == "errored"
+    assert verdict.reason == f"{outcome.replace('_', ' ')}: it broke"
+    long = run("b", result(outcome=outcome, reason="x" * 1000))
+    (verdict,) = unpaired([run("a", timed(1.0))], [long]).verdicts
+    assert len(verdict.reason) < 200
+
+
+@pytest.mark.parametrize("outcome", ["skipped", "unsupported", "not_measured"])
+def test_a_benchmark_that_did_not_run_is_not_measured(outcome):
+    """Kept apart from one that broke."""
+    head = run("b", result(outcome=outcome))
+    (verdict,) = unpaired([run("a", timed(1.0))], [head]).verdicts
+    assert (verdict.kind, verdict.reason) == ("not_measured", outcome.replace("_", " "))
+
+
+def test_one_broken_launch_of_the_head_is_an_error_of_all():
+    """A head that fails sometimes is not green."""
+    bases = [run(f"a{n}", timed(1.0)) for n in range(3)]
+    heads = [run("b", timed(1.0)), run("c", result(outcome="hang")), run("d", timed(1.0))]
+    (verdict,) = match(bases, heads, paired=True).verdicts
+    assert (verdict.kind, verdict.reason) == ("errored", "hang in 1 of 3 launches")
+
+
+def test_pairs_that_lack_their_base_are_left_out_and_said():
+    """The others are judged."""
+    bases = [run("a", timed(1.0)), run("b", result(outcome="crashed")), run("c", timed(3.0))]
+    heads = [run(f"b{n}", timed(2.0 + n)) for n in range(3)]
+    matched = match(bases, heads, paired=True)
+    assert (matched.series[0].base, matched.series[0].head) == ((1.0, 3.0), (2.0, 4.0))
+    assert matched.notes == (
+        "test_a: 1 of 3 pairs are left out, since one side did not measure it there",
+    )
+
+
+def test_pairs_of_which_none_is_whole_have_no_baseline():
+    """Base and head each measured it, never in the same pair."""
+    bases = [run("a", timed(1.0)), run("b")]
+    matched = match(bases, [run("c"), run("d", timed(1.0))], paired=True)
+    (verdict,) = matched.verdicts
+    assert verdict.reason == "no pair has it measured on both sides"
+
+
+def test_a_base_that_broke_is_no_baseline():
+    """The reason says what happened to it."""
+    base = run("a", result(outcome="oom", reason="3 GiB"))
+    (verdict,) = unpaired([base], [run("b", timed(1.0))]).verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "no_baseline",
+        "the base did not measure it: oom: 3 GiB",
+    )
+
+
+def test_without_any_run_there_is_no_baseline():
+    """Said of each benchmark."""
+    matched = unpaired([], [run("b", timed(1.0), timed(1.0, "test_b"))])
+    assert kinds(matched) == {("test_a", ""): "no_baseline", ("test_b", ""): "no_baseline"}
+
+
+def test_a_machine_that_differs_is_incomparable_with_the_keys():
+    """No series, and the differences with both values."""
+    base, head = (run(v, timed(1.0), machine={"cpu.model": v}) for v in "AB")
+    matched = unpaired([base], [head])
+    assert matched.series == ()
+    assert matched.verdicts[0].kind == "incomparable"
+    assert matched.verdicts[0].reason == "cpu.model A in base, B in head"
+    assert matched.environment_differences == (Difference(key="cpu.model", base="A", head="B"),)
+
+
+def test_incomparable_runs_are_compared_where_that_is_allowed_and_it_is_said():
+    """In a note."""
+    base, head = (run(v, timed(1.0), machine={"cpu.model": v}) for v in "AB")
+    matched = unpaired([base], [head], allow_incomparable=True)
+    assert len(matched.series) == 1
+    assert matched.notes == (
+        "compared although they are incomparable (test_a): cpu.model A in base, B in head",
+    )
+
+
+def test_what_the_comparison_is_about_makes_nothing_incomparable():
+    """Two versions of torch, say."""
+    base, head = (run(v, timed(1.0), machine={"torch.version": v}) for v in "12")
+    assert len(unpaired([base], [head], exempt=["torch."]).series) == 1
+
+
+def test_settings_make_only_their_benchmark_incomparable():
+    """The others are compared."""
+    base = run("a", result("test_a", settings={"model.depth": 1}), result("test_b"))
+    head = run("b", result("test_a", settings={"model.depth": 2}), result("test_b"))
+    matched = unpaired([base], [head])
+    assert [one.id for one in matched.series] == ["test_b"]
+    assert kinds(matched) == {("test_a", ""): "incomparable"}
+
+
+def test_one_incomparable_launch_makes_pairs_incomparable():
+    """A machine that changed under way."""
+    bases = [run("a", timed(1.0), machine={"gpu.driver": driver}) for driver in "112"]
+    heads = [run("b", timed(1.0), machine={"gpu.driver": "1"}) for _ in range(3)]
+    (verdict,) = match(bases, heads, paired=True).verdicts
+    assert (verdict.kind, verdict.reason) == ("incomparable", "gpu.driver 2 in base, 1 in head")
+
+
+def test_incomparable_earlier_runs_are_no_samples():
+    """If all are, the verdict has the keys of the latest."""
+    earlier = [run("a", timed(float(n)), machine={"cpu.model": "ABB"[n]}) for n in range(3)]
+    fits = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "B"})])
+    assert fits.series[0].base == (1.0, 2.0)
+    (verdict,) = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "C"})]).verdicts
+    assert (verdict.kind, verdict.reason) == ("incomparable", "cpu.model B in base, C in head")
+
+
+def test_the_first_twenty_comparable_runs_are_the_samples():
+    """The window is anchored and does not slide."""
+    earlier = [run("a", timed(float(n + 1))) for n in range(30)]
+    (series,) = unpaired(earlier, [run("b", timed(1.0))]).series
+    assert series.base == tuple(float(n + 1) for n in range(WINDOW))
+
+
+def test_a_fixed_bound_needs_no_base():
+    """New, without any run, or incomparable: it is judged on the head, beside that verdict."""
+    head = run("b", result(step_time_s=1.0, limits={"step_time_s": "<=2"}), machine={"x": 1})
+    for bases in ([], [run("a")], [run("a", timed(1.0), machine={"x": 2})]):
+        matched = unpaired(bases, [head])
+        assert [(one.metric, one.base) for one in matched.series] == [("step_time_s", ())]
+        assert len(matched.verdicts) == 1
+
+
+def test_a_limit_on_a_metric_that_is_not_there_is_not_measured():
+    """With the nearest name, also where there is no base."""
+    head = run("b", result(samples_per_s=1.0, limits={"sample_per_s": "3%"}))
+    for bases in ([], [run("a", result(samples_per_s=1.0))]):
+        verdict = next(one for one in unpaired(bases, [head]).verdicts if one.metric)
+        assert (verdict.kind, verdict.metric) == ("not_measured", "sample_per_s")
+        assert verdict.reason == (
+            "limit 3% on sample_per_s, which this benchmark does not have "
+            "(did you mean 'samples_per_s'?)"
+        )
+
+
+def test_limits_of_the_caller_override_those_of_the_head():
+    """For every benchmark."""
+    one = result(step_time_s=1.0, limits={"step_time_s": "3%"})
+    (series,) = unpaired([run("a", one)], [run("b", one)], limits={"step_time_s": "7%"}).series
+    assert series.limit.text == "7%"
+
+
+def test_a_metric_that_only_one_side_has_is_said():
+    """Without a baseline where the base lacks it, removed where the head does."""
+    time, memory = {"step_time_s": 1.0}, {"peak_memory_bytes": 1.0}
+    lacks, has = run("a", result(**time)), run("b", result(**time, **memory))
+    key = ("test_a", "peak_memory_bytes")
+    assert kinds(unpaired([lacks], [has])) == {key: "no_baseline"}
+    assert kinds(unpaired([has], [lacks])) == {key: "removed"}
+    assert kinds(unpaired([has], [lacks], removed=False)) == {}
+
+
+def test_a_metric_that_a_foreign_file_lacks_is_not_removed():
+    """Such files have times alone."""
+    ours = run("a", result(step_time_s=1.0, peak_memory_bytes=1.0))
+    theirs = run("b", result(step_time_s=1.0), foreign=True)
+    assert unpaired([ours], [theirs]).verdicts == ()
+
+
+def test_values_in_other_units_are_incomparable():
+    """Both units are named."""
+    base = run("a", result(step_time_s=1.0, units={"step_time_s": "ms"}))
+    (verdict,) = unpaired([base], [run("b", result(step_time_s=1.0))]).verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "incomparable",
+        "step_time_s is in ms in base, in s in head",
+    )
+
+
+def test_several_heads_give_one_value_each():
+    """Each the median of its launches, as the earlier runs are."""
+    launches = [{"step_time_min_s": seconds} for seconds in (1.0, 2.0, 9.0)]
+    head = run("b", result(step_time_s=3.0, launches=launches))
+    (series,) = unpaired([run("a", timed(1.0))], [head, head]).series
+    assert series.head == (2.0, 2.0)
+
+
+def test_pairs_in_which_a_launch_lacks_the_metric_are_left_out():
+    """Only whole pairs count."""
+    memory = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
+    bases = [run("a", result(**memory)), run("a", result(step_time_s=1.0))]
+    heads = [run("b", result(**memory)), run("b", result(**memory))]
+    series = match(bases, heads, paired=True).series
+    assert [len(one.base) for one in series] == [2, 1]
+    assert [len(one.head) for one in series] == [2, 1]

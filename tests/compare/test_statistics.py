@@ -1,0 +1,105 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gpubench_plugin.compare import statistics
+from gpubench_plugin.compare.statistics import Estimates, benjamini_hochberg, find
+
+WORSE, BETTER = np.asarray(math.log1p(0.02)), np.asarray(math.log1p(-0.02))
+
+
+def test_the_paired_test_is_that_of_scipy():
+    """Effect, standard error and degrees of freedom give the p value of ``ttest_rel``."""
+    generator = np.random.default_rng(1)
+    base, head = generator.normal(size=(2, 10))
+    seen = statistics.paired(head - base)
+    p = stats.t.sf(seen.mean / seen.error, seen.freedom)
+    assert p == pytest.approx(stats.ttest_rel(head, base, alternative="greater").pvalue)
+
+
+def test_the_prediction_of_one_more_value_has_the_spread_of_the_earlier_ones():
+    """Several new values narrow it as the formula s·√(1/n + 1/k) says."""
+    earlier = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    one = statistics.prediction(earlier, np.array([4.0]))
+    four = statistics.prediction(earlier, np.array([4.0] * 4))
+    spread = math.sqrt(2.5)
+    assert (float(one.mean), float(one.error)) == (1.0, pytest.approx(spread * math.sqrt(1.2)))
+    assert float(four.error) == pytest.approx(spread * math.sqrt(1 / 4 + 1 / 5))
+    assert float(one.freedom) == 4
+
+
+def test_the_rejected_are_those_of_benjamini_and_hochberg():
+    """The largest k with p(k) ≤ q·k/m and all before it, one above its own bar included."""
+    p = np.array([0.001, 0.9, 0.014, 0.011, 0.5])
+    assert benjamini_hochberg(p, 5, q=0.025).tolist() == [True, False, True, True, False]
+
+
+def test_series_of_the_suite_that_are_not_there_count_as_not_rejected():
+    """Of a larger suite a p value must be smaller."""
+    p = np.array([0.01, 0.02])
+    assert benjamini_hochberg(p, 2, q=0.02).tolist() == [True, True]
+    assert benjamini_hochberg(p, 3, q=0.02).tolist() == [False, False]
+
+
+def test_decided_series_are_not_decided_again():
+    """A series that is not looked at is none of the three, whatever its numbers."""
+    sure = Estimates(
+        mean=np.array([0.1, 0.1, -0.1, 0.0]),
+        error=np.full(4, 0.001),
+        freedom=np.asarray(9.0),
+    )
+    found = find(sure, WORSE, BETTER, m=4, undecided=np.array([True, False, True, True]))
+    assert found.regressed.tolist() == [True, False, False, False]
+    assert found.improved.tolist() == [False, False, True, False]
+    assert found.unchanged.tolist() == [False, False, False, True]
+
+
+def test_an_effect_without_any_spread_is_sure_and_none_is_none():
+    """A standard error of zero divides nothing by nothing."""
+    exact = Estimates(mean=np.array([0.05, 0.0]), error=np.zeros(2), freedom=np.asarray(4.0))
+    found = find(exact, WORSE, BETTER, m=2)
+    assert found.regressed.tolist() == [True, False]
+    assert found.unchanged.tolist() == [False, True]
+
+
+def test_a_sure_effect_below_the_limit_is_no_regression():
+    """One percent at a limit of two is unchanged, however sure."""
+    small = Estimates(mean=np.array([0.01]), error=np.array([1e-4]), freedom=np.asarray(14.0))
+    found = find(small, WORSE, BETTER, m=1)
+    assert (found.rejected[0], found.regressed[0], found.unchanged[0]) == (True, False, True)
+
+
+def test_the_smallest_visible_effect_is_called_four_times_of_five():
+    """Simulated with that very effect, 80 % are rejected at the level of one among twenty."""
+    generator = np.random.default_rng(2)
+    level = statistics.Q / 20
+    noise = 0.02 * math.sqrt(2)
+    known = Estimates(
+        mean=np.zeros(1), error=np.array([noise / math.sqrt(15)]), freedom=np.array([14.0])
+    )
+    least = float(statistics.visible(known, WORSE, np.array([level]))[0])
+    seen = statistics.paired(least + noise * generator.standard_normal((20_000, 15)))
+    called = (stats.t.sf(seen.mean / seen.error, 14) <= level).mean()
+    assert called == pytest.approx(0.8, abs=0.06)
+
+
+def test_nothing_below_the_limit_is_visible():
+    """Without noise the limit itself is the smallest effect that can be called."""
+    still = Estimates(mean=np.zeros(1), error=np.zeros(1), freedom=np.array([4.0]))
+    assert statistics.visible(still, WORSE, np.array([1e-4]))[0] == WORSE
+
+
+def test_the_level_of_a_series_rises_with_the_others_that_are_rejected():
+    """As Benjamini and Hochberg have it: q·(k + 1)/m beside k others."""
+    levels = statistics.level(np.array([True, False, False]), 10)
+    assert levels == pytest.approx(np.array([1, 2, 2]) * statistics.Q / 10)
+
+
+def test_the_pairs_needed_are_a_look_to_come_that_would_decide():
+    """A multiple of five, more than there were; nothing where no number would do."""
+    worse = float(WORSE)
+    assert statistics.pairs_needed(0.05, 0.03, 5, worse=worse, at=1e-4) == 15
+    assert statistics.pairs_needed(0.0, 0.03, 15, worse=worse, at=1e-4) == 20
+    assert statistics.pairs_needed(worse * 0.999, 0.03, 15, worse=worse, at=1e-4) is None

@@ -1,0 +1,77 @@
+"""Limits of the gate: read from files and dot keys, and refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.configuration.resolve import resolve
+from gpubench_plugin.configuration.schema import Configuration, ModelSection
+from gpubench_plugin.errors import UsageProblem
+
+
+def resolved(folder: Path, *overrides: str, yaml: str = "") -> Configuration[Any]:
+    """The configuration of a file with this text."""
+    (folder / "configs").mkdir(exist_ok=True)
+    (folder / "configs" / "a.yaml").write_text(f"model: {{}}\n{yaml}")
+    return resolve(
+        name="a",
+        preset="tiny",
+        overlays=[],
+        overrides=overrides,
+        chosen={},
+        rootdir=folder,
+        model_section=lambda _: ModelSection,
+    )
+
+
+def test_a_file_states_limits_by_metric(tmp_path: Path) -> None:
+    """A percentage needs no quotes in YAML."""
+    yaml = 'gate: {limits: {step_time_s: 3%, peak_memory_bytes: "<=8e9"}}'
+    limits = resolved(tmp_path, yaml=yaml).gate.limits
+    assert limits == {"step_time_s": "3%", "peak_memory_bytes": "<=8e9"}
+
+
+def test_the_command_line_adds_to_them(tmp_path: Path) -> None:
+    """Metric by metric, or several as a mapping; what is not named keeps its limit."""
+    yaml = "gate: {limits: {step_time_s: 3%, mfu: 1%}}"
+    one = resolved(tmp_path, "gate.limits.step_time_s=<=0.25", yaml=yaml)
+    assert one.gate.limits == {"step_time_s": "<=0.25", "mfu": "1%"}
+    more = resolved(tmp_path, "gate.limits={step_time_s: 5%, loss_last: 4%}", yaml=yaml)
+    assert more.gate.limits == {"step_time_s": "5%", "mfu": "1%", "loss_last": "4%"}
+
+
+_TEXT = "allowed: text such as 3% or <=0.25"
+
+
+@pytest.mark.parametrize(
+    ("yaml", "overrides", "said"),
+    [
+        ("limits: {step_time_s: 3}", (), f"gate.limits.step_time_s: 3 is not allowed; {_TEXT}"),
+        (
+            "limits: {step_time_s: {max: 3%}}",
+            (),
+            f'gate.limits.step_time_s: {{"max": "3%"}} is not allowed; {_TEXT}',
+        ),
+        (
+            "limits: {step_time_s: null}",
+            (),
+            f"gate.limits.step_time_s: null is not allowed; {_TEXT}",
+        ),
+        ("limits: [3%]", (), 'gate.limits: ["3%"] is not allowed; allowed: a mapping'),
+        ("limits: 3%", (), 'gate.limits: "3%" is not allowed; allowed: a mapping'),
+        ("limit: {a: 3%}", (), "gate.limit: unknown key (did you mean 'gate.limits'?)"),
+        ("", ("gate.limits=3%",), '--gate.limits=3%: "3%" is not allowed; allowed: a mapping'),
+        ("", ("gate.limt.a=3%",), "unknown key (did you mean 'gate.limits'?)"),
+    ],
+)
+def test_other_shapes_are_refused(
+    tmp_path: Path, yaml: str, overrides: tuple[str, ...], said: str
+) -> None:
+    """The message names the file or flag, the key, the value and what is allowed."""
+    with pytest.raises(UsageProblem) as caught:
+        resolved(tmp_path, *overrides, yaml=f"gate: {{{yaml}}}")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("--gate." if overrides else "configs/a.yaml: ")

@@ -1,0 +1,56 @@
+"""Which benchmarks of a baseline are gone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.gate.removal import Removal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Item:
+    """A collected test of a module with `test_kept` and `TestX.test_kept`."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.nodeid = f"{path.name}::test_kept[a]"
+
+    def getparent(self, kind: type) -> SimpleNamespace:
+        inner = SimpleNamespace(test_kept=1)
+        return SimpleNamespace(obj=SimpleNamespace(test_kept=1, TestX=inner))
+
+
+def removal(folder: Path, *arguments: str) -> Removal:
+    config = SimpleNamespace(
+        args=list(arguments), invocation_params=SimpleNamespace(dir=folder), rootpath=folder
+    )
+    session = SimpleNamespace(config=config, items=[Item(folder / "test_x.py")])
+    return Removal(session)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "gone"),
+    [
+        ("test_x.py::test_kept[b]", False),  # a case of it may only not have been selected
+        ("test_x.py::TestX::test_kept[b]", False),
+        ("test_x.py::test_lost[b]", True),
+        ("test_x.py::TestX::test_lost", True),
+        ("test_x.py::TestY::test_kept", True),
+        ("test_other.py::test_lost", False),  # its file was not collected
+    ],
+)
+def test_a_benchmark_is_gone_when_its_function_is(tmp_path: Path, nodeid: str, gone: bool) -> None:
+    """In a file that was collected as a whole."""
+    assert removal(tmp_path)(nodeid) == gone
+
+
+def test_of_a_file_from_which_tests_were_named_nothing_is_known(tmp_path: Path) -> None:
+    """Nobody asked for the others."""
+    named = removal(tmp_path, "test_x.py::test_kept")
+
+    assert not named("test_x.py::test_lost")

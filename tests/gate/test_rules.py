@@ -1,0 +1,84 @@
+"""What fails the gate, and in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.gate.rules import Policy, ending, line_of
+from gpubench_plugin.verdicts import VERDICT_KINDS, Verdict
+
+
+def verdict(kind: Any, metric: str = "step_time_s", **fields: Any) -> Verdict:
+    return Verdict(id="test_x.py::test_a", metric=metric, kind=kind, **fields)
+
+
+@pytest.mark.parametrize("kind", VERDICT_KINDS)
+def test_by_default_regressions_and_unchecked_limits_fail_and_nothing_else(kind: Any) -> None:
+    """A limit of a metric that the benchmark does not have is one that nobody checked."""
+    assert Policy().fails(verdict(kind)) == (kind in {"regressed", "not_measured", "errored"})
+
+
+def test_a_benchmark_that_was_not_measured_at_all_speaks_for_itself() -> None:
+    """Its own result says what happened; the gate adds nothing."""
+    assert not Policy().fails(verdict("not_measured", metric=""))
+    assert not Policy().fails(verdict("errored", metric=""))
+
+
+@pytest.mark.parametrize("kind", ["no_baseline", "new", "incomparable"])
+def test_missing_decides_of_what_has_nothing_to_be_compared_with(kind: Any) -> None:
+    """--gate-missing=fail covers no baseline, new and incomparable benchmarks."""
+    assert Policy(missing="fail").fails(verdict(kind, metric=""))
+    assert not Policy(inconclusive="fail").fails(verdict(kind, metric=""))
+
+
+def test_inconclusive_fails_only_if_asked() -> None:
+    """--gate-inconclusive=fail."""
+    assert Policy(inconclusive="fail").fails(verdict("inconclusive"))
+    assert not Policy(missing="fail").fails(verdict("inconclusive"))
+
+
+def test_each_undecided_kind_is_said_with_its_count_and_its_policy() -> None:
+    """Kinds are never merged into one number."""
+    found = [verdict(k) for k in ("new", "no_baseline", "no_baseline", "inconclusive", "unchanged")]
+
+    assert list(Policy(inconclusive="fail").spoken(found)) == [
+        "2 without baseline: pass (--gate-missing=pass)",
+        "1 new: pass (--gate-missing=pass)",
+        "1 inconclusive: fail (--gate-inconclusive=fail)",
+    ]
+
+
+def test_a_failing_item_has_a_line_per_metric_and_properties_of_all() -> None:
+    """The message is of what fails; junit's properties are of every verdict."""
+    worse = verdict(
+        "regressed", effect=0.25, interval=(0.125, 0.5), limit="2.5%", reason="25 % slower"
+    )
+    better = verdict("improved", metric="peak_memory_bytes", effect=-0.5)
+
+    found = ending([worse, better], Policy())
+
+    assert found.outcome == "failed"
+    assert found.text == "step_time_s regressed: 25 % slower"
+    assert dict(found.properties) == {
+        "step_time_s.verdict": "regressed",
+        "step_time_s.effect": "0.25",
+        "step_time_s.interval": "0.125..0.5",
+        "step_time_s.limit": "2.5%",
+        "peak_memory_bytes.verdict": "improved",
+        "peak_memory_bytes.effect": "-0.5",
+    }
+
+
+def test_a_line_of_a_whole_benchmark_names_no_metric() -> None:
+    """The kind stands in words."""
+    said = line_of(verdict("no_baseline", metric="", reason="the base has none"))
+
+    assert said == "no baseline: the base has none"
+
+
+def test_an_item_without_failing_verdicts_passes() -> None:
+    """Also where there is no verdict at all."""
+    assert ending([verdict("unchanged")], Policy()).outcome == "passed"
+    assert ending([], Policy(missing="fail")).outcome == "passed"

@@ -1,0 +1,59 @@
+"""Tests of limits given on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.judging.limit_options import LimitOptions
+from gpubench_plugin.records import Metric
+from gpubench_plugin.runs import Result, Run
+
+TIME = Metric(name="step_time_s", value=1.0, unit="s", better="lower")
+RATE = Metric(name="samples_per_s", value=1.0, unit="samples/s", better="higher")
+
+
+def run(timer: str) -> Run:
+    metrics = {metric.name: metric for metric in (TIME, RATE)}
+    own = {"step_time_s": "9%"}
+    result = Result(id="a", outcome="measured", timer=timer, metrics=metrics, limits=own)
+    return Run(label="run", results={"a": result})
+
+
+def test_limits_are_of_one_metric_or_of_all() -> None:
+    """The last of two for one metric counts; a bound may contain the sign of equality."""
+    options = LimitOptions.parse(["5%", "step_time_s=<=0.25", "mfu=4%", "3%", "mfu = 1.5%"])
+    assert options.general == "3%"
+    assert options.by_metric == {"step_time_s": "<=0.25", "mfu": "1.5%"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("5", "--limit: '5' is no limit"),
+        ("step_time_s=fast", "--limit=step_time_s: 'fast' is no limit"),
+        ("<=0.25", "is a fixed bound; say of which metric"),
+        ("", "is no limit"),
+        ("=3%", "is no limit"),
+    ],
+)
+def test_what_is_no_limit_is_refused(text: str, message: str) -> None:
+    """The message names the option, the text and what is allowed."""
+    with pytest.raises(UsageProblem, match=message):
+        LimitOptions.parse([text])
+
+
+def test_general_limit_is_that_of_every_judged_metric() -> None:
+    """It stands for what would be judged anyway, and makes nothing else be judged."""
+    options = LimitOptions.parse(["7%"])
+    (host,) = options.applied([run("perf_counter")], [])
+    (device,) = options.applied([run("cuda_events")], [])
+    assert host.results["a"].limits == {"step_time_s": "7%"}
+    assert device.results["a"].limits == {"step_time_s": "7%", "samples_per_s": "7%"}
+
+
+def test_unknown_metric_is_refused_with_the_nearest() -> None:
+    """A metric that no benchmark has is a mistake."""
+    options = LimitOptions.parse(["step_time=3%"])
+    with pytest.raises(UsageProblem, match=r"unknown 'step_time' \(did you mean 'step_time_s'\?\)"):
+        options.applied([run("perf_counter")], [])

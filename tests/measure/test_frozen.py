@@ -1,0 +1,199 @@
+"""Rounds that are fixed beforehand."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from itertools import cycle
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.distributed.condensation import condensed
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.measure import frozen
+from gpubench_plugin.measure.agreement import Agreement, Alone
+from gpubench_plugin.measure.clocks.cpu import CpuClock
+from gpubench_plugin.measure.clocks.fake import FakeHost
+from gpubench_plugin.measure.frozen import FrozenRounds
+from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.records import Samples
+
+MS = 1_000_000
+ENTRY = {"rounds": 40, "durations_per_round": 4, "calls_per_duration": 2}
+ROUNDS = FrozenRounds(**ENTRY)
+
+
+def measured(
+    *times_ns: int,
+    rounds: FrozenRounds | None = ROUNDS,
+    agreement: Agreement | None = None,
+    setup: bool = False,
+    **keys: Any,
+) -> Samples:
+    """The samples of a step that takes these times in turn on a host clock on paper."""
+    host, times = FakeHost(), cycle(times_ns)
+    return measure(
+        lambda: host.spend(next(times)),
+        clock=CpuClock(host.now),
+        section=MeasureSection(rounds_file="rounds.json", **keys),
+        agreement=agreement or Alone(),
+        frozen=rounds,
+        setup=(lambda: None) if setup else None,
+    )
+
+
+@pytest.mark.parametrize("by", ["ci", "steps", "time"])
+@pytest.mark.parametrize("times_ns", [(2 * MS,), (130,), (2 * MS, 9 * MS), (700 * MS,)])
+def test_exactly_the_frozen_rounds_are_timed(times_ns: tuple[int, ...], by: str) -> None:
+    """Neither a narrow interval nor a limit of time or rounds changes plan and number."""
+    samples = measured(*times_ns, by=by, max_rounds=20, max_time_s=0.01, time_s=0.01, steps=7)
+    assert FrozenRounds.of(samples) == ROUNDS
+    assert (len(samples.durations_s), samples.calls) == (160, 320)
+    assert "not_converged" not in samples.flags
+
+
+def test_what_was_measured_can_be_frozen() -> None:
+    """The rounds of one measurement make the next one take as many, whatever noise it has."""
+    first = measured(130, 150, rounds=None)
+    again = measured(130, 150, 400, rounds=FrozenRounds.of(first))
+    assert FrozenRounds.of(again) == FrozenRounds.of(first)
+    assert len(again.durations_s) == len(first.durations_s)
+
+
+def test_reduced_samples_know_their_rounds() -> None:
+    """Condensed or sketched samples are frozen as they were timed, not as they are kept."""
+    many = measured(130, rounds=FrozenRounds(rounds=5000, **_sizes(3, 2)))
+    assert len(condensed(many).durations_s) == 4096
+    assert FrozenRounds.of(condensed(many)) == FrozenRounds(rounds=5000, **_sizes(3, 2))
+    sketched = measured(130, rounds=FrozenRounds(rounds=50, **_sizes(3, 2)), keep_durations=10)
+    assert "sketched" in sketched.flags
+    assert FrozenRounds.of(sketched) == FrozenRounds(rounds=50, **_sizes(3, 2))
+
+
+def test_durations_that_fill_no_round_are_frozen_as_one() -> None:
+    """A measurement too short for a round still gives a plan that can be run."""
+    short = replace(measured(130), durations_s=(0.1, 0.2), durations_per_round=5)
+    assert FrozenRounds.of(short) == FrozenRounds(rounds=1, **_sizes(2, 2))
+
+
+def _sizes(durations: int, calls: int) -> dict[str, int]:
+    return {"durations_per_round": durations, "calls_per_duration": calls}
+
+
+class Follower:
+    """The agreement of one of two ranks, each in a thread."""
+
+    world_size = 2
+
+    def __init__(self, rank: int, barrier: Barrier, board: list[int]) -> None:
+        self._rank, self._barrier, self._board = rank, barrier, board
+
+    def decide(self, proposal: int) -> int:
+        if self._rank == 0:
+            self._board[:] = [proposal]
+        self._barrier.wait()
+        (decision,) = self._board
+        self._barrier.wait()
+        return decision
+
+    def barrier(self) -> None:
+        self._barrier.wait()
+
+
+@pytest.mark.parametrize("others", [None, FrozenRounds(rounds=7, **_sizes(1, 1))])
+def test_rank_zeros_rounds_are_every_ranks(others: FrozenRounds | None) -> None:
+    """A rank whose file is missing or stale still runs what rank zero runs."""
+    barrier, board = Barrier(2, timeout=20), list[int]()
+
+    def rank(number: int) -> Samples:
+        agreement = Follower(number, barrier, board)
+        return measured(2 * MS, rounds=others if number else ROUNDS, agreement=agreement)
+
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(rank, range(2)))
+    assert [FrozenRounds.of(samples) for samples in both] == [ROUNDS, ROUNDS]
+
+
+def test_rounds_of_another_kind_of_step_are_refused() -> None:
+    """Calls with a setup between them cannot be grouped, and a clock has a longest block."""
+    with pytest.raises(UsageProblem, match=r"rounds\.json: calls_per_duration=2, but a setup"):
+        measured(MS, setup=True)
+    huge = FrozenRounds(rounds=1, **_sizes(1001, 1000))
+    with pytest.raises(UsageProblem, match="a round of 1001000 calls; the clock perf_counter_ns"):
+        measured(MS, rounds=huge)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """What is written under a node id is found under it."""
+    path = tmp_path / "rounds.json"
+    path.write_text(frozen.to_text({"test_a.py::test_b[fp32-ws1]": ROUNDS}))
+    assert frozen.read(path, "key") == {"test_a.py::test_b[fp32-ws1]": ROUNDS}
+
+
+GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not JSON"),
+        ('{"schema_version": 1, "benchm', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "no JSON object; allowed: schema_version, benchmarks"),
+        ('{"schema_version": 1}', "benchmarks is missing"),
+        (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2, but this version"),
+        (json.dumps({**GOOD, "schema_version": True}), "schema_version: true is not allowed"),
+        (json.dumps({**GOOD, "benchmark": 1}), "unknown 'benchmark' (did you mean 'benchmarks'?)"),
+        (json.dumps({**GOOD, "benchmarks": [1]}), "benchmarks: [1] is not allowed"),
+        (json.dumps({**GOOD, "benchmarks": {"a": 3}}), "benchmarks['a']: 3 is not allowed"),
+        (
+            json.dumps({**GOOD, "benchmarks": {"a": {**ENTRY, "rounds": 0}}}),
+            "benchmarks['a'].rounds: 0 is not allowed; allowed: a whole number from 1",
+        ),
+        (
+            json.dumps({**GOOD, "benchmarks": {"a": {**ENTRY, "rounds": float("nan")}}}),
+            "benchmarks['a'].rounds: NaN is not allowed",
+        ),
+        (
+            json.dumps({**GOOD, "benchmarks": {"a": {"rounds": 1, "calls_per_duration": 1}}}),
+            "benchmarks['a']: durations_per_round is missing",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name_and_the_key(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    """Truncated, foreign and impossible files end with one message and no traceback."""
+    path = tmp_path / "rounds.json"
+    path.write_text(text)
+    with pytest.raises(UsageProblem) as caught:
+        frozen.read(path, "measure.rounds_file")
+    assert str(caught.value).startswith(f"measure.rounds_file: {path}")
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Missing, a folder, larger than any such file, or bytes that are no text."""
+    for path in (tmp_path / "missing.json", tmp_path):
+        with pytest.raises(UsageProblem, match="cannot be read"):
+            frozen.read(path, "key")
+    huge = tmp_path / "huge.json"
+    with huge.open("wb") as file:
+        file.truncate(frozen.MAX_BYTES + 1)
+    with pytest.raises(UsageProblem, match="larger than 64 MiB"):
+        frozen.read(huge, "key")
+    binary = tmp_path / "binary.json"
+    binary.write_bytes(b'{"\xff')
+    with pytest.raises(UsageProblem, match="not JSON"):
+        frozen.read(binary, "key")
+
+
+def test_rounds_are_json() -> None:
+    """A record of whole numbers."""
+    assert asdict(ROUNDS) == ENTRY

@@ -1,0 +1,307 @@
+"""Tests of how verdicts are shown: headline, table, formats, and what GitHub gets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from gpubench_plugin import records, verdict_document
+from gpubench_plugin.catalog import choices, load
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.reports import cells, github, markdown
+from gpubench_plugin.reports.glyphs import ASCII, UNICODE
+from gpubench_plugin.reports.headline import ORDER, headline
+from gpubench_plugin.reports.terminal import plain
+from gpubench_plugin.reports.verdict_cells import number, signed, worst_first
+from gpubench_plugin.reports.verdict_lines import verdict_lines
+from gpubench_plugin.verdicts import VERDICT_KINDS, Comparison, Difference, Verdict, VerdictKind
+
+PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "verdicts.schema.json"
+EVIL = "test_x.py::test_<b>|`$(rm)`\\|@you #1 http://a [x](y) \x1b[31m\n=1\ud800"
+
+
+def verdict(
+    name: str = "test_a", kind: VerdictKind = "regressed", effect: float | None = 0.05, **more: Any
+) -> Verdict:
+    fields: dict[str, Any] = {
+        "id": f"bench/test_x.py::{name}",
+        "metric": "step_time_s",
+        "unit": "s",
+        "better": "lower",
+        "kind": kind,
+        "method": "paired",
+        "base": 0.010,
+        "head": 0.0105,
+        "effect": effect,
+        "interval": (0.04, 0.06),
+        "launches": 5,
+        "smallest_visible_effect": 0.01,
+        "limit": "2%",
+        "reason": f"why {name}",
+    }
+    return Verdict(**{**fields, **more})
+
+
+def lonely(name: str, kind: VerdictKind, reason: str = "") -> Verdict:
+    return Verdict(id=f"bench/test_x.py::{name}", kind=kind, reason=reason)
+
+
+def comparison(*verdicts: Verdict, **more: Any) -> Comparison:
+    return Comparison(base="main", head="now", verdicts=verdicts, **more)
+
+
+SUITE = comparison(
+    verdict("test_same", "unchanged", 0.001),
+    verdict("test_slow", "regressed", 0.041),
+    verdict("test_fast", "improved", -0.2),
+    verdict("test_unsure", "inconclusive", 0.01),
+    lonely("test_new", "new", "the base has no such benchmark"),
+    lonely("test_broken", "errored", "it failed: RuntimeError"),
+    verdict("test_slower", "regressed", 0.11),
+    environment_differences=(Difference(key="torch.version", base="2.12", head="2.13"),),
+    notes=("compared although incomparable",),
+)
+
+
+def text_of(lines: list[Any]) -> str:
+    return "\n".join(plain(line) for line in lines)
+
+
+def test_headline_counts_each_kind_apart() -> None:
+    """The counts are in words, what matters most first, and no kind is in another's number."""
+    assert headline(SUITE.verdicts) == (
+        "2 slower · 1 errored · 1 faster · 1 inconclusive · 1 within noise · 1 new"
+    )
+    assert headline([]) == "nothing was compared"
+    assert headline([lonely("a", "no_baseline")], ASCII) == "1 no baseline"
+    assert sorted(ORDER) == sorted(VERDICT_KINDS)
+
+
+def test_headline_says_only_what_is_known() -> None:
+    """Memory is no slower, and a threshold knows of no noise."""
+    memory = verdict(unit="bytes", metric="peak_memory_bytes")
+    within = verdict(kind="unchanged", method="threshold")
+    assert headline([memory, within]) == "1 worse · 1 within the limit"
+
+
+def test_worst_comes_first() -> None:
+    """Regressions by effect, what failed, the rest by effect, at last what has none."""
+    names = [v.id.rpartition("_")[2] for v in worst_first(SUITE.verdicts)]
+    assert names == ["slower", "slow", "broken", "unsure", "same", "fast", "new"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_table_fits_the_terminal(width: int, glyphs: Any) -> None:
+    """No line is wider than the terminal, and every benchmark and its verdict is there."""
+    long = [verdict(f"test_{'long_' * 20}{i}[amp-ws1]") for i in range(12)]
+    suite = replace(SUITE, verdicts=(*SUITE.verdicts, *long))
+    text = text_of(verdict_lines(suite, width, glyphs))
+    assert max(map(cells.width, text.splitlines())) <= width
+    assert glyphs is UNICODE or text.isascii()
+    for said in ("slower", "errored", "within noise", "faster", "inconclusive", "new"):
+        assert said in text
+    assert "torch.version" in text
+    assert "compared although incomparable" in text
+
+
+def test_table_says_why() -> None:
+    """Effect, interval, direction and the reason are there; what is unchanged needs no reason."""
+    text = text_of(verdict_lines(SUITE, 160))
+    assert re.search(
+        r"test_slow +step_time_s ↓ +10\.00 ms +10\.50 ms +\+4\.10% +"
+        r"\[\+4\.00%, \+6\.00%\] +5 +slower",
+        text,
+    )
+    assert "test_broken: it failed: RuntimeError" in text
+    assert "why test_same" not in text
+
+
+def test_equal_reasons_are_said_once() -> None:
+    """A thousand benchmarks with one reason make one line of it."""
+    many = (verdict(f"test_{i}", "inconclusive", reason="3 runs: 10 needed") for i in range(1000))
+    text = text_of(verdict_lines(comparison(*many), 120))
+    assert text.count("10 needed") == 1
+    assert "and 997 more: 3 runs" in text
+
+
+def test_only_changed_leaves_the_rest_to_the_counts() -> None:
+    """Rows of what is unchanged are left out, the counts are of all."""
+    text = text_of(verdict_lines(SUITE, 120, only_changed=True))
+    assert "test_same" not in text
+    assert "1 within noise" in text
+
+
+def test_numbers_have_units_and_signs() -> None:
+    """Seconds, bytes, rates and others are written as people read them."""
+    assert number(0.0184, "s") == "18.40 ms"
+    assert number(2048.0, "bytes") == "2.000 KiB"
+    assert number(12340.0, "samples/s") == "12.34k/s"
+    assert number(3.0, "TFLOP/s") == "3.000 TFLOP/s"
+    assert number(None, "s") == ""
+    assert [signed(e) for e in (0.0412, -0.2, -1e-9, None)] == ["+4.12%", "-20.00%", "0.00%", ""]
+
+
+@pytest.mark.parametrize("name", choices("formats"))
+def test_every_format_renders_anything(name: str) -> None:
+    """Any name, and any verdict without numbers, is rendered; nothing steers a terminal."""
+    evil = comparison(
+        replace(verdict(), id=EVIL, reason=EVIL, metric="a|b"),
+        *(lonely(f"test_{kind}", kind) for kind in VERDICT_KINDS),
+        verdict(interval=(float("nan"), float("inf")), effect=float("nan")),
+        environment_differences=(Difference(key=EVIL, base=[EVIL], head=None),),
+        notes=(EVIL,),
+    )
+    text = load("formats", name)().render([evil, replace(evil, head=EVIL)])
+    assert text.endswith("\n")
+    assert "\x1b" not in text
+    text.encode()
+    assert load("formats", name)().render([comparison()])
+
+
+def test_color_is_only_where_it_is_wanted() -> None:
+    """Without color there is no escape sequence; with it a regression is red."""
+    table = load("formats", "table")()
+    assert "\x1b" not in table.render([SUITE])
+    assert "\x1b[31mslower\x1b[0m" in table.render([SUITE], color=True)
+
+
+def test_json_is_the_document_of_the_published_schema() -> None:
+    """The JSON has the fields of the contract and obeys the published schema."""
+    text = load("formats", "json")().render([SUITE, replace(SUITE, head="other")])
+    document = json.loads(text, parse_constant=pytest.fail)
+    Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8"))).validate(document)
+    first = document["benchmarks"][0]
+    assert {k: first[k] for k in ("id", "metric", "base", "head", "verdict", "effect")} == {
+        "id": "bench/test_x.py::test_slower",
+        "metric": "step_time_s",
+        "base": 0.010,
+        "head": 0.0105,
+        "verdict": "regressed",
+        "effect": 0.11,
+    }
+    assert (first["interval"], first["launches"]) == ([0.04, 0.06], 5)
+    assert (first["smallest_visible_effect"], first["reason"]) == (0.01, "why test_slower")
+    assert {b["head_label"] for b in document["benchmarks"]} == {"now", "other"}
+    assert document["environment_differences"][0]["key"] == "torch.version"
+    (new,) = (b for b in document["benchmarks"][:7] if b["verdict"] == "new")
+    assert new["effect"] is None
+
+
+def test_published_schema_is_current() -> None:
+    """The schema in ``docs/`` is the one the models make."""
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(published)
+    assert published == json.loads(verdict_document.schema_text())
+
+
+def test_verdicts_are_read_back(tmp_path: Path) -> None:
+    """What was written is read; the regressed benchmarks are known."""
+    path = tmp_path / "verdicts.json"
+    path.write_text(verdict_document.to_text([SUITE]))
+    read = verdict_document.read(path)
+    assert read.ids("regressed") == {
+        "bench/test_x.py::test_slow",
+        "bench/test_x.py::test_slower",
+    }
+    assert read.model_dump(mode="json") == verdict_document.document([SUITE])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema_version": 2}', "schema_version 2, .* reads up to 1; upgrade"),
+        ('{"schema_version": 1}', "breaks the schema at benchmarks"),
+        ("[]", "no schema_version"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"schema', "is not JSON"),
+        (None, "cannot be read"),
+    ],
+)
+def test_unreadable_verdicts_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    """Verdicts that are newer, broken, none at all or not there are refused with the reason."""
+    path = tmp_path / "verdicts.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ResultsError, match=message):
+        verdict_document.read(path)
+
+
+def test_csv_is_read_by_a_spreadsheet() -> None:
+    """Numbers come back exactly; a name that begins like a formula does not run as one."""
+    formula = replace(verdict(effect=-0.125), id='=HYPERLINK("http://x")')
+    text = load("formats", "csv")().render([comparison(formula)])
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["id"] == '\'=HYPERLINK("http://x")'
+    assert float(row["effect"]) == -0.125
+    assert row["effect"] == "-0.125"
+    assert (row["base"], row["interval_low"], row["launches"]) == ("0.01", "0.04", "5")
+
+
+def _cells(row: str) -> list[str]:
+    """A table's row split as GitHub splits it."""
+    return re.split(r"(?<!\\)\|", row)[1:-1]
+
+
+def test_markdown_shows_names_and_nothing_else() -> None:
+    """A name cannot end a cell, or bring HTML, a mention or a link."""
+    shown = markdown.code("a|b<i>")
+    assert shown == "`a\\|b<i>`"
+    evil = markdown.code(EVIL)
+    assert not re.search(
+        r"[<>`|@\[\]](?!/?code>)", evil.replace("<code>", "").replace("</code>", "")
+    )
+    rows = markdown.table([verdict(), replace(verdict(), id=EVIL, reason=EVIL)])
+    assert {len(_cells(row)) for row in rows} == {8}
+    assert "`step_time_s`↓" in rows[2]
+    assert "🔴 slower" in rows[2]
+
+
+def test_step_summary_tells_what_changed_first() -> None:
+    """Headline, changes, the rest folded, differences, how to see it again and to accept it."""
+    text = github.step_summary([SUITE], reproduce="pytest x", accept="gpubench accept `id`")
+    assert text.startswith("## 2 slower · 1 errored")
+    changes, folded = text.split("<details>", 1)
+    assert "test_slow" in changes
+    assert "test_same" not in changes
+    assert "<summary>1 within noise</summary>" in folded
+    assert "torch.version" in folded
+    assert "```shell\npytest x\n```" in folded
+    assert "gpubench accept `id`" in folded
+
+
+def test_step_summary_stays_below_the_limit_of_github() -> None:
+    """Of a page too long the folded rest goes, then the table, never the headline."""
+    many = [verdict(f"test_{i}", "unchanged", 0.0, reason="x" * 2000) for i in range(600)]
+    text = github.step_summary([comparison(*many)], reproduce="", accept="")
+    assert len(text.encode()) < 1 << 20
+    assert "600 within noise: too many" in text
+    worse = [replace(one, kind="regressed") for one in many]
+    text = github.step_summary([comparison(*worse)], reproduce="", accept="")
+    assert len(text.encode()) < 1 << 20
+    assert "600 slower" in text
+
+
+def test_annotations_are_escaped() -> None:
+    """Errors for regressions and failures, warnings for doubts, each by the runner's rules."""
+    odd = verdict("test_odd[a,b:c%]", reason="50% worse\r\nnext: line, really")
+    locations = {odd.id: ("bench/a,b:c.py", 12)}
+    (line,) = github.annotations([comparison(odd)], locations)
+    assert line == (
+        "::error file=bench/a%2Cb%3Ac.py,line=12,title=test_odd[a%2Cb%3Ac%25]%3A slower::"
+        "bench/test_x.py::test_odd[a,b:c%25]: step_time_s +5.00%25: 50%25 worse"
+        "%0Anext: line, really"
+    )
+    levels = [line.split(" ")[0] for line in github.annotations([SUITE], {})]
+    assert levels == ["::error", "::error", "::error", "::warning"]
+    (evil,) = github.annotations([comparison(replace(verdict(), id=EVIL))], {})
+    assert "\n" not in evil
+    assert "\x1b" not in evil

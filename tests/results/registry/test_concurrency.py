@@ -1,0 +1,74 @@
+"""Many processes at once, and processes that are killed, on both kinds of database."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpubench_plugin.results.registry.ingest_all import ingest_all
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.sources import run_in
+
+WRITERS = Path(__file__).with_name("writers.py")
+
+
+def writers(job: str, backend: Any, *numbers: int) -> str:
+    """Run the program beside this file; what it printed."""
+    done = subprocess.run(
+        [sys.executable, WRITERS, job, backend.url, backend.results_dir, *map(str, numbers)],
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def as_stored(registry: Registry) -> dict[str, Any]:
+    return {row.run_id: registry.run(row.run_id).results for row in registry.runs()}
+
+
+def test_eight_processes_make_the_database_at_once(backend: Any) -> None:
+    """All succeed, and what they made is whole."""
+    writers("create", backend, 8)
+    with backend.open(create=False) as registry:
+        assert registry.check().problems == []
+
+
+def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
+    """None fails although all store the same runs and make the database, and no run is doubled."""
+    runs = [make_run(day, **{f"b{n}": day / 100 for n in range(5)}) for day in range(1, 9)]
+    writers("write", backend, 16)
+    with backend.open(create=False) as registry:
+        stored = as_stored(registry)
+        assert registry.check().problems == []
+    assert len(stored) == len(runs)
+    for run in runs:
+        assert stored[run.run_id].keys() == run_in(run).results.keys()
+
+
+def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -> None:
+    """Fifty are killed while they replace runs: what was stored is there, once and whole."""
+    runs = [make_run(day, **{f"b{n}": day / 100 for n in range(5)}) for day in range(1, 13)]
+    with backend.open() as registry:
+        registry.ingest(runs[0])
+    told = set(writers("kill", backend, 50, 7).split())
+    with backend.open() as registry:
+        found = registry.check()
+        assert not [p for p in found.problems if "ingest" not in p]
+        stored = as_stored(registry)
+        assert stored.keys() >= told | {runs[0].run_id}
+        assert told, "no process got so far as to store anything"
+        ingest_all(registry, backend.url, backend.results_dir)
+        assert registry.check().problems == []
+        stored = as_stored(registry)
+        tags = {row.run_id: row.tags for row in registry.runs()}
+    assert len(stored) == len(runs)
+    for run in runs:
+        assert stored[run.run_id].keys() == run_in(run).results.keys()
+        assert len(tags[run.run_id]) <= 1

@@ -1,0 +1,86 @@
+"""Tests of where a registry's database is, and how it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.errors import RegistryError, UsageProblem
+from gpubench_plugin.results.registry.location import absolute, location
+
+RESULTS = Path("/somewhere/results")
+
+
+def test_default_is_a_file_beside_the_runs() -> None:
+    """An empty URL means ``registry.sqlite`` in the folder of the runs."""
+    found = location("", RESULTS)
+    assert (found.kind, found.file, found.shown) == (
+        "sqlite",
+        RESULTS / "registry.sqlite",
+        "/somewhere/results/registry.sqlite",
+    )
+
+
+def test_relative_file_is_seen_from_here(tmp_path: Path) -> None:
+    """A relative file means the same after a benchmark has changed folders."""
+    assert location("sqlite:///a/b.db", RESULTS, here=tmp_path).file == tmp_path / "a" / "b.db"
+    assert absolute("sqlite:///a%b.db", here=tmp_path) == f"sqlite:///{tmp_path}/a%b.db"
+    assert location("sqlite:////abs.db", RESULTS).file == Path("/abs.db")
+    for url in ("", "none", "postgresql+psycopg://me:pw@host/db"):
+        assert absolute(url, here=tmp_path) == url
+
+
+def test_none_is_no_registry() -> None:
+    """Whoever asks for one although there is none is told so."""
+    with pytest.raises(RegistryError, match="--registry=none"):
+        location("none", RESULTS)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
+def test_server(scheme: str) -> None:
+    """Both ways to write PostgreSQL mean the same driver; what is shown has no password."""
+    found = location(f"{scheme}://me:s%40crt@host:5433/db?sslmode=require", RESULTS)
+    assert found.kind == "postgresql"
+    assert found.url == "postgresql+psycopg://me:s%40crt@host:5433/db?sslmode=require"
+    assert found.shown == "postgresql+psycopg://***@host:5433/db?sslmode=require"
+    assert found.scrubbed("s@crt and s%40crt") == "*** and ***"
+    assert "crt" not in repr(found)
+
+
+def test_key_is_the_database_whatever_the_password() -> None:
+    """Runs that wait go on waiting for the same database after its password was changed."""
+    one = location("postgresql://me:a@host/db", RESULTS).key
+    assert one == location("postgresql+psycopg://you:b@host/db", RESULTS).key
+    assert one != location("postgresql://me:a@host/other", RESULTS).key
+    assert one != location("", RESULTS).key
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://me:hunter2@host/db", "no database of that kind"),
+        ("postgres://me:hunter2@host/db", "did you mean 'postgresql'"),
+        ("postgresql+psycopg2://me:hunter2@host/db", "did you mean 'postgresql+psycopg'"),
+        ("results/registry.sqlite", "no database of that kind"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("sqlite://host/file", "names no file"),
+        ("sqlite:///file?mode=ro", "takes no parameters"),
+        ("postgresql://me:hunter2@host", "names no database"),
+        ("postgresql://me:hunter2@host:0/db", "port"),
+        ("postgresql://me:hunter2@host:hunter2/db", "port"),
+        ("postgresql://me:hunter2@[host/db", "cannot be read"),
+    ],
+)
+def test_unusable_url(url: str, said: str) -> None:
+    """The message names what is allowed and, without its password, what was given."""
+    with pytest.raises(UsageProblem) as problem:
+        location(url, RESULTS)
+    message = str(problem.value)
+    assert message.startswith("--registry: ")
+    assert said in message
+    assert "allowed: sqlite:///" in message
+    assert "hunter2@" not in message
+    assert "me:" not in message

@@ -1,0 +1,235 @@
+"""Tests of ``gpubench db``: filling, checking and making the registry anew."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.cli import main
+from gpubench_plugin.results import atomic
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.registry import rebuild as rebuilding
+from gpubench_plugin.results.registry.location import location
+
+
+@pytest.fixture
+def db(backend: Any, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs ``gpubench db`` on the database; its exit code and what it said."""
+
+    def run(action: str, *more: str) -> tuple[int, str]:
+        where = [f"--registry={backend.url}", f"--results-dir={backend.results_dir}"]
+        code = main(["db", action, *where, *more])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def baseline(backend: Any, name: str, changed: str) -> str:
+    text = json.dumps({"schema_version": 1, "name": name, "changed": changed})
+    folder = backend.results_dir / "baselines"
+    folder.mkdir(exist_ok=True)
+    atomic.write_text(folder / f"{name}.json", text)
+    return text
+
+
+def test_upgrade_makes_the_tables(db: Any) -> None:
+    """Asked a second time there is nothing to do."""
+    assert db("check")[0] == 4
+    assert db("upgrade") == (0, "upgraded\n")
+    assert db("upgrade") == (0, "up to date already\n")
+    code, said = db("check")
+    assert (code, said) == (
+        0,
+        "schema 0002\n0 runs with 0 results\nsound, and agrees with the runs\n",
+    )
+
+
+def test_ingest_stores_what_is_missing(backend: Any, make_run: Any, db: Any) -> None:
+    """All runs and the spool; a broken one is named and costs the others nothing."""
+    runs = [make_run(day) for day in (1, 2, 3)]
+    marker = f"{runs[0].run_id}.{location(backend.url, backend.results_dir).key}.json"
+    (backend.results_dir / ".spool").mkdir()
+    atomic.write_json(backend.results_dir / ".spool" / marker, {"run": f"default/{runs[0].run_id}"})
+    assert db("ingest") == (0, "3 stored, 0 there already\n")
+    assert list((backend.results_dir / ".spool").iterdir()) == []
+    make_run(2, mlp=0.5)
+    make_run(4).summary.write_text("{\x1b[31m")
+    code, said = db("ingest")
+    assert code == 4
+    assert said.startswith("1 stored, 2 there already\nnot stored: ")
+    assert "summary.json" in said
+    assert "\x1b" not in said
+
+
+def test_run_that_is_being_written_is_left_for_later(make_run: Any, db: Any) -> None:
+    """A session that still lives stores its run itself."""
+    run = make_run(1)
+    with Journal(run.journal):
+        assert db("ingest") == (0, "0 stored, 0 there already, 1 being written just now\n")
+        code, said = db("check")
+        assert code == 0
+        assert "1 being written just now" in said
+    assert db("ingest")[1] == "1 stored, 0 there already\n"
+
+
+def test_check_says_what_differs(backend: Any, make_run: Any, db: Any) -> None:
+    """Runs on one side only, runs that changed, and runs that wait."""
+    for day in range(1, 4):
+        make_run(day)
+    db("ingest")
+    assert db("check")[0] == 0
+    make_run(2, mlp=0.5)
+    new = make_run(9)
+    broken = make_run(8)
+    (broken.path / "tags.json").write_text("[]")
+    gone = make_run(1)
+    gone.journal.unlink()
+    code, said = db("check")
+    assert code == 4
+    assert f"problem: 1 run ({new.run_id}) not stored" in said
+    assert "changed since stored" in said
+    assert "tags.json" in said
+    there = f"1 run ({gone.run_id}) stored"
+    assert f"problem: {there}" in said if backend.kind == "sqlite" else there in said
+
+
+def test_tags_given_later_are_no_difference(backend: Any, make_run: Any, db: Any) -> None:
+    """A run that was tagged in its folder and in the registry is stored as it is."""
+    run = make_run(1)
+    db("ingest")
+    make_run.tag(run, "b", "a")
+    with backend.open() as registry:
+        registry.tag(run.run_id, ("a", "b"))
+        assert not registry.ingest(run)
+    assert db("check")[0] == 0
+
+
+def test_check_notices_missing_parts(backend: Any, make_run: Any, db: Any) -> None:
+    """Rows that somebody deleted are missed."""
+    make_run(1)
+    db("ingest")
+    backend.sql("DELETE FROM benchmarks", "DELETE FROM facts", "UPDATE runs SET benchmarks = 2")
+    code, said = db("check")
+    assert code == 4
+    for what in ("benchmark's name", "settings", "units", "all their results"):
+        assert what in said
+    assert db("rebuild")[0] == 0
+    assert db("check")[0] == 0
+
+
+def test_rebuild_restores_all_that_files_tell(backend: Any, make_run: Any, db: Any) -> None:
+    """Runs, tags, verdicts and baselines; documents of other machines and later ones stay."""
+    run = make_run(1, regressed=("mlp",))
+    make_run.tag(run, "release")
+    make_run(2)
+    here = baseline(backend, "main", "2026-01-02T00:00:00.000000Z")
+    baseline(backend, "older", "2026-01-01T00:00:00.000000Z")
+    (backend.results_dir / "baselines" / "broken.json").write_text("{")
+    with backend.open() as registry:
+        registry.put_document("baseline", "elsewhere", "e", "2026-01-01T00:00:00.000000Z")
+        registry.put_document("baseline", "older", "later", "2026-01-09T00:00:00.000000Z")
+    code, said = db("rebuild")
+    assert code == 4
+    assert said.startswith("2 stored, 0 there already\nnot stored: ")
+    assert "broken.json" in said
+    with backend.open(create=False) as registry:
+        rows = registry.runs()
+        assert [(row.tags, row.regressed) for row in rows] == [((), False), (("release",), True)]
+        assert registry.documents("baseline") == {"main": here, "elsewhere": "e", "older": "later"}
+        assert registry.check().problems == []
+    names = {path.name for path in backend.results_dir.iterdir() if path.is_file()}
+    assert names <= {"registry.sqlite", "registry.sqlite.lock"}
+
+
+def test_rebuild_does_not_drop_what_is_elsewhere(backend: Any, make_run: Any, db: Any) -> None:
+    """Runs without a directory here are kept unless they are given up in so many words."""
+    gone = make_run(1)
+    make_run(2)
+    db("ingest")
+    gone.journal.unlink()
+    code, said = db("rebuild")
+    assert code == 4
+    assert "--drop-missing" in said
+    with backend.open() as registry:
+        assert len(registry.runs()) == 2
+    assert db("rebuild", "--drop-missing")[0] == 0
+    with backend.open() as registry:
+        assert len(registry.runs()) == 1
+
+
+def test_rebuild_that_fails_changes_nothing(
+    backend: Any, make_run: Any, db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either all of it is made anew, or all of it stays."""
+    make_run(1)
+    db("ingest")
+    make_run(2)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(rebuilding.documents, "put", full)
+    baseline(backend, "main", "2026-01-02T00:00:00.000000Z")
+    code, said = db("rebuild")
+    assert code == 4
+    assert "No space left" in said
+    with backend.open() as registry:
+        assert len(registry.runs()) == 1
+    assert not list(backend.results_dir.glob("*.new*"))
+
+
+def test_rebuild_refuses_a_newer_schema(backend: Any, make_run: Any, db: Any) -> None:
+    """What a newer version has stored is not thrown away by an older one."""
+    make_run(1)
+    db("ingest")
+    backend.sql("UPDATE gpubench_schema SET version_num = '9999'")
+    code, said = db("rebuild")
+    assert code == 4
+    assert "newer" in said
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("content", [b"", b"x" * 5000])
+def test_rebuild_replaces_a_damaged_file(
+    backend: Any, make_run: Any, db: Any, content: bytes
+) -> None:
+    """Whatever stands there, the runs are the truth; left-overs of the old file do not count."""
+    run = make_run(1)
+    file = backend.results_dir / "registry.sqlite"
+    for name in ("registry.sqlite", "registry.sqlite-wal", "registry.sqlite.0123.new"):
+        (backend.results_dir / name).write_bytes(content)
+    if content:
+        assert "gpubench db rebuild" in db("check")[1]
+    assert db("rebuild") == (0, "1 stored, 0 there already\n")
+    with backend.open(create=False) as registry:
+        assert [row.run_id for row in registry.runs()] == [run.run_id]
+    assert {path.name for path in file.parent.glob("registry*")} <= {file.name, f"{file.name}.lock"}
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_rebuild_waits_for_those_who_have_it_open(
+    backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that somebody reads is not replaced under their hands."""
+    from gpubench_plugin.errors import RegistryError
+
+    make_run(1)
+    with backend.open(), pytest.raises(RegistryError, match="another process has it open"):
+        rebuilding.rebuild(backend.url, backend.results_dir, patience_s=0.1)
+
+
+def test_unknown_action_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names what there is."""
+    with pytest.raises(SystemExit) as end:
+        main(["db", "upgade"])
+    assert end.value.code == 2
+    assert "rebuild" in capsys.readouterr().err
+
+
+def test_no_registry_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """With ``none`` there is nothing to look after."""
+    assert main(["db", "check", "--registry=none"]) == 4
+    assert "switched off" in capsys.readouterr().err

@@ -1,0 +1,323 @@
+"""What holds for every registry, on both kinds of database."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.errors import RegistryError, ResultsError
+from gpubench_plugin.results import atomic
+from gpubench_plugin.results.comparability import fingerprint_of
+from gpubench_plugin.results.registry.history import samples, values
+from gpubench_plugin.results.registry.ingest import digest
+from gpubench_plugin.results.sources import run_in
+
+
+def ids(runs: Any) -> list[str]:
+    """The days of runs, as the test gave them."""
+    return [int(run.run_id[6:8]) for run in runs]
+
+
+def step_times(runs: Any, benchmark: str) -> list[float]:
+    return [run.results[benchmark].metrics["step_time_s"].value for run in runs]
+
+
+def test_run_comes_back_as_it_was_measured(backend: Any, make_run: Any) -> None:
+    """A stored run equals the one its directory tells, but for the whole configuration."""
+    failed = make_run.measured("resnet", 1.0, outcome="oom", reason="out of\0memory", metrics={})
+    directory = make_run(1, mlp=(0.01, 0.02), odd=0.1, resnet=failed)
+    with backend.open() as registry:
+        assert registry.ingest(directory)
+        stored = registry.run(directory.run_id)
+        assert registry.run(directory.run_id[:-1]) is None
+    told = run_in(directory)
+    assert stored.path == directory.path
+    assert list(stored.results) == list(told.results)
+    assert stored.results[make_run.id("resnet")].reason == "out of\\x00memory"
+    assert stored.results[make_run.id("mlp")].launches == (
+        {"step_time_s": 0.01},
+        {"step_time_s": 0.02},
+    )
+    for name in ("mlp", "odd"):
+        assert stored.results[make_run.id(name)] == told.results[make_run.id(name)]
+    for name in (
+        "run_id",
+        "started",
+        "status",
+        "commit",
+        "branch",
+        "dirty",
+        "machine",
+        "environment",
+    ):
+        assert getattr(stored, name) == getattr(told, name)
+
+
+def test_the_same_run_twice_changes_nothing(backend: Any, make_run: Any) -> None:
+    """Storing again says so, and leaves one run with one row per benchmark."""
+    directory = make_run(1, mlp=0.01, resnet=0.5)
+    with backend.open() as registry:
+        assert registry.ingest(directory)
+        assert not registry.ingest(directory)
+    with backend.open() as registry:
+        assert not registry.ingest(directory)
+        assert len(registry.runs()) == 1
+        assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
+        assert registry.check().problems == []
+
+
+def test_run_that_changed_is_replaced_as_a_whole(backend: Any, make_run: Any) -> None:
+    """Resumed, judged or tagged later, a run has its new benchmarks, verdicts and tags only."""
+    with backend.open() as registry:
+        assert registry.ingest(make_run(1, status="interrupted", mlp=0.01, gone=0.1))
+        directory = make_run(1, mlp=0.02, resnet=0.5)
+        make_run.tag(directory, "release", "nightly")
+        assert registry.ingest(directory)
+        row = registry.runs()[0]
+        assert (row.status, row.tags, row.benchmarks) == ("complete", ("nightly", "release"), 2)
+        assert registry.points(make_run.id("gone"), "step_time_s") == []
+        assert [p.value for p in registry.points(make_run.id("mlp"), "step_time_s")] == [0.02]
+        make_run.judge(directory, "mlp")
+        assert registry.ingest(directory)
+        assert registry.runs()[0].regressed
+        assert registry.check().problems == []
+
+
+def test_another_run_with_the_same_id_is_refused(backend: Any, make_run: Any) -> None:
+    """A run is never replaced by one that began at another time."""
+    with backend.open() as registry:
+        registry.ingest(make_run(1, run_id="one"))
+        with pytest.raises(RegistryError, match="another run with the id one is stored"):
+            registry.ingest(make_run(2, run_id="one"))
+        assert registry.runs()[0].started.startswith("2026-01-01")
+
+
+def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any) -> None:
+    """A run that was killed is there with what it measured, and is no sample for others."""
+    directory = make_run(1)
+    directory.summary.unlink()
+    started = {
+        "schema_version": 1,
+        "event": "run_started",
+        "time": "2026-01-01T12:00:00.000000Z",
+        "params": {make_run.id("mlp"): {}, make_run.id("never"): {}},
+    }
+    measured = {
+        "schema_version": 1,
+        "event": "benchmark",
+        **make_run.measured("mlp", 0.01).to_json(),
+    }
+    directory.journal.write_text("".join(f"{json.dumps(e)}\n" for e in (started, measured)))
+    atomic.write_json(directory.system, {"git": {"branch": "main", "dirty": False}})
+    with backend.open() as registry:
+        assert registry.ingest(directory)
+        row = registry.runs()[0]
+        assert (row.status, row.benchmarks, row.measured) == ("interrupted", 2, 1)
+        assert registry.earlier([make_run.id("mlp")], branch="main", since=None, limit=9) == []
+        assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
+
+
+def test_run_that_cannot_be_read_is_refused_and_changes_nothing(
+    backend: Any, make_run: Any
+) -> None:
+    """A broken summary is an error of the results, and what was stored stays."""
+    directory = make_run(1)
+    with backend.open() as registry:
+        registry.ingest(directory)
+        directory.summary.write_text("{")
+        with pytest.raises(ResultsError, match="summary"):
+            registry.ingest(directory)
+        assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
+
+
+@pytest.mark.parametrize("text", ["[]", '{"tags": 3}', '{"tags": [3]}', "{"])
+def test_broken_tags_are_an_error_of_the_results(backend: Any, make_run: Any, text: str) -> None:
+    """A ``tags.json`` that holds no tags is named."""
+    directory = make_run(1)
+    (directory.path / "tags.json").write_text(text)
+    with backend.open() as registry, pytest.raises(ResultsError, match="tags"):
+        registry.ingest(directory)
+
+
+def test_runs_are_listed_latest_first(backend: Any, make_run: Any) -> None:
+    """A list of runs can be limited, and confined to an experiment, a branch or a tag."""
+    with backend.open() as registry:
+        for day in (2, 1, 3):
+            registry.ingest(make_run(day))
+        registry.ingest(make_run(4, experiment="other", branch="topic"))
+        registry.ingest(make_run(5, branch=None, dirty=None))
+        registry.tag("20260102T120000Z_run_000002", ["b", "a", "a"])
+        registry.tag("unknown", ["a"])
+        assert ids(registry.runs()) == [5, 4, 3, 2, 1]
+        assert ids(registry.runs(limit=2)) == [5, 4]
+        assert ids(registry.runs(branch="main", limit=2)) == [3, 2]
+        assert ids(registry.runs(experiment="other")) == [4]
+        assert registry.runs(tag="none of them") == []
+        (tagged,) = registry.runs(tag="a")
+        assert (tagged.tags, tagged.commit, tagged.measured) == (("a", "b"), "c2", 1)
+        registry.tag(tagged.run_id, [])
+        assert registry.runs(tag="a") == []
+
+
+def test_forgotten_run_is_gone(backend: Any, make_run: Any) -> None:
+    """Nothing of it is left, its directory stays, and it can be stored again."""
+    directory = make_run(1)
+    make_run.tag(directory, "x")
+    with backend.open() as registry:
+        registry.ingest(directory)
+        registry.forget(directory.run_id)
+        registry.forget("unknown")
+        assert registry.runs() == []
+        assert registry.points(make_run.id("mlp"), "step_time_s") == []
+        assert registry.ingest(directory)
+
+
+def test_of_two_documents_the_later_one_counts(backend: Any) -> None:
+    """A text is replaced by one that was changed later or at the same time, by kind and name."""
+    with backend.open() as registry:
+        registry.put_document("baseline", "main", "second", "2026-01-02T00:00:00.000000Z")
+        registry.put_document("baseline", "main", "first", "2026-01-01T00:00:00.000000Z")
+        registry.put_document("baseline", "other", "{}", "2026-01-01T00:00:00.000000Z")
+        registry.put_document("report", "main", "r", "2026-01-01T00:00:00.000000Z")
+        assert registry.documents("baseline") == {"main": "second", "other": "{}"}
+        registry.put_document("baseline", "main", "third", "2026-01-03T00:00:00.000000Z")
+        assert registry.documents("baseline")["main"] == "third"
+        assert registry.documents("unknown") == {}
+
+
+@pytest.fixture
+def history(backend: Any, make_run: Any) -> Any:
+    """A registry with runs that can be compared with, and others that cannot."""
+    with backend.open() as registry:
+        for day in (3, 1, 2, 9):
+            registry.ingest(make_run(day, mlp=day / 100, resnet=day / 10))
+        registry.ingest(make_run(4, branch="topic"))
+        registry.ingest(make_run(5, dirty=True))
+        registry.ingest(make_run(6, status="failed"))
+        registry.ingest(make_run(7, regressed=("resnet",), mlp=0.07, resnet=9.0))
+        registry.ingest(make_run(8, cpu="slow", mlp=0.08))
+        registry.ingest(make_run(10, branch=None, dirty=None, resnet=1.0))
+        registry.ingest(make_run(11, mlp=make_run.measured("mlp", 1, outcome="hang", metrics={})))
+        yield registry
+
+
+def test_earlier_gives_only_what_can_be_compared_with(history: Any, make_run: Any) -> None:
+    """Complete, clean and not regressed runs of the branch, oldest first, the latest of them."""
+    mlp = [make_run.id("mlp")]
+    assert ids(history.earlier(mlp, branch="main", since=None, limit=99)) == [1, 2, 3, 8, 9]
+    assert ids(history.earlier(mlp, branch="main", since=None, limit=2)) == [8, 9]
+    assert ids(history.earlier(mlp, branch="topic", since=None, limit=99)) == [4]
+    assert ids(history.earlier(mlp, branch=None, since=None, limit=99)) == [1, 2, 3, 4, 8, 9]
+    assert history.earlier(mlp, branch="none of them", since=None, limit=99) == []
+    assert history.earlier([], branch=None, since=None, limit=99) == []
+
+
+def test_earlier_begins_at_a_run(history: Any, make_run: Any) -> None:
+    """The window is anchored: the first runs from that one on, itself included."""
+    mlp, anchor = [make_run.id("mlp")], "20260102T120000Z_run_000002"
+    assert ids(history.earlier(mlp, branch="main", since=anchor, limit=99)) == [2, 3, 8, 9]
+    assert ids(history.earlier(mlp, branch="main", since=anchor, limit=2)) == [2, 3]
+    # One that is not stored: its id says when it began.
+    gone = "20260103T000000Z_run_abcdef"
+    assert ids(history.earlier(mlp, branch="main", since=gone, limit=1)) == [3]
+    assert ids(history.earlier(mlp, branch="main", since="no time", limit=1)) == [1]
+
+
+def test_earlier_holds_the_asked_benchmarks_only(history: Any, make_run: Any) -> None:
+    """Each benchmark has a window of its own; a run lacks those outside of theirs."""
+    mlp, resnet = make_run.id("mlp"), make_run.id("resnet")
+    runs = history.earlier([resnet], branch="main", since=None, limit=99)
+    assert all(list(run.results) == [resnet] for run in runs)
+    assert step_times(runs, resnet) == [0.1, 0.2, 0.3, 0.9]
+    runs = history.earlier([mlp, resnet, mlp], branch="main", since=None, limit=2)
+    assert {d: sorted(run.results) for d, run in zip(ids(runs), runs, strict=True)} == {
+        3: [resnet],
+        8: [mlp],
+        9: [mlp, resnet],
+    }
+    assert runs[0].machine == {"cpu.model": "fast"}
+    assert runs[0].results[resnet].settings == {"training.batch_size": 8}
+
+
+def test_earlier_can_be_confined_to_like_machines(history: Any, make_run: Any) -> None:
+    """With a benchmark's fingerprint, other machines and settings do not fill its window."""
+    mlp = make_run.id("mlp")
+    fingerprint = fingerprint_of({"cpu.model": "fast"}, {"training.batch_size": 8})
+    runs = history.earlier(
+        [mlp], branch="main", since=None, limit=2, fingerprints={mlp: fingerprint}
+    )
+    assert ids(runs) == [3, 9]
+    runs = history.earlier([mlp], branch=None, since=None, limit=2, fingerprints={mlp: fingerprint})
+    assert ids(runs) == [4, 9]
+
+
+def test_points_are_the_latest_values_oldest_first(history: Any, make_run: Any) -> None:
+    """Of whatever run has the metric, of one branch if given."""
+    mlp = make_run.id("mlp")
+    assert ids(history.points(mlp, "step_time_s")) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert ids(history.points(mlp, "step_time_s", limit=2)) == [8, 9]
+    assert ids(history.points(mlp, "step_time_s", branch="topic")) == [4]
+    assert history.points(mlp, "no such metric") == []
+    assert history.points(mlp, 'step"time') == []
+    assert history.points("no such benchmark", "step_time_s") == []
+    last = history.points(mlp, "step_time_s")[-1]
+    assert (last.value, last.unit, last.commit, last.branch) == (0.09, "s", "c9", "main")
+    assert last.started == "2026-01-09T12:00:00.000000Z"
+    assert last.fingerprint == fingerprint_of({"cpu.model": "fast"}, {"training.batch_size": 8})
+    assert history.points(mlp, "samples_per_s")[-1].unit == "samples/s"
+
+
+def test_odd_texts_are_stored(backend: Any, make_run: Any) -> None:
+    """Node ids of any length, lone surrogates and null characters break neither database."""
+    name = "x\0\udc80" + "long" * 2000
+    odd = make_run.measured(
+        "odd", 0.1, id=name, flags=("a\0",), settings={"a\0": ["b\0", 1.5, None]}
+    )
+    directory = make_run(1, branch="b" * 5000, odd=odd)
+    with backend.open() as registry:
+        assert registry.ingest(directory)
+        (stored,) = registry.run(directory.run_id).results.values()
+        assert stored.settings == {"a\\x00": ["b\\x00", 1.5, None]}
+        (same,) = run_in(directory).results
+        assert len(registry.points(same, "step_time_s", branch="b" * 5000)) == 1
+
+
+def test_queries_read_one_index_each(backend: Any, make_run: Any) -> None:
+    """However many results there are: neither a scan of the table nor a sort."""
+    from sqlalchemy import create_engine
+
+    with backend.open() as registry:
+        for day in range(1, 29):
+            many = {f"b{n}": 0.01 for n in range(40)}
+            registry.ingest(make_run(day, branch=f"topic{day}" if day % 2 else "main", **many))
+    asked = [
+        ("ix_results_branch", samples(branch=True, since=False, fingerprint=False)),
+        ("ix_results_started", samples(branch=False, since=False, fingerprint=False)),
+        ("ix_results_fingerprint", samples(branch=True, since=True, fingerprint=True)),
+        ("ix_results_started", values("step_time_s", branch=False)),
+        ("ix_results_branch", values("step_time_s", branch=True)),
+    ]
+    given = {
+        "benchmark": digest(make_run.id("b1")),
+        "branch": "main",
+        "since": 1,
+        "fingerprint": "0" * 24,
+        "limit": 3,
+    }
+    engine = create_engine(backend.url or f"sqlite:///{backend.results_dir / 'registry.sqlite'}")
+    explain = "EXPLAIN QUERY PLAN" if backend.kind == "sqlite" else "EXPLAIN"
+    with engine.begin() as connection:
+        if backend.kind == "postgresql":
+            connection.exec_driver_sql("ANALYZE")
+        for index, query in asked:
+            known = {k: v for k, v in given.items() if k in query.compile().params}
+            literal = {"literal_binds": True}
+            text = query.params(known).compile(engine, compile_kwargs=literal)
+            plan = str(connection.exec_driver_sql(f"{explain} {text}".replace("%", "%%")).all())
+            assert index in plan
+            assert "SCAN results" not in plan
+            assert "Seq Scan on results" not in plan
+            assert "TEMP B-TREE" not in plan
+    engine.dispose()

@@ -1,0 +1,268 @@
+"""Databases that cannot be used: each says why in one line, and nothing is lost."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import subprocess
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.errors import RegistryError, UsageProblem
+from gpubench_plugin.results.registry import schema, spool
+from gpubench_plugin.results.registry.database import Database
+from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.registry import Registry, upgrade
+
+
+def waiting(backend: Any) -> list[str]:
+    markers = spool.waiting(location(backend.url, backend.results_dir), backend.results_dir)
+    return [marker.directory.run_id for marker in markers]
+
+
+def keep(backend: Any, run: Any, **options: Any) -> str | None:
+    return spool.keep(backend.url, backend.results_dir, run, **{"patience_s": 0.3, **options})
+
+
+def test_newer_schema_is_refused(backend: Any, make_run: Any) -> None:
+    """The message says what to upgrade; a run waits, and nothing is changed."""
+    backend.open().close()
+    backend.sql("UPDATE gpubench_schema SET version_num = '9999'")
+    for attempt in (backend.open, lambda: upgrade(backend.url, backend.results_dir)):
+        with pytest.raises(RegistryError, match=r"'9999' is newer .* upgrade pytest-gpubench"):
+            attempt()
+    run = make_run(1)
+    assert "9999" in keep(backend, run)
+    assert waiting(backend) == [run.run_id]
+
+
+def test_older_schema_is_upgraded_when_asked(backend: Any, make_run: Any) -> None:
+    """Opening changes nothing; after the upgrade, what was stored is there, and what waited."""
+    where = location(backend.url, backend.results_dir)
+    database = Database.open(where, create=True, patience_s=9)
+    with closing(database), database.maintaining() as connection:
+        schema.upgrade(connection, "0001")
+    columns = (
+        "run_id, experiment, started, started_us, machine, environment, benchmarks, measured, "
+    )
+    backend.sql(
+        f"INSERT INTO runs ({columns} regressed, state) VALUES ('old', 'default', '', 0, 'm', 'e', "
+        f"0, 0, {'0' if backend.kind == 'sqlite' else 'false'}, '')"
+    )
+    with pytest.raises(RegistryError, match=r"schema is 0001, .* run 'gpubench db upgrade'"):
+        backend.open()
+    new = make_run(1)
+    assert "gpubench db upgrade" in keep(backend, new)
+    assert upgrade(backend.url, backend.results_dir)
+    assert not upgrade(backend.url, backend.results_dir)
+    assert keep(backend, make_run(2)) is None
+    with backend.open() as registry:
+        assert {row.run_id for row in registry.runs()} >= {"old", new.run_id}
+    assert waiting(backend) == []
+
+
+def test_tables_of_something_else_are_left_alone(backend: Any, make_run: Any) -> None:
+    """Somebody's own database is not filled with ours."""
+    backend.sql("CREATE TABLE theirs (x INTEGER)")
+    for attempt in (backend.open, lambda: upgrade(backend.url, backend.results_dir)):
+        with pytest.raises(RegistryError, match=r"something else \(theirs\)"):
+            attempt()
+    assert "of its own" in keep(backend, make_run(1))
+
+
+def test_registry_that_is_not_to_be_made(backend: Any) -> None:
+    """Where only a look was asked for, nothing is made, and the message says how."""
+    with pytest.raises(RegistryError, match="gpubench db"):
+        backend.open(create=False)
+    assert not (backend.results_dir / "registry.sqlite").exists()
+
+
+def test_locked_database_costs_no_run(backend: Any, make_run: Any) -> None:
+    """Another one's lock that lasts too long is said; the next opportunity stores both runs."""
+    from sqlalchemy import create_engine
+
+    backend.open().close()
+    first, second = make_run(1), make_run(2)
+    engine = create_engine(backend.url or f"sqlite:///{backend.results_dir / 'registry.sqlite'}")
+    with engine.connect() as other:
+        sqlite = backend.kind == "sqlite"
+        other.exec_driver_sql(
+            "UPDATE runs SET state = ''" if sqlite else "LOCK TABLE runs IN EXCLUSIVE MODE"
+        )
+        line = keep(backend, first)
+    engine.dispose()
+    assert "another process is writing it" in line
+    assert "\n" not in line
+    assert waiting(backend) == [first.run_id]
+    assert keep(backend, second) is None
+    assert waiting(backend) == []
+    with backend.open() as registry:
+        assert [row.run_id for row in registry.runs()] == [second.run_id, first.run_id]
+
+
+def test_lock_that_ends_in_time_is_waited_for(backend: Any, make_run: Any) -> None:
+    """A writer who is done within the patience is no trouble at all."""
+    from sqlalchemy import create_engine
+
+    backend.open().close()
+    engine = create_engine(backend.url or f"sqlite:///{backend.results_dir / 'registry.sqlite'}")
+    with engine.connect() as other:
+        sqlite = backend.kind == "sqlite"
+        other.exec_driver_sql(
+            "UPDATE runs SET state = ''" if sqlite else "LOCK TABLE runs IN EXCLUSIVE MODE"
+        )
+        release = threading.Timer(0.3, other.commit)
+        release.start()
+        try:
+            assert keep(backend, make_run(1), patience_s=20) is None
+        finally:
+            release.join()
+    engine.dispose()
+
+
+def test_server_that_is_down_costs_no_run(results_dir: Path, make_run: Any) -> None:
+    """Nobody listens at the port: one line, without the password, and the run waits."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url = f"postgresql+psycopg://me:hunter2@127.0.0.1:{port}/bench?password=hunter2"
+    line = spool.keep(url, results_dir, make_run(1), patience_s=1)
+    assert line is not None
+    assert "refused" in line
+    assert "hunter2" not in line
+    (marker,) = (results_dir / ".spool").iterdir()
+    assert "hunter2" not in marker.read_text()
+
+
+def test_server_that_does_not_answer_is_not_waited_for_long(
+    results_dir: Path, make_run: Any
+) -> None:
+    """A port that takes the connection and then says nothing is a server that is down."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        url = f"postgresql+psycopg://me@127.0.0.1:{port}/bench"
+        assert "timeout" in str(spool.keep(url, results_dir, make_run(1), patience_s=1))
+
+
+@pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
+def test_connection_that_breaks_is_an_error_of_the_registry(
+    postgresql: str, backend: Any, make_run: Any
+) -> None:
+    """A server that stops while it is used takes nothing along."""
+    with backend.open() as registry:
+        registry.ingest(make_run(1))
+        import psycopg
+
+        plain = postgresql.replace("postgresql+psycopg://", "postgresql://")
+        name = backend.url.rpartition("/")[2].partition("?")[0]
+        with psycopg.connect(plain, autocommit=True) as other:
+            query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            other.execute(query, [name])
+        with pytest.raises(RegistryError):
+            registry.ingest(make_run(2))
+        registry.ingest(make_run(2))  # the next attempt connects anew
+
+
+def test_wrong_database_name_is_said(postgresql: str, results_dir: Path, make_run: Any) -> None:
+    """A server without that database answers so."""
+    url = postgresql.replace("/postgres?", "/no_such_database?")
+    if url == postgresql:
+        pytest.skip("the server's URL names its database elsewhere")
+    assert "no_such_database" in str(spool.keep(url, results_dir, make_run(1), patience_s=5))
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"x" * 5000])
+def test_file_that_is_no_database(results_dir: Path, make_run: Any, content: bytes) -> None:
+    """An empty file becomes a registry; a damaged one is named with what repairs it."""
+    (results_dir / "registry.sqlite").write_bytes(content)
+    line = spool.keep("", results_dir, make_run(1), patience_s=1)
+    assert line is None if not content else "gpubench db rebuild" in line
+
+
+def test_damaged_page_is_noticed(results_dir: Path, make_run: Any) -> None:
+    """A file that was overwritten in the middle is damaged, not empty."""
+    with Registry.open("", results_dir) as registry:
+        for day in range(1, 9):
+            registry.ingest(make_run(day, **{f"b{n}": 0.1 for n in range(9)}))
+    file = results_dir / "registry.sqlite"
+    size = file.stat().st_size
+    with file.open("r+b") as damaged:
+        damaged.seek(4096 * 2)
+        damaged.write(b"\xff" * (size - 4096 * 4))
+
+    def look() -> None:
+        with Registry.open("", results_dir, create=False) as registry:
+            registry.runs()
+
+    with pytest.raises(RegistryError, match="gpubench db rebuild"):
+        look()
+
+
+def test_full_disk_costs_no_run(disk: Path, results_dir: Path, make_run: Any, fill_up: Any) -> None:
+    """A registry without room says so, the run waits, and room again stores it."""
+    url = f"sqlite:///{disk / 'registry.sqlite'}"
+    Registry.open(url, results_dir).close()
+    fill_up(disk)
+    many = make_run(1, **{f"b{n}": 0.1 for n in range(50)})
+    assert "disk is full" in str(spool.keep(url, results_dir, many, patience_s=1))
+    (disk / "filler").unlink()
+    assert spool.keep(url, results_dir, make_run(2), patience_s=1) is None
+    with Registry.open(url, results_dir) as registry:
+        assert len(registry.runs()) == 2
+        assert registry.check().problems == []
+
+
+def test_file_that_may_not_grow_costs_no_run(
+    results_dir: Path, make_run: Any, files_end_at: Any
+) -> None:
+    """A limit on the size of files is as good as a full disk."""
+    Registry.open("", results_dir).close()
+    many = make_run(1, **{f"b{n}": 0.1 for n in range(200)})
+    with files_end_at(50_000):
+        line = spool.keep("", results_dir, many, patience_s=1)
+    assert "disk is full" in str(line)
+    with Registry.open("", results_dir) as registry:
+        assert registry.runs() == []
+        assert registry.ingest(many)
+
+
+def test_read_only_registry_is_read_and_costs_no_run(
+    disk: Path, results_dir: Path, make_run: Any
+) -> None:
+    """On a read-only disk it can be asked, and a run waits."""
+    url = f"sqlite:///{disk / 'registry.sqlite'}"
+    with Registry.open(url, results_dir) as registry:
+        registry.ingest(make_run(1))
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    with Registry.open(url, results_dir) as registry:
+        assert len(registry.runs()) == 1
+    line = str(spool.keep(url, results_dir, make_run(2), patience_s=1))
+    assert "read-only" in line
+
+
+def test_missing_folder_is_said(results_dir: Path, make_run: Any) -> None:
+    """A file in a folder that is not there cannot be made."""
+    url = f"sqlite:///{results_dir}/no/where.sqlite"
+    assert "folder is missing" in str(spool.keep(url, results_dir, make_run(1), patience_s=1))
+
+
+def test_bad_url_costs_no_run(results_dir: Path, make_run: Any) -> None:
+    """Where a session was started with one anyhow, its end says so in one line."""
+    assert "mysql" in str(spool.keep("mysql://host/db", results_dir, make_run(1)))
+    with pytest.raises(UsageProblem, match="mysql"):
+        Registry.open("mysql://host/db", results_dir)
+
+
+def test_sqlite_reader_sees_one_state(results_dir: Path, make_run: Any) -> None:
+    """Readers go on while somebody writes."""
+    with Registry.open("", results_dir) as registry:
+        registry.ingest(make_run(1))
+        other = sqlite3.connect(results_dir / "registry.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("DELETE FROM results")
+        assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
+        other.execute("ROLLBACK")
+        other.close()

@@ -1,0 +1,241 @@
+"""Baselines: files that are the truth, copies in the registry, every change explicit."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.results.baseline import one_of
+from gpubench_plugin.results.baseline_document import json_schema
+from gpubench_plugin.results.baselines import KIND, Baselines
+from gpubench_plugin.results.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RUN = "20260101T000000Z_run_000000"
+LATER = "20260102T000000Z_run_000001"
+
+
+class Clock:
+    """Times that a test gives."""
+
+    def __init__(self, *times: str):
+        self._times: Iterator[str] = iter(times)
+
+    def __call__(self) -> str:
+        return next(self._times)
+
+
+class Down:
+    """A registry that does not answer."""
+
+    def documents(self, kind: str) -> dict[str, str]:
+        raise RegistryError("nobody answers")
+
+    def put_document(self, kind: str, name: str, text: str, changed: str) -> None:
+        raise RegistryError("nobody answers")
+
+
+def at(day: int) -> str:
+    return f"2026-01-{day:02}T00:00:00.000000Z"
+
+
+def test_a_baseline_is_read_as_it_was_set(tmp_path: Path) -> None:
+    """Pins stand in the order of time, each once; who reads it anew reads the same."""
+    made = Baselines(tmp_path, now=Clock(at(1))).set(
+        "main", [LATER, RUN, RUN], branch="main", reason="the release", forced=["it was dirty"]
+    )
+    assert made.runs == (RUN, LATER)
+    assert made.kept == {RUN, LATER}
+    again = Baselines(tmp_path)
+    assert again.get("main") == made
+    assert again.names() == ("main",)
+    assert again.get("other") is None
+    (change,) = made.changes
+    assert (change.action, change.time, change.reason) == ("set", at(1), "the release")
+    assert change.forced == ("it was dirty",)
+
+
+def test_every_change_is_kept_with_time_and_reason(tmp_path: Path) -> None:
+    """Setting it anew forgets acceptances; what was done before stays in the list."""
+    baselines = Baselines(tmp_path, now=Clock(*map(at, range(1, 7))))
+    baselines.set("main", [RUN], branch="main")
+    accepted = baselines.accept("main", LATER, "test_a.py::test", reason="meant")
+    assert accepted.acceptances["test_a.py::test"].run == LATER
+    assert accepted.kept == {RUN, LATER}
+    assert baselines.set("main", [LATER], branch=None).acceptances == {}
+    baselines.remove("main", reason="over")
+    assert baselines.get("main") is None
+    assert baselines.names() == ()
+    with pytest.raises(UsageProblem, match="there is none yet"):
+        baselines.remove("main")
+    found = json.loads((tmp_path / "baselines" / "main.json").read_text())
+    assert [(c["action"], c["reason"]) for c in found["changes"]] == [
+        ("set", ""),
+        ("accept", "meant"),
+        ("set", ""),
+        ("remove", "over"),
+    ]
+    assert baselines.set("main", [RUN], branch="main").changes[-1].time == at(6)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 81, "a b", "ä"])
+def test_a_name_is_a_folder_name(tmp_path: Path, name: str) -> None:
+    """Nothing is written elsewhere."""
+    with pytest.raises(UsageProblem, match="allowed"):
+        Baselines(tmp_path).set(name, [RUN], branch=None)
+    assert not list(tmp_path.glob("**/*.json"))
+
+
+@pytest.mark.parametrize("name", [RUN, "20260101", "2026", "main.json"])
+def test_a_name_is_no_runs_or_files_name(tmp_path: Path, name: str) -> None:
+    """``--baseline`` takes all of them."""
+    with pytest.raises(UsageProblem, match="what a run or a file is called"):
+        Baselines(tmp_path).set(name, [RUN], branch=None)
+
+
+def test_an_acceptance_needs_a_reason_and_a_baseline(tmp_path: Path) -> None:
+    """Blanks are none."""
+    baselines = Baselines(tmp_path)
+    with pytest.raises(UsageProblem, match="no baseline is called 'mian'"):
+        baselines.accept("mian", RUN, "x", reason="y")
+    baselines.set("main", [RUN], branch=None)
+    with pytest.raises(UsageProblem, match="--reason"):
+        baselines.accept("main", RUN, "x", reason=" \n")
+    with pytest.raises(UsageProblem, match="did you mean 'main'"):
+        baselines.expect("mian")
+
+
+def test_the_only_baseline_need_not_be_named() -> None:
+    """Of several one has to be named."""
+    assert one_of(["main"], "--baseline") == "main"
+    with pytest.raises(UsageProblem, match="name one: a, b"):
+        one_of(["a", "b"], "--baseline")
+    with pytest.raises(UsageProblem, match="there is no baseline yet"):
+        one_of([], "--baseline")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is not JSON"),
+        ('{"schema_ver', "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "no schema_version"),
+        ('{"schema_version": true}', "no schema_version"),
+        ('{"schema_version": 99}', "upgrade pytest-gpubench"),
+        ('{"schema_version": 1, "name": "main"}', "breaks the schema"),
+    ],
+)
+def test_a_broken_file_is_refused_and_listed(tmp_path: Path, text: str, said: str) -> None:
+    """It is never taken for a baseline that is not there; nobody writes over it."""
+    baselines = Baselines(tmp_path)
+    baselines.set("good", [RUN], branch=None)
+    file = tmp_path / "baselines" / "main.json"
+    file.write_text(text)
+    assert baselines.names() == ("good", "main")
+    for ask in (
+        lambda: baselines.get("main"),
+        lambda: baselines.set("main", [RUN], branch=None),
+        baselines.kept_runs,
+    ):
+        with pytest.raises(ResultsError, match=said):
+            ask()
+    assert file.read_text() == text
+
+
+def test_a_folder_that_cannot_be_written_is_said(read_only_folder: Path) -> None:
+    """Reading there works."""
+    baselines = Baselines(read_only_folder)
+    assert baselines.names() == ()
+    with pytest.raises(ResultsError, match="was not written"):
+        baselines.set("main", [RUN], branch=None)
+
+
+def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Each of many acceptances made at the same time is kept."""
+    Baselines(tmp_path).set("main", [RUN], branch=None)
+    names = [f"test_{number}.py::test" for number in range(16)]
+
+    def accept(name: str) -> None:
+        Baselines(tmp_path).accept("main", LATER, name, reason="meant")
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(accept, names))
+    assert set(Baselines(tmp_path).expect("main").acceptances) == {*names}
+    assert [path.name for path in (tmp_path / "baselines").iterdir()] == ["main.json"]
+
+
+def test_machines_share_baselines_through_the_registry(tmp_path: Path) -> None:
+    """The later change counts, whichever machine made it; a removal is one."""
+    url = f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    with Registry.open(url, here) as one, Registry.open(url, there) as other:
+        first = Baselines(here, one, now=Clock(at(3)))
+        first.set("main", [RUN], branch="main")
+        second = Baselines(there, other, now=Clock(at(2), at(9)))
+        assert second.names() == ("main",)
+        assert not (there / "baselines").exists()
+        # The other machine's clock is behind, its change comes later all the same.
+        changed = second.accept("main", LATER, "test", reason="meant")
+        assert changed.changed == "2026-01-03T00:00:00.000001Z"
+        assert first.expect("main") == changed
+        assert first.kept_runs() == {RUN: ("main",), LATER: ("main",)}
+        second.remove("main")
+        assert first.get("main") is None
+        assert first.names() == ()
+
+
+def test_a_registry_that_is_down_costs_only_the_sharing(tmp_path: Path) -> None:
+    """The file is written, the user is told, and it is shared as soon as that is possible."""
+    baselines = Baselines(tmp_path, Down())  # type: ignore[arg-type]
+    made = baselines.set("main", [RUN], branch=None)
+    assert baselines.get("main") == made
+    (note,) = baselines.notes
+    assert "nobody answers" in note
+    with Registry.open("", tmp_path) as registry:
+        assert registry.documents(KIND) == {}
+        Baselines(tmp_path, registry).get("main")
+        assert json.loads(registry.documents(KIND)["main"])["runs"] == [RUN]
+
+
+def test_a_registry_that_goes_down_between_is_said_too(tmp_path: Path) -> None:
+    """It was read, but could not be written."""
+
+    class HalfDown(Down):
+        def documents(self, kind: str) -> dict[str, str]:
+            return {}
+
+    baselines = Baselines(tmp_path, HalfDown())  # type: ignore[arg-type]
+    baselines.set("main", [RUN], branch=None)
+    assert "other machines do not see it" in baselines.notes[0]
+    assert Baselines(tmp_path).names() == ("main",)
+
+
+def test_a_copy_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    """An older state is not taken instead."""
+    Baselines(tmp_path).set("main", [RUN], branch=None)
+    newer: dict[str, Any] = {"schema_version": 2, "changed": "2099-01-01T00:00:00.000000Z"}
+    with Registry.open("", tmp_path) as registry:
+        registry.put_document(KIND, "main", json.dumps(newer), newer["changed"])
+        with pytest.raises(ResultsError, match="in the registry: schema_version 2"):
+            Baselines(tmp_path, registry).get("main")
+
+
+def test_the_schema_takes_what_is_written(tmp_path: Path) -> None:
+    """The published schema is that of the files."""
+    import jsonschema
+
+    baselines = Baselines(tmp_path)
+    baselines.set("main", [RUN], branch="main")
+    baselines.accept("main", RUN, "test", reason="meant")
+    document = json.loads((tmp_path / "baselines" / "main.json").read_text())
+    jsonschema.validate(document, json_schema())

@@ -1,0 +1,87 @@
+"""Tests of the published schema of a journal's lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+from pydantic import TypeAdapter
+from pydantic import ValidationError as Refused
+
+from gpubench_plugin import records, verdict_document
+from gpubench_plugin.results import journal_lines
+from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.verdicts import Comparison, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.records import Measurement
+
+PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
+VALIDATOR = Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8")))
+HEAD = {"schema_version": 1, "time": "2026-01-31T12:00:00.000000Z"}
+
+
+def line(event: str, **fields: Any) -> dict[str, Any]:
+    return {**HEAD, "event": event, **fields}
+
+
+def test_published_schema_is_current() -> None:
+    """The schema in ``docs/`` is the one the models make, and a valid schema."""
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(published)
+    assert published == json.loads(journal_lines.schema_text())
+
+
+def test_what_the_journal_writes_is_valid(
+    tmp_path: Path, measured: Callable[..., Measurement]
+) -> None:
+    """A benchmark with samples and a number that is none, verdicts, and events inside it."""
+    found = Verdict(id="a", kind="regressed", effect=0.1, interval=(0.05, 0.2), reason="why")
+    comparison = Comparison(base="main", head="now", verdicts=(found,))
+    events: list[dict[str, Any]] = [
+        {"event": "benchmark", **measured(correctness={"loss": float("nan")}).to_json()},
+        {"event": "verdicts", "verdicts": verdict_document.document([comparison])},
+        {"event": "training_step", "benchmark": "a", "step": 1, "loss": float("nan"), "lr": 0.1},
+        {"event": "flops", "benchmark": "a", "per_call": 100, "uncounted_ops": ("aten.x",)},
+        {"event": "traffic", "benchmark": "a", "messages": 3},
+        {"event": "rank_ended", "benchmark": "a", "rank": 1, "stack": "…"},
+    ]
+    with Journal(tmp_path / "metrics.jsonl") as journal:
+        for event in events:
+            journal.append(event)
+    lines = [json.loads(text) for text in journal.path.read_text().splitlines()]
+    assert lines[0]["not_finite"] == {"/correctness/loss": "nan"}
+    for written in lines:
+        VALIDATOR.validate(written)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        line("run_started", command=[]),
+        line("benchmark", id="a"),
+        line("training_step", step=1, loss=1.0),
+        line("run_finished", status="fine"),
+        {**line("anything"), "schema_version": 2},
+        {**line("anything"), "time": "yesterday"},
+        line(""),
+    ],
+)
+def test_a_line_without_what_its_event_needs_is_invalid(wrong: dict[str, Any]) -> None:
+    """An event that is known has its fields: it does not pass for some other event."""
+    with pytest.raises(ValidationError):
+        VALIDATOR.validate(wrong)
+    adapter: TypeAdapter[Any] = TypeAdapter(journal_lines.Line)
+    with pytest.raises(Refused):
+        adapter.validate_python(wrong)
+
+
+def test_another_event_is_valid() -> None:
+    """New events, and new fields of known ones, come without a new version."""
+    VALIDATOR.validate(line("tagged", tags=["nightly"]))
+    VALIDATOR.validate(line("run_finished", status="failed", why="boom"))
