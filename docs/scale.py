@@ -50,7 +50,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=SIZES[-1], help="stored results")
     parser.add_argument("--postgresql", metavar="URL", help="an empty database")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} processors, Python {sys.version.split()[0]}")
+    load = f"load average {os.getloadavg()[0]:.1f} at the start"
+    print(f"{os.cpu_count()} processors, {load}, Python {sys.version.split()[0]}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         sound = measure("SQLite", "", Path(name), options.most)
         if options.postgresql:

@@ -1,4 +1,4 @@
-"""What a comparison finds: one verdict per benchmark and metric, never merged, each with its reason."""
+"""What a comparison finds: one verdict per benchmark and metric, each with its reason."""
 
 from __future__ import annotations
 

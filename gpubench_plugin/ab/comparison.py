@@ -89,6 +89,14 @@ def compare(state: State, asked: Asked, progress: Progress) -> Compared:
         NothingComparable: pytest selected no benchmark.
         ResultsError: launches fail, or a file could not be written.
     """
+    try:
+        return _compare(state, asked, progress)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise ResultsError(f"{where}{error.strerror or error}") from error
+
+
+def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
     sources = _sources(asked)
     state.require_same(_identity(asked, sources))
     repository = Repository.around(asked.here)
@@ -107,6 +115,10 @@ def compare(state: State, asked: Asked, progress: Progress) -> Compared:
             findings = trial.run()
         finally:
             progress.clear()
+        if asked.exempt:
+            notes += [
+                f"{n}: Python {c.offers.python}, {c.side.python}" for n, c in contenders.items()
+            ]
         return _compared(state, asked, trial, findings, [*notes, *_notes(trial, state)])
 
 

@@ -16,6 +16,7 @@ _FILES: Final = {
     "summary": "gpubench_plugin.results.summary",
     "verdicts": "gpubench_plugin.verdict_document",
     "journal": "gpubench_plugin.results.journal_lines",
+    "baseline": "gpubench_plugin.results.baseline_document",
 }
 """The modules with a ``schema_text``, imported when it is asked for."""
 

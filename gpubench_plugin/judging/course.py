@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.changepoints import change_points
 from gpubench_plugin.errors import GpubenchError, RegistryError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.runs import Run
 
-_LOOKED_AT = 20
+_LOOKED_AT: Final = 20
 """Latest runs in which benchmarks are looked for by a part of their name."""
 
 
@@ -75,6 +75,7 @@ class Past:
         self._results_dir = results_dir
         self._registry = registry
         self._runs: list[Run] | None = None
+        self._stored: dict[str | None, list[Run]] = {}
 
     def benchmarks(self, branch: str | None) -> list[str]:
         """The benchmarks of the latest runs of the branch; None: of any."""
@@ -98,12 +99,17 @@ class Past:
     def _latest(self, branch: str | None) -> list[Run]:
         if self._registry is not None:
             try:
-                rows = self._registry.runs(branch=branch, limit=_LOOKED_AT)
-                found = (self._registry.run(row.run_id) for row in rows)
-                return [run for run in found if run is not None]
+                if branch not in self._stored:
+                    self._stored[branch] = list(self._latest_stored(self._registry, branch))
+                return self._stored[branch]
             except RegistryError as error:
                 self._give_up(error)
         return list(self._in_folders(branch))
+
+    def _latest_stored(self, registry: Registry, branch: str | None) -> Iterator[Run]:
+        for row in registry.runs(branch=branch, limit=_LOOKED_AT):
+            if (run := registry.run(row.run_id)) is not None:
+                yield run
 
     def _in_folders(self, branch: str | None) -> Iterator[Run]:
         if self._runs is None:

@@ -96,6 +96,11 @@ def json_schema() -> Json:
     return {"$schema": SCHEMA_URL, **BaselineDocument.model_json_schema()}
 
 
+def schema_text() -> str:
+    """The text of the published schema."""
+    return json_text.text(json_schema(), indent=2) + "\n"
+
+
 def _baseline(document: BaselineDocument) -> Baseline:
     return Baseline(
         name=document.name,

@@ -73,7 +73,9 @@ def test_help_imports_nothing_heavy() -> None:
         "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'scipy', 'sqlalchemy', 'alembic', 'rich'}\n"
         "print('heavy:', sorted(heavy & sys.modules.keys()))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.endswith("heavy: []\n"), done.stdout
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.results.baseline import one_of
-from gpubench_plugin.results.baseline_document import json_schema
+from gpubench_plugin.results.baseline_document import json_schema, schema_text
 from gpubench_plugin.results.baselines import KIND, Baselines
 from gpubench_plugin.results.registry.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 RUN = "20260101T000000Z_run_000000"
 LATER = "20260102T000000Z_run_000001"
@@ -239,3 +239,9 @@ def test_the_schema_takes_what_is_written(tmp_path: Path) -> None:
     baselines.accept("main", RUN, "test", reason="meant")
     document = json.loads((tmp_path / "baselines" / "main.json").read_text())
     jsonschema.validate(document, json_schema())
+
+
+def test_the_published_schema_is_current() -> None:
+    """As ``gpubench schema baseline`` prints it."""
+    published = Path(__file__).parents[2] / "docs" / "schemas" / "baseline.schema.json"
+    assert published.read_text() == schema_text()

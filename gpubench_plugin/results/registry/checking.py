@@ -12,9 +12,10 @@ from gpubench_plugin.results.registry import run_queries, schema, spool
 from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
 from gpubench_plugin.results.registry.reading import state_of
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS
+from gpubench_plugin.results.search import runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from sqlalchemy import Connection, Select
@@ -39,8 +40,10 @@ def check(database: Database, results_dir: Path) -> Findings:
         found.facts.append(f"schema {schema.version_in(connection, database.location)}")
         found.facts.append(_counted(connection))
         found.problems += _damage(connection)
-        states = run_queries.states(connection)
-    _compare(found, states, results_dir, shared=database.location.file is None)
+        states = run_queries.states(connection, [d.run_id for d in runs_in(results_dir)])
+        elsewhere = run_queries.ids(connection) - states.keys()
+    _compare(found, states, results_dir)
+    _say_elsewhere(found, elsewhere, results_dir, shared=database.location.file is None)
     waiting = spool.waiting(database.location, results_dir)
     if waiting:
         ids = [marker.directory.run_id for marker in waiting]
@@ -48,13 +51,10 @@ def check(database: Database, results_dir: Path) -> Findings:
     return found
 
 
-def _compare(
-    found: Findings, states: Mapping[str, str], results_dir: Path, *, shared: bool
-) -> None:
+def _compare(found: Findings, states: Mapping[str, str], results_dir: Path) -> None:
     told = Stored()
-    new, changed, here = [], [], set()
+    new, changed = [], []
     for directory in ended_runs(results_dir, told):
-        here.add(directory.run_id)
         try:
             state = state_of(directory)
         except ResultsError as error:
@@ -72,11 +72,15 @@ def _compare(
         )
     if told.written:
         found.facts.append(f"{told.written} being written just now")
-    elsewhere = sorted(states.keys() - here)
-    if elsewhere and shared:
-        found.facts.append(f"{_runs(elsewhere)} stored from other folders than {results_dir}")
-    elif elsewhere:
-        found.problems.append(f"{_runs(elsewhere)} stored, but not in {results_dir}")
+
+
+def _say_elsewhere(
+    found: Findings, run_ids: Collection[str], results_dir: Path, *, shared: bool
+) -> None:
+    if run_ids and shared:
+        found.facts.append(f"{_runs(run_ids)} stored from other folders than {results_dir}")
+    elif run_ids:
+        found.problems.append(f"{_runs(run_ids)} stored, but not in {results_dir}")
 
 
 def _damage(connection: Connection) -> Iterator[str]:
@@ -107,10 +111,10 @@ def _orphans() -> Iterator[tuple[str, Select[Any]]]:
 def _counted(connection: Connection) -> str:
     runs = connection.execute(select(func.count()).select_from(RUNS)).scalar_one()
     results = connection.execute(select(func.count()).select_from(RESULTS)).scalar_one()
-    return f"{runs} runs with {results} results"
+    return f"{runs} run{'s' * (runs != 1)} with {results} results"
 
 
-def _runs(ids: list[str]) -> str:
+def _runs(ids: Collection[str]) -> str:
     more = len(ids) - _SHOWN
-    named = ", ".join(ids[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    named = ", ".join(sorted(ids)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     return f"{len(ids)} run{'s' * (len(ids) != 1)} ({named})"

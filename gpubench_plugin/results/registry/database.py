@@ -133,7 +133,7 @@ def _sqlite_engine(location: Location, patience_s: float) -> Engine:
     assert location.file is not None
     wal = location.file.with_name(f"{location.file.name}-wal")
     writable = os.access(location.file, os.W_OK) and os.access(location.file.parent, os.W_OK)
-    if writable or not location.file.exists() or (wal.exists() and wal.stat().st_size):
+    if writable or not location.file.exists() or wal.exists():
         url = URL.create("sqlite", database=str(location.file))
         return _engine(url, connect_args={"timeout": patience_s})
     # Even readers share a file in its folder; this says that nobody writes.

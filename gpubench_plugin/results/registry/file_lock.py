@@ -57,7 +57,9 @@ class FileLock:
     def _hold(self, kind: int, patience_s: float, location: Location) -> None:
         if self._descriptor < 0:
             try:
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._descriptor = os.open(
+                    self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
+                )
             except OSError:
                 return  # the database itself will say what is wrong
         end = time.monotonic() + patience_s

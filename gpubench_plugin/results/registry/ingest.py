@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results import json_text
 from gpubench_plugin.results.comparability import fingerprint_of
 from gpubench_plugin.results.registry import reading
@@ -36,8 +36,7 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     """Store the run in `directory` as it is now; whether that changed anything.
 
     Raises:
-        RegistryError: another run has its id.
-        ResultsError: the run cannot be read.
+        ResultsError: the run cannot be read, or another run has its id.
     """
     with database.reading() as connection:
         if _stored(connection, directory.run_id)[0] == reading.state_of(directory):
@@ -61,13 +60,13 @@ def store(connection: Connection, run_id: str, found: Reading) -> bool:
     """Put `found` in the place of what is stored of the run; whether that changed anything.
 
     Raises:
-        RegistryError: another run has its id.
+        ResultsError: another run has its id.
     """
     state, started = _stored(connection, run_id)
     if state == found.state:
         return False
     if started not in {None, clean(found.run.started)}:
-        raise RegistryError(
+        raise ResultsError(
             f"another run with the id {run_id} is stored, which began {started}; this one began "
             f"{found.run.started}"
         )

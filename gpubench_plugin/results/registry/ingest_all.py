@@ -41,7 +41,9 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
         RegistryError: the database cannot be used now; what was stored before stays.
     """
     told = Stored()
-    states = registry.states()
+    where = location(url, results_dir)
+    spool.forget_lost(where, results_dir)
+    states = registry.states([directory.run_id for directory in runs_in(results_dir)])
     for directory in ended_runs(results_dir, told):
         try:
             known = states.get(directory.run_id) == state_of(directory)
@@ -51,7 +53,7 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
             continue
         told.stored += stored
         told.unchanged += not stored
-        spool.remove_marker(location(url, results_dir), results_dir, directory)
+        spool.remove_marker(where, results_dir, directory)
     return told
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gpubench_plugin.errors import RegistryError, UsageProblem, nearest
 from gpubench_plugin.results.redaction import HIDDEN, redacted
@@ -22,6 +22,9 @@ _SCHEMES: Final = {
     "postgresql": "postgresql",
     "postgresql+psycopg": "postgresql",
 }
+_WHERE: Final = frozenset({"host", "hostaddr", "port", "dbname"})
+"""Parameters of a URL that say which server and database it is."""
+
 _ALLOWED: Final = "sqlite:///registry.sqlite, postgresql+psycopg://user@host/database, or none"
 
 
@@ -46,8 +49,9 @@ class Location:
     def key(self) -> str:
         """A short text that is this database's own, the same whatever the password."""
         parts = urlsplit(self.url)
-        named = f"{parts.hostname}:{parts.port}{parts.path}" if self.file is None else self.file
-        return sha256(str(named).encode()).hexdigest()[:12]
+        asked = [(k, v) for k, v in parse_qsl(parts.query) if k in _WHERE]
+        named = f"{parts.hostname}:{parts.port}{parts.path} {sorted(asked)}"
+        return sha256(str(self.file or named).encode()).hexdigest()[:12]
 
     def scrubbed(self, text: str) -> str:
         """`text`, which a library wrote, without what is secret in the URL."""

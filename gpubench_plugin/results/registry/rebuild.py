@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.location import Location
 
 _BASELINE = "baseline"
+_DOCUMENTS = "0002"
+"""The version from which on there are documents."""
 _NOT_NOW = ("locked", "unable to open")
 """What SQLite says of a file that may be sound."""
 
@@ -114,7 +116,7 @@ def _fill(connection: Connection, results_dir: Path) -> Stored:
     for directory in ended_runs(results_dir, told):
         try:
             told.stored += ingest.store(connection, directory.run_id, read(directory))
-        except (RegistryError, ResultsError) as error:
+        except ResultsError as error:
             told.problems.append(str(error))
     for file in sorted((results_dir / "baselines").glob("*.json")):
         try:
@@ -127,10 +129,10 @@ def _fill(connection: Connection, results_dir: Path) -> Stored:
     return told
 
 
-def _before(connection: Connection) -> _Before:
+def _before(connection: Connection, *, documented: bool = True) -> _Before:
     return _Before(
         runs=frozenset(connection.execute(select(RUNS.c.run_id)).scalars()),
-        documents=documents.stored(connection),
+        documents=documents.stored(connection) if documented else [],
     )
 
 
@@ -139,14 +141,14 @@ def _before_in_file(database: Database) -> _Before:
     try:
         with database.reading() as connection:
             version = schema.version_in(connection, database.location)
-            if version == schema.VERSIONS[-1]:
-                return _before(connection)
+            if version in schema.VERSIONS:
+                return _before(connection, documented=version >= _DOCUMENTS)
     except DatabaseError as error:
         if any(sign in str(error.orig) for sign in _NOT_NOW):
             with answering(database.location):
                 raise
         return _Before()
-    if version not in {"", *schema.VERSIONS}:
+    if version:
         raise RegistryError(f"the registry {database.location.shown}: {schema.other(version)}")
     return _Before()
 

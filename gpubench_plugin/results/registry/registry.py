@@ -66,7 +66,7 @@ class Registry:
 
         Raises:
             RegistryError: the database cannot be used now; so for all methods.
-            ResultsError: the run cannot be read.
+            ResultsError: the run cannot be read, or another one with its id is stored.
         """
         from gpubench_plugin.results.registry import ingest
 
@@ -134,12 +134,12 @@ class Registry:
         with self._reading() as connection:
             return run_queries.run(connection, run_id, self.results_dir)
 
-    def states(self) -> dict[str, str]:
-        """Of every run stored, by id, the digest of the files it was stored from."""
+    def states(self, run_ids: Collection[str]) -> dict[str, str]:
+        """Of those of the runs that are stored, the digest of the files they were stored from."""
         from gpubench_plugin.results.registry import run_queries
 
         with self._reading() as connection:
-            return run_queries.states(connection)
+            return run_queries.states(connection, run_ids)
 
     def tag(self, run_id: str, tags: Collection[str]) -> None:
         """Let a stored run have exactly these `tags`; unknown runs are left alone."""

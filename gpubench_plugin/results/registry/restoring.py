@@ -22,11 +22,11 @@ _AT_ONCE = 500
 
 def restored(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
     """The runs of these rows of ``results``, with no results but these, oldest first."""
-    runs = _by_key(connection, RUNS, "key", {row.run for row in results})
+    runs = by_key(connection, RUNS, "key", {row.run for row in results})
     digests = {row.machine for row in runs.values()} | {row.environment for row in runs.values()}
     digests |= {d for row in results for d in (row.settings, row.limits, row.units)}
     known = facts(connection, digests)
-    names = _by_key(connection, BENCHMARKS, "digest", {row.benchmark for row in results})
+    names = by_key(connection, BENCHMARKS, "digest", {row.benchmark for row in results})
     found: dict[int, dict[str, Result]] = {}
     for row in sorted(results, key=lambda row: (row.run, row.ordinal)):
         result = _result(row, names[row.benchmark].id, known)
@@ -45,7 +45,7 @@ def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
     # They never change, so a connection remembers those it was asked for.
     known: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
     missing = [digest for digest in digests if digest not in known]
-    found = _by_key(connection, FACTS, "digest", missing)
+    found = by_key(connection, FACTS, "digest", missing)
     known.update({digest: row.facts for digest, row in found.items()})
     return known
 
@@ -104,9 +104,10 @@ class _Metrics(Mapping[str, Metric]):
         return repr(dict(self))
 
 
-def _by_key(
+def by_key(
     connection: Connection, table: Any, column: str, keys: Iterable[Any]
 ) -> dict[Any, Row[Any]]:
+    """The rows of `table` whose `column` is one of `keys`, by that."""
     wanted = sorted(keys)
     found = {}
     for start in range(0, len(wanted), _AT_ONCE):

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from gpubench_plugin.results.registry.ingest import clean, indexed
-from gpubench_plugin.results.registry.restoring import restored, without_results
+from gpubench_plugin.results.registry.restoring import by_key, restored, without_results
 from gpubench_plugin.results.registry.rows import RunRow
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from sqlalchemy import Connection, Row
@@ -54,11 +55,15 @@ def run(connection: Connection, run_id: str, results_dir: Path) -> Run | None:
     return replace(only, path=path if path.is_dir() else None)
 
 
-def states(connection: Connection) -> dict[str, str]:
-    """Of every run, by id, the digest of the files it was stored from."""
-    return {
-        row.run_id: row.state for row in connection.execute(select(RUNS.c.run_id, RUNS.c.state))
-    }
+def states(connection: Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """Of those of the runs that are stored, the digest of the files they were stored from."""
+    rows = by_key(connection, RUNS, "run_id", map(indexed, run_ids))
+    return {run_id: row.state for run_id, row in rows.items()}
+
+
+def ids(connection: Connection) -> set[str]:
+    """Of every run."""
+    return set(connection.execute(select(RUNS.c.run_id)).scalars())
 
 
 def _row(row: Row[Any], tags: tuple[str, ...]) -> RunRow:

@@ -62,6 +62,7 @@ def keep(
         with Registry.open(url, results_dir, patience_s=patience_s) as registry:
             registry.ingest(directory)
             marker.remove()
+            forget_lost(where, results_dir)
             _store_backlog(registry, waiting(where, results_dir))
     except Exception as error:  # whatever it is, the benchmarks are measured and written down
         said = str(error) if isinstance(error, GpubenchError) else where.scrubbed(repr(error))
@@ -75,19 +76,15 @@ _BY_HAND: Final = "the next run or 'gpubench db ingest' stores it"
 
 
 def waiting(where: Location, results_dir: Path) -> list[Marker]:
-    """The runs below `results_dir` that wait for the database `where`, the oldest first.
+    """The runs below `results_dir` that wait for the database `where`, the oldest first."""
+    return [marker for marker in _markers(where, results_dir) if marker.directory.journal.is_file()]
 
-    A marker whose run is gone is removed.
-    """
-    found = []
-    for file in sorted((results_dir / FOLDER).glob(f"*.{where.key}.json")):
-        directory = _marked(file, results_dir)
-        if directory is None or not directory.journal.is_file():
-            with suppress(OSError):
-                file.unlink(missing_ok=True)
-            continue
-        found.append(Marker(file=file, directory=directory))
-    return found
+
+def forget_lost(where: Location, results_dir: Path) -> None:
+    """Remove the markers whose runs are gone."""
+    for marker in _markers(where, results_dir):
+        if not marker.directory.journal.is_file():
+            marker.remove()
 
 
 def remove_marker(where: Location, results_dir: Path, directory: RunDirectory) -> None:
@@ -120,12 +117,17 @@ def _marker(where: Location, results_dir: Path, directory: RunDirectory) -> Mark
     return Marker(file=file, directory=directory)
 
 
-def _marked(file: Path, results_dir: Path) -> RunDirectory | None:
-    """The run that a marker names; None where it is no marker."""
+def _markers(where: Location, results_dir: Path) -> list[Marker]:
+    files = sorted((results_dir / FOLDER).glob(f"*.{where.key}.json"))
+    return [Marker(file=file, directory=_marked(file, results_dir)) for file in files]
+
+
+def _marked(file: Path, results_dir: Path) -> RunDirectory:
+    """The run that a marker names; one that is not there where it is no marker."""
     try:
         experiment, run_id = json.loads(file.read_bytes())["run"].split("/")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+        return RunDirectory(path=file)
     return RunDirectory(path=results_dir / experiment / run_id)
 
 

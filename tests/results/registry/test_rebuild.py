@@ -210,6 +210,23 @@ def test_rebuild_replaces_a_damaged_file(
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_rebuild_of_an_older_schema_keeps_what_is_elsewhere(
+    backend: Any, make_run: Any, db: Any
+) -> None:
+    """The runs of an older version count as well; made anew, the schema is the latest."""
+    gone = make_run(1)
+    db("ingest")
+    backend.sql(
+        "DROP TABLE documents", "DROP TABLE tags", "UPDATE gpubench_schema SET version_num = '0001'"
+    )
+    gone.journal.unlink()
+    assert "--drop-missing" in db("rebuild")[1]
+    gone.journal.touch()
+    assert db("rebuild")[0] == 0
+    assert db("check")[0] == 0
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_rebuild_waits_for_those_who_have_it_open(
     backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +241,7 @@ def test_rebuild_waits_for_those_who_have_it_open(
 def test_unknown_action_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """The message names what there is."""
     with pytest.raises(SystemExit) as end:
-        main(["db", "upgade"])
+        main(["db", "mend"])
     assert end.value.code == 2
     assert "rebuild" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.errors import RegistryError, ResultsError
+from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.comparability import fingerprint_of
 from gpubench_plugin.results.registry.history import samples, values
@@ -89,7 +89,7 @@ def test_another_run_with_the_same_id_is_refused(backend: Any, make_run: Any) ->
     """A run is never replaced by one that began at another time."""
     with backend.open() as registry:
         registry.ingest(make_run(1, run_id="one"))
-        with pytest.raises(RegistryError, match="another run with the id one is stored"):
+        with pytest.raises(ResultsError, match="another run with the id one is stored"):
             registry.ingest(make_run(2, run_id="one"))
         assert registry.runs()[0].started.startswith("2026-01-01")
 

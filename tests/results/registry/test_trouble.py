@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -241,6 +242,15 @@ def test_read_only_registry_is_read_and_costs_no_run(
         assert len(registry.runs()) == 1
     line = str(spool.keep(url, results_dir, make_run(2), patience_s=1))
     assert "read-only" in line
+
+
+def test_missing_driver_is_said(
+    results_dir: Path, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without psycopg the line says how to install it."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    line = str(spool.keep("postgresql://host/db", results_dir, make_run(1), patience_s=1))
+    assert "pip install 'pytest-gpubench[postgresql]'" in line
 
 
 def test_missing_folder_is_said(results_dir: Path, make_run: Any) -> None:

@@ -1,0 +1,64 @@
+"""Where a comparison is kept, and what can go wrong before a launch."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.ab.asked import Asked
+from gpubench_plugin.ab.comparison import compare, earlier_state, new_state
+from gpubench_plugin.ab.progress import Progress
+from gpubench_plugin.errors import ResultsError, UsageProblem
+
+
+def test_results_are_no_changes_of_the_tree(repo: Any) -> None:
+    """Kept inside the repository, they do not show up in git, nor do they make the head differ."""
+    state = new_state(repo.path / "results", Asked(here=repo.path, base="main"))
+    assert state.folder.parent == repo.path / "results/ab"
+    assert repo.git("status", "--porcelain") == ""
+    again = new_state(repo.path / "results", Asked(here=repo.path, base="main"))
+    assert again.identity == state.identity
+
+
+def test_what_was_asked_is_remembered(repo: Any, tmp_path: Path) -> None:
+    """--resume needs nothing but the folder."""
+    asked = Asked(here=repo.path, base="main", pairs=5, arguments=("bench", "-k", "a b"))
+    state = new_state(tmp_path, asked)
+    again, before = earlier_state(state.folder)
+    assert before == asked
+    assert again == state
+
+
+def test_a_record_of_something_else_is_refused(repo: Any, tmp_path: Path) -> None:
+    """A state whose options are unknown is not guessed at."""
+    state = new_state(tmp_path, Asked(here=repo.path, base="main"))
+    state.asked = {"here": "/", "colour": "red"}
+    state.write()
+    with pytest.raises(UsageProblem, match="not as it was written"):
+        earlier_state(state.folder)
+
+
+def test_a_file_in_the_way_is_said(repo: Any, tmp_path: Path) -> None:
+    """The results folder may be a file by mistake."""
+    (tmp_path / "results").touch()
+    with pytest.raises(ResultsError, match="cannot be made"):
+        new_state(tmp_path / "results", Asked(here=repo.path, base="main"))
+
+
+def test_errors_of_the_system_keep_their_kind(
+    repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk is no bad usage: the message names the file, and nothing is left in git."""
+    asked = Asked(here=repo.path, base="main")
+    state = new_state(tmp_path, asked)
+
+    def full(source: str, target: Path) -> None:
+        raise OSError(28, "No space left on device", str(target))
+
+    monkeypatch.setattr("gpubench_plugin.ab.comparison.shutil.copyfile", full)
+    with pytest.raises(ResultsError, match=r"gpubench_ab_probe\.py: No space left"):
+        compare(state, asked, Progress(io.StringIO()))
+    assert repo.worktrees() == 1
