@@ -8,9 +8,9 @@ mlp benchmarks, and all of these must be regressed, or inconclusive where the la
 4 %, never unchanged. The exit code is 1 if that does not hold.
 
 What is added is work, not waiting. ``test_spin`` and ``test_sleep`` last 10 % longer by their own
-definition. The steps of mlp get a ``torch.sin`` over as many numbers as take a tenth of the step:
-three launches with different amounts of it, before anything is compared, say how many; what they
-measured is printed. ``test_noop`` does nothing and stays as it is.
+definition. The steps of mlp add up as many numbers in Python as take a tenth of the step: how many
+is found before anything is compared, from the median of three launches, and printed. (On a GPU the
+host's work would hide behind the device's: this is for CPUs.) ``test_noop`` stays as it is.
 
 *noise* is that of one launch: the standard deviation of the pairs' log ratios, over the root of 2.
 """
@@ -27,9 +27,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import linear_regression, stdev
+from statistics import median, stdev
 from typing import Any
 
 from gpubench_plugin.ab.state import State
@@ -42,23 +43,18 @@ LOUD = 0.04
 MLP = ("training/test_mlp.py", "inference/test_mlp.py")
 CONTROL = "control/test_control.py"
 SLOWED = ("test_spin", "test_sleep", "test_mlp_train", "test_mlp_infer")
-PROBES = (0, 4_000, 16_000)
+CALIBRATIONS = 3
 MAIN = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
 
 STEP = re.compile(r"gpubench\((\w+)\.step, ")
 MORE = """
 
-def _more(step, numbers, device):
-    import torch
-
-    source = torch.linspace(0, 1, max(1, numbers), device=device)
-    target = torch.empty_like(source)
-
+def _more(step, numbers):
     def both():
         step()
-        torch.sin(source, out=target)
+        sum(range(numbers))
 
-    return both if numbers else step
+    return both
 """
 
 
@@ -103,30 +99,21 @@ def slow_down(folder: Path, numbers: dict[str, int]) -> None:
 
 
 def add_work(file: Path, numbers: int) -> None:
-    """Have each step of the benchmark in `file` take the sine of so many numbers, too."""
-    text, found = STEP.subn(
-        rf"gpubench(_more(\1.step, {numbers}, torch_device), ", file.read_text()
-    )
+    """Have each step of the benchmark in `file` add up so many numbers, too."""
+    text, found = STEP.subn(rf"gpubench(_more(\1.step, {numbers}), ", file.read_text())
     assert found == 1, f"{file} has {found} steps"
-    text = text.replace(
-        "def test_mlp_train(gpubench,", "def test_mlp_train(gpubench, torch_device,"
-    )
-    text = text.replace(
-        "def test_mlp_infer(gpubench,", "def test_mlp_infer(gpubench, torch_device,"
-    )
     file.write_text(text + MORE)
 
 
 def calibrated(folder: Path, max_time_s: float) -> dict[str, int]:
-    """By file of mlp: the sine of how many numbers takes a tenth of its step."""
+    """By file of mlp: how many numbers to add up takes a tenth of its step."""
     times: dict[str, list[float]] = {file: [] for file in MLP}
-    for probe in PROBES:
-        tree = copy_of(ROOT, folder / f"probe-{probe}")
-        for file in MLP:
-            add_work(tree / "benchmarks" / file, probe)
-        files = [f"benchmarks/{file}" for file in MLP]
+    files = [f"benchmarks/{file}" for file in MLP]
+    tree = copy_of(ROOT, folder / "calibration")
+    for number in range(CALIBRATIONS):
+        results = folder / f"calibration-{number}"
         command = [sys.executable, "-m", "pytest", "-q", *files, "--registry=none"]
-        command += [f"--results-dir={folder}/runs-{probe}", f"--measure.max_time_s={max_time_s}"]
+        command += [f"--results-dir={results}", f"--measure.max_time_s={max_time_s}"]
         subprocess.run(
             command,
             cwd=tree,
@@ -134,16 +121,16 @@ def calibrated(folder: Path, max_time_s: float) -> dict[str, int]:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        (summary,) = (folder / f"runs-{probe}").glob("*/*/summary.json")
+        (summary,) = results.glob("*/*/summary.json")
         for benchmark in json.loads(summary.read_text())["benchmarks"]:
             file = benchmark["id"].partition("::")[0].removeprefix("benchmarks/")
             times[file].append(benchmark["metrics"]["step_time_min_s"]["value"])
+    many = 1_000
+    number_s = min(timeit.repeat(lambda: sum(range(many)), number=10, repeat=300)) / (10 * many)
     numbers = {}
     for file, seconds in times.items():
-        line = linear_regression(PROBES[1:], seconds[1:])
-        numbers[file] = max(1, round((seconds[0] * (1 + SLOWDOWN) - line.intercept) / line.slope))
-        shown = ", ".join(f"{p}: {1e6 * s:.1f} µs" for p, s in zip(PROBES, seconds, strict=True))
-        print(f"calibrated {file}: {shown} → {numbers[file]} numbers")
+        numbers[file] = max(1, round(SLOWDOWN * median(seconds) / number_s))
+        print(f"{file}: a step takes {1e6 * median(seconds):.1f} µs, +{numbers[file]} numbers")
     return numbers
 
 

@@ -11,6 +11,7 @@ torchrun    Session, Rank, Torchrun (rank 0)   Rank, Torchrun
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.adoption.adopter import Adopter
@@ -23,6 +24,7 @@ from gpubench_plugin.kept import Kept
 from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.rank import Rank
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.registry.location import absolute
 from gpubench_plugin.selection import fixture_names, is_adopted
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class Roles:
     def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
         self._session = session
         self._config = session.config
-        self._settings = settings
+        here = self._config.invocation_params.dir  # a benchmark may change the folder
+        self._settings = replace(settings, registry=absolute(settings.registry, here=here))
         self._ranks = ranks
         self._gate: Gate | None = None
 
