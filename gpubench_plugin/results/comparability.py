@@ -1,6 +1,6 @@
-"""Which facts of ``system.json`` must be equal for numbers to be comparable, and which are only told.
+"""Which facts of ``system.json`` must be equal for numbers to be comparable; which are only told.
 
-Hardware, driver and the versions that compute are compared; the code under test is not, since it is
+Hardware, driver and the versions that compute must be; the code under test need not, since it is
 what a comparison is about. Names of machines that are alike otherwise are neither.
 """
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.results.redaction import redacted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gpubench_plugin.records import Json
@@ -18,12 +19,16 @@ _PATIENCE_S: Final = 10.0
 """A repository on a slow network disk must not hold up a run for longer."""
 
 
-def commit_facts(folder: Path) -> Json | None:
+_BRANCH_VARIABLES: Final = ("GITHUB_REF_NAME", "CI_COMMIT_BRANCH")
+"""What GitHub and GitLab call the branch; of a change from elsewhere, a fork say, never its own."""
+
+
+def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Json | None:
     """Commit, branch, uncommitted changes and remote of the repository `folder` is in.
 
     None without git or a repository; a single fact git cannot give is None. `changes` tells one
     set of uncommitted changes from another: the beginning of the SHA-256 of their diff. The remote
-    carries no credentials.
+    carries no credentials. Where no branch is checked out, as in CI, `environ` may name it.
     """
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
@@ -32,11 +37,17 @@ def commit_facts(folder: Path) -> Json | None:
     remote = _git(folder, "config", "--get", "remote.origin.url")
     return {
         "commit": commit,
-        "branch": _git(folder, "branch", "--show-current") or None,
+        "branch": _git(folder, "branch", "--show-current") or _branch_in_ci(environ),
         "dirty": None if changes is None else bool(changes),
         "changes": _digest(folder) if changes else None,
         "remote": remote and redacted(remote),
     }
+
+
+def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
+    if environ.get("GITHUB_REF_TYPE") == "tag":
+        return None
+    return next((environ[name] for name in _BRANCH_VARIABLES if environ.get(name)), None)
 
 
 def _digest(folder: Path) -> str | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.differences import described, differences, flat
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.results.earlier_run import EarlierRun
 from gpubench_plugin.results.fingerprint import fingerprint
 from gpubench_plugin.results.run_id import tag_of

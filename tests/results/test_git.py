@@ -61,9 +61,29 @@ def test_changed_file_makes_it_dirty(repository: Path) -> None:
 def test_detached_head_has_no_branch(repository: Path) -> None:
     """Without a branch checked out, the branch is unknown."""
     git(repository, "checkout", "--detach")
-    facts = commit_facts(repository)
+    facts = commit_facts(repository, environ={})
     assert facts is not None
     assert facts["branch"] is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "branch"),
+    [
+        ({"GITHUB_REF_NAME": "main", "GITHUB_REF_TYPE": "branch"}, "main"),
+        ({"GITHUB_REF_NAME": "12/merge", "GITHUB_HEAD_REF": "main"}, "12/merge"),
+        ({"GITHUB_REF_NAME": "v1", "GITHUB_REF_TYPE": "tag"}, None),
+        ({"CI_COMMIT_BRANCH": "main", "CI_COMMIT_REF_NAME": "other"}, "main"),
+        ({}, None),
+    ],
+)
+def test_ci_names_the_branch_that_is_not_checked_out(
+    repository: Path, environ: dict[str, str], branch: str | None
+) -> None:
+    """A change from elsewhere is never taken for the branch; one that is checked out outranks."""
+    attached = commit_facts(repository, environ={"CI_COMMIT_BRANCH": "x"})
+    git(repository, "checkout", "--detach")
+    detached = commit_facts(repository, environ=environ)
+    assert [facts and facts["branch"] for facts in (attached, detached)] == ["trunk", branch]
 
 
 def test_remote_has_no_credentials(repository: Path) -> None:

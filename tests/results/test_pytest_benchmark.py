@@ -20,7 +20,7 @@ from gpubench_plugin.records import Metric
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from gpubench_plugin.records import Measurement
 
