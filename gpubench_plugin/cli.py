@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, cast
 
@@ -29,18 +31,46 @@ _EPILOG: Final = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code, see :class:`~.commands.base.Exit`."""
-    options = _parser().parse_args(arguments)
+    code: int = Exit.FINE
+    try:
+        try:
+            code = _outcome(_options(arguments))
+        finally:
+            sys.stdout.flush()  # here, not where Python ends: a full disk must be said
+    except BrokenPipeError:  # ``| head``: the verdict stays the exit code
+        _give_up_output()
+    except OSError as error:
+        _give_up_output()
+        where = f"{error.filename}: " if error.filename else "the output could not be written: "
+        sys.stderr.write(f"gpubench: {_harmless(f'{where}{error.strerror or error}')}\n")
+        return Exit.INFRASTRUCTURE
+    return code
+
+
+def _outcome(options: argparse.Namespace) -> int:
     try:
         return int(options.command.run(options))
     except GpubenchError as error:
         sys.stderr.write(f"gpubench: {_harmless(str(error))}\n")
         return next((c for kind, c in _EXIT.items() if isinstance(error, kind)), Exit.USAGE)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return Exit.FINE
     except KeyboardInterrupt:
         sys.stderr.write("gpubench: interrupted\n")
         return 130  # as a shell says of SIGINT
+
+
+def _give_up_output() -> None:
+    """Let what is still to be written go nowhere: Python's end would try, and fail, again."""
+    with suppress(OSError, ValueError):  # one that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        hint = options.command.hint_for_unknown
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint and f'; {hint}'}")
+    return options
 
 
 def _harmless(message: str) -> str:

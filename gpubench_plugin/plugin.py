@@ -159,13 +159,12 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve 
 
 
 def _say_if_gated(config: pytest.Config, why: str) -> None:
-    """A gate that measures nothing has not passed, unless that is what was asked for."""
+    """A gate that measures nothing has not passed."""
     if config.getoption("gpubench_gate") is None or _only_looks(config):
         return
-    from gpubench_plugin.gate.unjudged import Unjudged, measuring_is_off
+    from gpubench_plugin.gate.unjudged import Unjudged
 
-    fails = not measuring_is_off(config)
-    config.pluginmanager.register(Unjudged(why, fails=fails), "gpubench-gate")
+    config.pluginmanager.register(Unjudged(why), "gpubench-gate")
 
 
 def _only_looks(config: pytest.Config) -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin import json_file
+from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Better, Json
 from gpubench_plugin.verdicts import Method, VerdictKind
 
@@ -106,11 +107,9 @@ def read(path: Path) -> VerdictDocument:
         ResultsError: it cannot be read, is newer than this version knows, or breaks the schema.
     """
     try:
-        fields = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-    except (RecursionError, ValueError) as error:
-        raise ResultsError(f"{path} is not JSON: {error}") from error
+        fields = json_file.load(path)
+    except UsageProblem as error:
+        raise ResultsError(str(error)) from error
     version = fields.get("schema_version") if isinstance(fields, dict) else None
     if not isinstance(version, int):
         raise ResultsError(f"{path} holds no verdicts of gpubench: it has no schema_version")

@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from gpubench_plugin.compare.limits import Limit
 from gpubench_plugin.compare.paired import LOOKS
-from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.results.redaction import HIDDEN, redacted_command
-
-_OURS: Final = {
-    "results-dir": "give it to `gpubench ab` instead, before --",
-    "registry": "the launches are no runs of their own",
-    "resume": "give it to `gpubench ab` instead, before --",
-    "launches": "each launch of `gpubench ab` is a fresh process already",
-    "baseline": "`gpubench ab` judges, not its launches",
-    "gate": "`gpubench ab` judges, not its launches",
-}
-"""Options that the launches cannot be given, and why."""
-_PARALLEL: Final = ("-n", "--numprocesses", "--dist")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,39 +97,3 @@ def limits_from(texts: Sequence[str]) -> dict[str, str]:
         Limit.parse(limit, f"--limit={text}")
         found[metric.strip()] = limit.strip()
     return found
-
-
-def arguments_from(texts: Sequence[str], *, here: Path, repository: Path | None) -> tuple[str, ...]:
-    """The arguments of pytest, in which no path leads both sides to the same tree.
-
-    An absolute path in the repository becomes one relative to where the user stands.
-
-    Raises:
-        UsageProblem: an option among them is not the launches' to have.
-    """
-    return tuple(_argument(text, here, repository) for text in texts)
-
-
-def _argument(text: str, here: Path, repository: Path | None) -> str:
-    name = text.partition("=")[0]
-    short = name.removeprefix("--").removeprefix("gpubench-")
-    if name.startswith("--") and (short in _OURS or short.startswith("gate-")):
-        why = _OURS.get(short, _OURS["gate"])
-        raise UsageProblem(f"{text}: not an argument for the launches: {why}")
-    if name in _PARALLEL or (name[:2] == "-n" and name[2:3].isdigit()):
-        raise UsageProblem(f"{text}: nothing is measured beside other work; leave it out")
-    if repository is not None and text.startswith("/"):
-        path, separator, test = text.partition("::")
-        if Path(path).is_relative_to(repository):
-            import os.path
-
-            return os.path.relpath(path, here) + separator + test
-    return text
-
-
-def unknown_option(text: str, allowed: Sequence[str]) -> UsageProblem:
-    """The error for a word that stands before ``--`` and is no option of the command."""
-    return UsageProblem(
-        f"{text!r}: not an option of `gpubench ab`{nearest(text, allowed)}; what pytest is to get "
-        "stands after --"
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,8 @@ from gpubench_plugin.errors import UsageProblem
 SideName = Literal["base", "head"]
 SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
 
+_NAMED: Final = 5
+"""Files that a message names at most."""
 _NOT_CODE: Final = frozenset({".git", "__pycache__", ".pytest_cache", ".venv", "node_modules"})
 
 
@@ -49,6 +52,31 @@ class Source:
         if self.folder is None or self.repository is None or self.repository.top != self.folder:
             return []
         return self.repository.changed_files()
+
+    def files(self) -> dict[str, bytes]:
+        """What tells the files of a folder from others, by name; in git of the changed ones."""
+        if self.folder is None:
+            return {}
+        if self.repository is not None and self.repository.top == self.folder:
+            return {name: fingerprint(self.folder / name) for name in self.changed_files()}
+        return _fingerprints(self.folder)
+
+    def changes_since(self, before: Mapping[str, bytes]) -> str:
+        """Which files are not as :meth:`files` found them `before`, in words with what to do."""
+        after = self.files()
+        names = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
+        if not names:
+            return "another commit is checked out; begin again"
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        ignored = (
+            "ignore them in git"
+            if self.repository is not None and self.repository.top == self.folder
+            else "let that folder have a .gitignore of '*'"
+        )
+        return (
+            f"{', '.join(names[:_NAMED])}{more}. If the benchmarks write them, {ignored} or write "
+            "them elsewhere; then begin again"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +186,21 @@ def _interpreter(option: str, text: str | None, here: Path) -> str:
 def _contents(folder: Path) -> str:
     """What tells the files below `folder` from others: 16 hexadecimal digits."""
     sums = sha256()
+    for name, of_file in _fingerprints(folder).items():
+        sums.update(os.fsencode(name))
+        sums.update(of_file)
+    return sums.hexdigest()[:16]
+
+
+def _fingerprints(folder: Path) -> dict[str, bytes]:
+    """Of all files below `folder` that may be code, by name."""
+    found = {}
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if f not in _NOT_CODE and not _ignored(parent, f))
         for name in sorted(files):
             file = Path(parent, name)
-            sums.update(os.fsencode(file.relative_to(folder)))
-            sums.update(fingerprint(file))
-    return sums.hexdigest()[:16]
+            found[str(file.relative_to(folder))] = fingerprint(file)
+    return found
 
 
 def _ignored(parent: str, folder: str) -> bool:

@@ -71,6 +71,7 @@ class Trial:
         self._repository = repository
         self._launcher = launcher
         self._progress = progress
+        self._files = {name: one.source.files() for name, one in contenders.items()}
         self._failed = 0
         self._rounds: Path | None = None
 
@@ -247,7 +248,8 @@ class Trial:
             if contender.source.identity() != self._state.identity[name]:
                 raise UsageProblem(
                     f"the files of the {name} in {contender.source.folder} changed while it was "
-                    "measured, so its launches are not of the same code; begin again"
+                    "measured, so its launches are not of the same code: "
+                    f"{contender.source.changes_since(self._files[name])}"
                 )
 
 

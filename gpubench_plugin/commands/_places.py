@@ -40,15 +40,27 @@ class Places:
 
     @contextmanager
     def baselines(self) -> Iterator[tuple[Baselines, Registry | None]]:
-        """The baselines, and the registry if it can be reached; a note says that it cannot."""
+        """The baselines, and the registry if it can be reached.
+
+        In the end their notes are told, of which one says that it cannot; also where the block
+        raises, but for a RegistryError, which says it itself.
+        """
+        from gpubench_plugin.errors import RegistryError
         from gpubench_plugin.results.baselines import Baselines
         from gpubench_plugin.results.reachable import reachable
 
         with reachable(self.registry, self.results_dir) as reached:
-            baselines = Baselines(self.results_dir, reached.registry)
+            baselines = Baselines(self.results_dir, reached.registry, unanswered=reached.note)
             if reached.note:
                 baselines.notes.append(f"baselines are not shared now: {reached.note}")
-            yield baselines, reached.registry
+            told = True
+            try:
+                yield baselines, reached.registry
+            except RegistryError:
+                told = False
+                raise
+            finally:
+                note(baselines.notes if told else ())
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubench_plugin import catalog
 from gpubench_plugin.commands.base import Command, Exit
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.ab.comparison import Compared
     from gpubench_plugin.ab.state import State
 
-_PAIRS: Final = 15
-
 
 class Ab(Command):
     """Measure base and head in turns, in fresh processes, and say which benchmarks got worse.
@@ -28,6 +26,7 @@ class Ab(Command):
     """
 
     help: ClassVar[str] = "measure two states of the code in turns, and judge"
+    hint_for_unknown: ClassVar[str] = "what pytest is to get stands after --"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Its own options, and after them the arguments of pytest."""
@@ -72,64 +71,52 @@ class Ab(Command):
         except (KeyboardInterrupt, SystemExit):
             progress.say(f"interrupted; go on with gpubench ab --resume={state.folder}")
             raise
-        _tell(compared, options.format, output)
-        return _exit(compared)
+        code = _exit(compared)
+        try:
+            _tell(compared, options.format, output)
+        except BrokenPipeError:  # ``| head``: the verdict stays the exit code
+            progress.say("the output was not read to its end")
+        return code
 
 
 def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
     """A new comparison, or the one that goes on."""
-    from dataclasses import replace
-
     from gpubench_plugin.ab import comparison
+    from gpubench_plugin.ab.asked import Asked
+    from gpubench_plugin.ab.resumption import resumed
 
     if options.resume is None:
         if options.base is None:
             raise UsageProblem("--base is missing: a git ref or a folder to compare with")
-        asked = _asked(options)
+        asked = Asked(here=Path.cwd(), **_given(options, Path.cwd()))
         return comparison.new_state(_results_dir(options), asked), asked
-    state, before = comparison.earlier_state(Path(options.resume))
-    asked = before
-    if options.base is not None or options.arguments:
-        asked = replace(_asked(options, base=options.base or before.base), pairs=before.pairs)
-    elif not before.complete:
+    if options.results_dir is not None:
         raise UsageProblem(
-            f"--resume={options.resume}: secrets in the arguments of pytest were not recorded; "
-            "give the whole command again"
+            f"--results-dir={options.results_dir}: not with --resume: the comparison stays where "
+            "it is"
         )
-    if options.pairs is not None or options.launch_timeout is not None:
-        asked = replace(
-            asked,
-            pairs=_pairs(options) if options.pairs is not None else asked.pairs,
-            launch_timeout_s=_timeout(options),
-        )
-    return state, asked
+    state, before = comparison.earlier_state(Path(options.resume))
+    return state, resumed(before, _given(options, before.here), f"--resume={options.resume}")
 
 
-def _asked(options: argparse.Namespace, *, base: str | None = None) -> Asked:
-    from gpubench_plugin.ab.asked import Asked, arguments_from, limits_from
+def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
+    """The fields of `Asked` that were given; paths in them are seen from `here`."""
+    from gpubench_plugin.ab.arguments import arguments_from
+    from gpubench_plugin.ab.asked import check_pairs, limits_from
     from gpubench_plugin.ab.git import Repository
 
-    here = Path.cwd()
     repository = Repository.around(here)
     top = None if repository is None else repository.top
-    return Asked(
-        here=here,
-        base=base or options.base,
-        head=options.head,
-        base_python=options.base_python,
-        head_python=options.head_python,
-        limits=limits_from(options.limit or ()),
-        allow_incomparable=options.allow_incomparable,
-        pairs=_pairs(options),
-        launch_timeout_s=_timeout(options),
-        arguments=arguments_from(options.arguments, here=here, repository=top),
-    )
-
-
-def _pairs(options: argparse.Namespace) -> int:
-    from gpubench_plugin.ab.asked import check_pairs
-
-    return check_pairs(_PAIRS if options.pairs is None else options.pairs)
+    sides = ("base", "head", "base_python", "head_python")
+    asked = {
+        **{name: getattr(options, name) for name in sides},
+        "limits": limits_from(options.limit or ()) or None,
+        "allow_incomparable": options.allow_incomparable or None,
+        "pairs": None if options.pairs is None else check_pairs(options.pairs),
+        "launch_timeout_s": _timeout(options),
+        "arguments": arguments_from(options.arguments, here=here, repository=top) or None,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _timeout(options: argparse.Namespace) -> float | None:
@@ -163,12 +150,14 @@ def _tell(compared: Compared, form: str, output: Path | None) -> None:
     terminal = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 120
     text = report.rendered(comparison, form, width=width, color=terminal)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        atomic.write_text(output, text)
+    # What may fail comes last: a full disk behind the output costs nobody GitHub's page.
     command = ["gpubench", "ab", *compared.asked.options()]
     report.tell_github(comparison, locations=compared.locations, command=command)
+    if output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        atomic.write_text(output, text)
 
 
 def _exit(compared: Compared) -> Exit:

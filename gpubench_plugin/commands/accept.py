@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.commands._places import Places, add_places, note, say
 from gpubench_plugin.commands.base import Command, Exit
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import RegistryError, UsageProblem
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from gpubench_plugin.results.baseline import Baseline
+    from gpubench_plugin.results.baselines import Baselines
     from gpubench_plugin.runs import Run
 
 
@@ -34,14 +36,13 @@ class Accept(Command):
         """Move the benchmark's anchor."""
         from gpubench_plugin.judging.lookup import find, the_benchmark
         from gpubench_plugin.reports.cells import printable
-        from gpubench_plugin.results.baseline import one_of
 
         if not options.reason.strip():
             raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
         places = Places.of(options)
         with places.baselines() as (baselines, registry):
-            name = options.baseline or one_of(baselines.names(), "--baseline")
-            branch = baselines.expect(name).branch
+            name = options.baseline or _the_only(baselines)
+            baseline = baselines.expect(name)
             run = find(
                 options.run_named,
                 registry=registry,
@@ -51,14 +52,34 @@ class Accept(Command):
             measured = [i for i, r in run.results.items() if r.outcome == "measured"]
             benchmark = the_benchmark(options.benchmark, measured, f"the run {run.run_id}")
             baselines.accept(name, run.run_id, benchmark, reason=options.reason)
-            note(baselines.notes)
         say([f"accepted in baseline {printable(name)} from {printable(run.run_id)} on:"])
         say([f"  {printable(benchmark)}"])
-        note(_doubts(run, branch))
+        note(_doubts(run, baseline))
         return Exit.FINE
 
 
-def _doubts(run: Run, branch: str | None) -> Iterator[str]:
+def _the_only(baselines: Baselines) -> str:
+    """The name of the only baseline.
+
+    Raises:
+        UsageProblem: there is none, or there are several.
+        RegistryError: there is none here, and the registry does not answer.
+    """
+    from gpubench_plugin.results.baseline import one_of
+
+    names = baselines.names()
+    if not names and baselines.unanswered:
+        raise RegistryError(f"which baselines there are is not known: {baselines.unanswered}")
+    return one_of(names, "--baseline")
+
+
+def _doubts(run: Run, baseline: Baseline) -> Iterator[str]:
+    branch, last = baseline.branch, max(baseline.runs, default="")
+    if run.run_id < last and run.run_id not in baseline.runs:
+        yield (
+            f"the run is older than {last}, which the baseline pins: runs from before the pin are "
+            "samples of this benchmark now; rather accept a run after it"
+        )
     if branch is not None and run.branch != branch:
         own = f"branch {run.branch!r}" if run.branch else "no branch"
         yield (

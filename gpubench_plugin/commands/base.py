@@ -29,6 +29,9 @@ class Command(ABC):
     help: ClassVar[str]
     """One line for ``gpubench --help``."""
 
+    hint_for_unknown: ClassVar[str] = ""
+    """What to say where an argument is not known."""
+
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Give `parser` the command's own arguments."""

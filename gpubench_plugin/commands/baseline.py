@@ -9,7 +9,6 @@ from gpubench_plugin.commands._places import (
     add_places,
     columns,
     glyphs,
-    note,
     say,
 )
 from gpubench_plugin.commands.base import Command, Exit
@@ -45,6 +44,9 @@ class BaselineCommand(Command):
         branch.add_argument("--no-branch", action="store_true", help="the pinned runs alone")
         own.add_argument("--reason", default="", help="why, for those who look later")
         own.add_argument("--force", action="store_true", help="whatever speaks against a run")
+        own.add_argument(
+            "--if-missing", action="store_true", help="leave a baseline as it is that is there"
+        )
         own.set_defaults(act=_set)
         own = acts.add_parser("list", help="all baselines", allow_abbrev=False)
         own.set_defaults(act=_list)
@@ -63,7 +65,6 @@ class BaselineCommand(Command):
         places = Places.of(options)
         with places.baselines() as (baselines, registry):
             options.act(options, places, baselines, registry)
-            note(baselines.notes)
         return Exit.FINE
 
 
@@ -74,6 +75,8 @@ def _set(
     from gpubench_plugin.results.baseline import baseline_name
 
     baseline_name(options.name)
+    if options.if_missing and _is_there(options.name, baselines):
+        return
     found = [
         lookup.find(text, registry=registry, results_dir=places.results_dir, here=places.here)
         for text in options.runs
@@ -86,8 +89,17 @@ def _set(
         branch=None if options.no_branch else branch,
         reason=options.reason,
         forced=forced,
+        if_missing=options.if_missing,
     )
     say(_described(baseline))
+
+
+def _is_there(name: str, baselines: Baselines) -> bool:
+    """Whether the baseline stands, which is said then; asked before the runs are looked at."""
+    if not baselines.stands(name):
+        return False
+    say([f"baseline {name} is there already; it is left as it is"])
+    return True
 
 
 def _overruled(found: list[Found], *, force: bool, reason: str) -> list[str]:

@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.commands.base import Command, Exit
@@ -15,12 +15,16 @@ from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpubench_plugin.judging.limit_options import LimitOptions
+    from gpubench_plugin.judging.named_run import NamedRun
     from gpubench_plugin.reports.formats.base import Format
     from gpubench_plugin.runs import Run
-    from gpubench_plugin.verdicts import Comparison, VerdictKind
+    from gpubench_plugin.verdicts import Comparison, Verdict, VerdictKind
+
+Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
+"""What was found of one head, and the benchmarks that its base has measured."""
 
 _COMPARED: Final[frozenset[VerdictKind]] = frozenset(
     {"improved", "unchanged", "regressed", "inconclusive"}
@@ -78,18 +82,23 @@ class Compare(Command):
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the comparison; 1 for a regression, 3 where nothing could be compared."""
+        """Print the comparison; 1 for a regression, 3 where nothing could be compared.
+
+        A head that fails where the base was measured, and a limit that nobody could check, count
+        as a regression.
+        """
         from gpubench_plugin.judging.limit_options import LimitOptions
 
         _check(options)
         form = cast("Format", catalog.load("formats", options.format)())
         limits = LimitOptions.parse(options.limit)
         if options.paired:
-            comparisons = [_paired(options, limits)]
+            found: Sequence[Compared] = [_paired(options, limits)]
         else:
-            comparisons = _each_with_the_first(options, limits)
+            found = _each_with_the_first(options, limits)
+        comparisons = [_with_losses(comparison, worked) for comparison, worked in found]
         _print(form, comparisons, only_changed=options.only_changed)
-        return _exit(comparisons)
+        return _exit(found)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -115,21 +124,45 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageProblem("give at least two runs: the base first, then what to compare with it")
 
 
-def _paired(options: argparse.Namespace, limits: LimitOptions) -> Comparison:
+def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     from gpubench_plugin.compare.comparison import compare_paired
 
-    bases = [_read(text, options) for text in options.base]
-    heads = limits.applied([_read(text, options) for text in options.head], bases)
+    named = {
+        side: [_read(text, options) for text in texts]
+        for side, texts in (("--base", options.base), ("--head", options.head))
+    }
+    for side, those in named.items():
+        _refuse_twice(side, [one.run for one in those])
+    bases = [one.run for one in named["--base"]]
+    heads = limits.applied([one.run for one in named["--head"]], bases)
     found = compare_paired(
         bases,
         heads,
         limits=limits.by_metric,
         allow_incomparable=options.allow_incomparable,
     )
-    return replace(found, notes=(*_interrupted(*bases, *heads), *found.notes))
+    notes = [note for those in named.values() for one in those for note in one.notes]
+    return _noted(found, notes, bases, heads), _measured(bases)
 
 
-def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> list[Comparison]:
+def _refuse_twice(side: str, runs: Sequence[Run]) -> None:
+    """One launch given five times would pass for five, with no noise between them."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        first = seen.setdefault(_identity(run), run)
+        if first is not run:
+            names = f"{first.label!r} and {run.label!r}"
+            raise UsageProblem(
+                f"--paired: {names} of {side} are one run; give each launch once: the same one "
+                "again tells nothing new"
+            )
+
+
+def _identity(run: Run) -> str:
+    return run.run_id or (os.path.realpath(run.path) if run.path else run.label)
+
+
+def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> Sequence[Compared]:
     """One comparison per head; a head with which nothing can be compared has a note instead.
 
     Raises:
@@ -138,9 +171,10 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> l
     from gpubench_plugin.compare.comparison import compare_runs
     from gpubench_plugin.verdicts import Comparison
 
-    base, *heads = (_read(text, options) for text in options.runs)
+    named = [_read(text, options) for text in options.runs]
+    base, *heads = (one.run for one in named)
     comparisons = []
-    for head in limits.applied(heads, [base]):
+    for head, of_head in zip(limits.applied(heads, [base]), named[1:], strict=True):
         try:
             found = compare_runs(
                 base,
@@ -152,11 +186,29 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> l
             if len(heads) == 1:
                 raise
             found = Comparison(base=base.label, head=head.label, notes=(str(error),))
-        comparisons.append(replace(found, notes=(*_interrupted(base, head), *found.notes)))
+        notes = [*named[0].notes, *of_head.notes]
+        comparisons.append((_noted(found, notes, [base], [head]), _measured([base])))
     return comparisons
 
 
-def _read(text: str, options: argparse.Namespace) -> Run:
+def _noted(
+    found: Comparison, notes: Sequence[str], bases: Sequence[Run], heads: Sequence[Run]
+) -> Comparison:
+    """`found` with what there is to say of its runs above what it says itself."""
+    own = {_identity(run) for run in bases}
+    same = (f"{run.label} is compared with itself" for run in heads if _identity(run) in own)
+    said = (*notes, *_interrupted(*bases, *heads), *same, *found.notes)
+    return replace(found, notes=tuple(dict.fromkeys(said)))
+
+
+def _measured(runs: Sequence[Run]) -> frozenset[str]:
+    """The benchmarks that one of the `runs` has measured."""
+    return frozenset(
+        name for run in runs for name, result in run.results.items() if result.outcome == "measured"
+    )
+
+
+def _read(text: str, options: argparse.Namespace) -> NamedRun:
     from gpubench_plugin.judging.named_run import named_run
 
     return named_run(
@@ -198,10 +250,32 @@ def _colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
     return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-def _exit(comparisons: Sequence[Comparison]) -> Exit:
+def _lost(verdict: Verdict, worked: Collection[str]) -> bool:
+    """Whether it no longer works, of what the base had measured, or its limit was not checked."""
+    unchecked = verdict.kind in {"errored", "not_measured"} and bool(verdict.metric)
+    return unchecked or (verdict.kind == "errored" and verdict.id in worked)
+
+
+def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:
+    """With a note that what was lost counts as a regression."""
+    lost = [verdict for verdict in comparison.verdicts if _lost(verdict, worked)]
+    if not lost:
+        return comparison
+    limits = sum(bool(verdict.metric) for verdict in lost)
+    failed = len(lost) - limits
+    said = [
+        f"{failed} benchmark{'s'[: failed != 1]} failed that the base has measured" * bool(failed),
+        f"{limits} limit{'s'[: limits != 1]} could not be checked" * bool(limits),
+    ]
+    note = f"{' and '.join(filter(None, said))}: counts as a regression (exit code 1)"
+    return replace(comparison, notes=(*comparison.notes, note))
+
+
+def _exit(found: Sequence[Compared]) -> Exit:
     """A regression counts most; a head with which nothing could be compared is not fine."""
-    if any(comparison.count("regressed") for comparison in comparisons):
+    verdicts = [(verdict, worked) for one, worked in found for verdict in one.verdicts]
+    if any(verdict.kind == "regressed" or _lost(verdict, worked) for verdict, worked in verdicts):
         return Exit.REGRESSION
-    if all(any(v.kind in _COMPARED for v in c.verdicts) for c in comparisons):
+    if all(any(v.kind in _COMPARED for v in one.verdicts) for one, _ in found):
         return Exit.FINE
     return Exit.NOTHING_COMPARABLE

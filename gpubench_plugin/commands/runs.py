@@ -183,7 +183,7 @@ def _environment(
     directory: RunDirectory | None, run: Overview, registry: Registry | None
 ) -> Mapping[str, Any]:
     """The facts of the run's machine by dot key; none where they cannot be read."""
-    from gpubench_plugin.results import json_file
+    from gpubench_plugin import json_file
     from gpubench_plugin.results.comparability import machine_facts, told_facts
 
     try:

@@ -78,7 +78,7 @@ class Likeness:
         )
         if not found:
             return ""
-        why = described(found)
+        why = in_words(found)
         if not self._allow:
             return why
         names = self._notes.setdefault(why, [])
@@ -90,12 +90,12 @@ class Likeness:
     def notes(self) -> tuple[str, ...]:
         """One line for each kind of difference that was allowed."""
         return tuple(
-            f"compared although they are incomparable ({_several(names)}): {why}"
+            f"compared although they are incomparable ({several(names)}): {why}"
             for why, names in self._notes.items()
         )
 
 
-def described(found: Iterable[Difference]) -> str:
+def in_words(found: Iterable[Difference]) -> str:
     """The differing keys with both values, shortened: ``gpu.driver 550 in base, 560 in head``."""
     named = list(found)
     texts = [
@@ -142,5 +142,6 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _several(names: Sequence[str]) -> str:
+def several(names: Sequence[str]) -> str:
+    """The only one of `names`, or how many benchmarks they are."""
     return names[0] if len(names) == 1 else f"{len(names)} benchmarks"

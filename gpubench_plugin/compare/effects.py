@@ -13,8 +13,12 @@ _MOST: Final = 700.0
 
 
 def log_ratio(base: float, head: float, better: Better) -> float:
-    """How much worse `head` is, as a logarithm; both must be positive."""
-    return math.log(base / head) if better == "higher" else math.log(head / base)
+    """How much worse `head` is, as a logarithm; both must be positive. Always finite."""
+    before, now = (head, base) if better == "higher" else (base, head)
+    ratio = now / before
+    if 0 < ratio < math.inf:  # more exact than a difference of two large logarithms
+        return math.log(ratio)
+    return math.log(now) - math.log(before)
 
 
 def fraction(log_effect: float, better: Better) -> float:

@@ -10,8 +10,8 @@ from gpubench_plugin.compare.plain import (
     at_once,
     exact,
     family,
+    undecided,
     unusable,
-    verdict,
     without_variance,
 )
 from gpubench_plugin.compare.reasons import counted, percent
@@ -68,7 +68,7 @@ def _too_few(series: Series, earlier: int) -> Verdict:
     unfit = len(series.base) - earlier
     left_out = f" ({unfit} more had no positive value)" if unfit else ""
     why = f"{counted(earlier, 'earlier run')}{left_out}: at least {FEWEST} are needed; {ADVICE}"
-    return verdict(series, "inconclusive", "history", why, launches=earlier)
+    return undecided(series, "history", why, launches=earlier)
 
 
 def _verdict(tested: Tested) -> Verdict:

@@ -12,8 +12,8 @@ from gpubench_plugin.errors import UsageProblem
 DEFAULT: Final = "2%"
 """The limit of a gated metric for which nobody states another."""
 
-_RELATIVE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*%")
-_ABSOLUTE: Final = re.compile(r"(?P<operator><=|>=)\s*(?P<number>[-+.\deE]+)")
+_RELATIVE: Final = re.compile(r"(?P<number>[0-9]+(\.[0-9]*)?|\.[0-9]+)\s*%")
+_ABSOLUTE: Final = re.compile(r"(?P<operator><=|>=)\s*(?P<number>[-+.0-9eE]+)")
 
 
 @dataclass(frozen=True, kw_only=True)

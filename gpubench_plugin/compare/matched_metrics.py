@@ -33,10 +33,14 @@ def metrics_of(
             yield _series(bases, heads, head.metrics[name], limit, paired)
 
 
-def removed_metrics(base: Result, head: Result) -> Iterator[Verdict]:
-    """The metrics gated by default that the base has and the head no longer measures."""
+def removed_metrics(base: Result, head: Result, limits: Mapping[str, str]) -> Iterator[Verdict]:
+    """The gated metrics that the base has and the head no longer measures.
+
+    Those with a limit of the head's, or in `limits`, are none: they are not measured.
+    """
     for name in gated(base):
-        if name in base.metrics and name not in head.metrics:
+        stated = name in head.limits or name in limits
+        if name in base.metrics and name not in head.metrics and not stated:
             yield _about(head.id, base.metrics[name], "removed", f"only the base has {name}")
 
 

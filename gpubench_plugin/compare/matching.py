@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpubench_plugin.compare.alike import Likeness, told_differences
+from gpubench_plugin.compare.alike import Likeness, several, told_differences
+from gpubench_plugin.compare.gated import STEP_TIME
 from gpubench_plugin.compare.matched_metrics import metrics_of, removed_metrics
+from gpubench_plugin.compare.reasons import counted
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Outcome
@@ -67,13 +69,13 @@ def match(
     matching = _Matching(bases, heads, paired, limits, likeness, removed)
     found = [one for name in _names(heads) for one in matching.benchmark(name)]
     if removed:
-        found.extend(_removed(bases if paired else bases[-1:], heads))
-    base, head = (bases[:1], heads[:1]) if paired else (bases[-1:], heads[-1:])
+        found.extend(_removed(bases, heads))
+    beside = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     return Matched(
         series=tuple(one for one in found if isinstance(one, Series)),
         verdicts=tuple(one for one in found if isinstance(one, Verdict)),
-        environment_differences=told_differences(base[0], head[0]) if base and head else (),
-        notes=(*likeness.notes, *matching.notes),
+        environment_differences=_told(beside),
+        notes=(*likeness.notes, *matching.left_out, *matching.notes),
     )
 
 
@@ -86,6 +88,7 @@ class _Matching:
     likeness: Likeness
     removed: bool
     notes: list[str] = field(default_factory=list)
+    unlike: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
     def benchmark(self, name: str) -> Iterator[Series | Verdict]:
         """What there is to judge, or to say, of one benchmark."""
@@ -106,10 +109,20 @@ class _Matching:
             return
         bases = [base for _, base, _, _ in pairs]
         beside = [head for _, _, _, head in pairs] if self.paired else measured
-        yield from metrics_of(bases, beside, paired=self.paired, limits=self.limits)
+        found = list(metrics_of(bases, beside, paired=self.paired, limits=self.limits))
         base_run, base, head_run, head = pairs[-1]
         if self.removed and not (base_run.foreign or head_run.foreign):
-            yield from removed_metrics(base, head)
+            found.extend(removed_metrics(base, head, self.limits))
+        yield from found or [_nothing_to_judge(name)]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """One line for each kind of earlier runs that are no samples, since they differ."""
+        return tuple(
+            f"{counted(number, 'earlier run')} {'is' if number == 1 else 'are'} incomparable "
+            f"({several(names)}): {why}"
+            for (number, why), names in self.unlike.items()
+        )
 
     def _pairs(self, name: str) -> list[tuple[Run, Result, Run, Result]] | Verdict:
         """What stands against what, comparable, or why nothing does."""
@@ -144,16 +157,18 @@ class _Matching:
     ) -> list[tuple[Run, Result, Run, Result]] | Verdict:
         """The comparable ones of the `pairs`: all must be where launches are paired."""
         alike = []
-        why = ""
+        why, unlike = "", 0
         for pair in pairs:
             if found := self.likeness.differences(*pair):
-                why = found
+                why, unlike = found, unlike + 1
             else:
                 alike.append(pair)
             if len(alike) == WINDOW and not self.paired:
                 break
         if not alike or (why and self.paired):
             return Verdict(id=name, kind="incomparable", reason=why)
+        if unlike:
+            self.unlike.setdefault((unlike, why), []).append(name)
         return alike
 
 
@@ -167,6 +182,20 @@ def _removed(bases: Sequence[Run], heads: Sequence[Run]) -> Iterator[Verdict]:
         outcomes = {run.results[name].outcome for run in bases if name in run.results}
         if name not in there and outcomes & (_BROKEN | {"measured"}):
             yield Verdict(id=name, kind="removed", reason="only the base has it")
+
+
+def _nothing_to_judge(name: str) -> Verdict:
+    """Of a benchmark that was measured, so that it does not vanish without a word."""
+    reason = "it has no metric to judge"
+    return Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
+
+
+def _told(beside: Iterable[tuple[Run, Run]]) -> tuple[Difference, ...]:
+    """The differences of all pairs of runs, each once."""
+    found: list[Difference] = []
+    for base, head in beside:
+        found.extend(one for one in told_differences(base, head) if one not in found)
+    return tuple(found)
 
 
 def _measured(run: Run, name: str) -> bool:

@@ -9,8 +9,8 @@ from gpubench_plugin.compare.plain import (
     at_once,
     exact,
     family,
+    undecided,
     unusable,
-    verdict,
     without_variance,
 )
 from gpubench_plugin.compare.reasons import counted, percent
@@ -67,7 +67,7 @@ def _plain(series: Series) -> Verdict | None:
             return problem
     if not used:
         why = f"{counted(pairs, 'pair')}: at least {LOOKS[0]} are needed"
-        return verdict(series, "inconclusive", "paired", why, launches=pairs)
+        return undecided(series, "paired", why, launches=pairs)
     if without_variance(series):
         return exact(series, launches=pairs)
     # A zero beside a zero is no effect, but has no logarithm beside other pairs.

@@ -72,6 +72,26 @@ def without_variance(series: Series) -> bool:
     return len(series.base) > 1 and len({*series.base}) == 1 and len({*series.head}) == 1
 
 
+def undecided(series: Series, method: Method, why: str, *, launches: int) -> Verdict:
+    """The verdict where there are too few launches to say more than the medians of both sides."""
+    base, head = _median(series.base), median(series.head)
+    effect = effect_of(base, head, series.better) if base is not None and head > 0 else None
+    if base is not None:
+        why += f"; medians {base:.4g} and {head:.4g} {series.unit}".rstrip()
+    if effect is not None:
+        why += f": {change(series, effect)}"
+    return verdict(
+        series,
+        "inconclusive",
+        method,
+        why,
+        base=base,
+        head=head,
+        effect=effect,
+        launches=launches,
+    )
+
+
 def family(series: Sequence[Series]) -> int:
     """How many of the `series` are judged by statistics: what `m` is of a whole suite."""
     return sum(not at_once(one) and not without_variance(one) for one in series)
@@ -114,6 +134,12 @@ def unusable(series: Series, base: float, head: float) -> Verdict | None:
                 head=head if math.isfinite(head) else None,
             )
     return None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    """Of those that a ratio can be made with; None where there are none."""
+    fit = [value for value in values if math.isfinite(value) and value > 0]
+    return median(fit) if fit else None
 
 
 def _absolute(series: Series) -> Verdict:

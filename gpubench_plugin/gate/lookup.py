@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.judging.reference import Reference, names_a_run, reference
 from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.reachable import is_expected
@@ -56,7 +56,7 @@ class Lookup:
                 return cls(settings=settings, here=here, found=_run(settings, here))
             if Baselines(settings.results_dir).get(text) is not None:
                 return cls(settings=settings, here=here, found=None)
-        except ResultsError as error:
+        except (RegistryError, ResultsError) as error:
             raise UsageProblem(f"--baseline={text}: {error}") from error
         if is_expected(settings.registry, settings.results_dir):
             note = f"no baseline {text!r} here; the registry is asked once all is measured"

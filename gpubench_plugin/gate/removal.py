@@ -2,41 +2,73 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 class Removal:
-    """What the collection of `session` says of benchmarks that it did not yield.
+    """What the files of `session`, and their collection, say of benchmarks that it did not yield.
 
-    A file was collected as a whole where one of its tests was collected and no argument of the
-    command line names a single test of it. Of such a file a test is gone when its function is; a
-    case of a function that is there may only have been left out by a flag.
+    A benchmark is gone where its file is, whatever was selected. In a file that was collected as a
+    whole, with or without a test left to run, it is gone where its function is; a case of a
+    function that is there may only have been left out by a flag. Of a file that is there and was
+    not collected nothing is known, nor of one of which an argument of the command line names a
+    single test.
     """
 
     def __init__(self, session: pytest.Session):
-        here = session.config.invocation_params.dir
-        named = {_file(here, text) for text in session.config.args if "::" in text}
-        self._modules: dict[str, object] = {}
+        config = session.config
+        here = config.invocation_params.dir
+        self._root = config.rootpath
+        self._named = {_file(here, text) for text in config.args if "::" in text}
+        self._modules: dict[Path, object] = {} if _by_importlib(config) else dict(_imported())
         for item in session.items:
             module = item.getparent(pytest.Module)
-            if module is not None and item.path.resolve() not in named:
-                self._modules[item.nodeid.partition("::")[0]] = module.obj
+            if module is not None:
+                self._modules[item.path.resolve()] = module.obj
 
     def __call__(self, nodeid: str) -> bool:
         """Whether the benchmark with that id is gone."""
-        file, _, rest = nodeid.partition("::")
-        if file not in self._modules:
+        name, _, rest = nodeid.partition("::")
+        if not rest:
             return False
-        found: object = self._modules[file]
-        for name in rest.partition("[")[0].split("::"):
-            found = getattr(found, name, None)
+        try:
+            listed = self._root / name
+            file = listed.resolve()
+            file.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except (OSError, RuntimeError, ValueError):  # too long, a loop, a null character
+            return False
+        module = self._modules.get(file) or self._modules.get(listed)
+        if file in self._named or module is None:
+            return False
+        found: object = module
+        for part in rest.partition("[")[0].split("::"):
+            found = getattr(found, part, None)
         return found is None
 
 
 def _file(here: Path, argument: str) -> Path:
     return (here / argument.partition("::")[0]).resolve()
+
+
+def _imported() -> Iterator[tuple[Path, object]]:
+    """All modules of files: one that pytest has collected is among them, its tests or none."""
+    for module in list(sys.modules.values()):
+        # Not by getattr: modules that load themselves when they are asked would do so.
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if isinstance(file, str) and file.endswith(".py"):
+            yield Path(file), module
+
+
+def _by_importlib(config: pytest.Config) -> bool:
+    """Whether modules are imported so that one that failed half way stays among all modules."""
+    return bool(config.getoption("importmode") == "importlib")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.compare.threshold import LABEL
 from gpubench_plugin.gate import rules
 from gpubench_plugin.reports.cells import printable
 from gpubench_plugin.reports.verdict_lines import verdict_lines
@@ -22,7 +23,7 @@ _BAD: Final[Mapping[str, bool]] = {"red": True}
 
 _KINDS: Final = {
     "history": "history",
-    "threshold": "threshold, not statistical",
+    "threshold": LABEL,
     "missing": "there is none",
 }
 

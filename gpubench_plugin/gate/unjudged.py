@@ -14,24 +14,21 @@ def measuring_is_off(config: pytest.Config) -> str:
 
 
 class Unjudged:
-    """The role of a session with ``--gate`` in which no benchmark is measured.
+    """The role of a session with ``--gate`` in which no benchmark is measured: it fails.
 
     Args:
         why: what to tell the user.
-        fails: whether a session in which all else is well fails because of it.
     """
 
-    def __init__(self, why: str, *, fails: bool = False):
+    def __init__(self, why: str):
         self._why = why
-        self._fails = fails
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Who asks for a gate must not take it for passed."""
-        if self._fails and session.exitstatus == pytest.ExitCode.OK:
+        if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say so."""
-        colour = {"red": True} if self._fails else {"yellow": True}
-        terminalreporter.write_line(f"gate: {self._why}", **colour)
+        terminalreporter.write_line(f"gate: failed: {self._why}", red=True)

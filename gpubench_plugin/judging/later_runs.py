@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.judging.fitness import objections, regressions
-from gpubench_plugin.judging.window import SAMPLES
 from gpubench_plugin.results.comparability import fingerprint_of
 from gpubench_plugin.results.search import runs_in
 from gpubench_plugin.results.sources import run_in
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOOKED_AT: Final = 1000
 """Folders that are read, at most, where there is no registry."""
 
-_OF_ANY_MACHINE: Final = 10 * SAMPLES
+_OF_ANY_MACHINE: Final = 10 * WINDOW
 """Runs per benchmark that the registry is asked for where no head tells its fingerprint."""
 
 
@@ -80,7 +80,7 @@ class LaterRuns:
             benchmarks,
             branch=self._branch,
             since=run_id,
-            limit=len(self._skipped) + (SAMPLES if fingerprints else _OF_ANY_MACHINE),
+            limit=len(self._skipped) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
             fingerprints=fingerprints,
         )
 

@@ -14,6 +14,9 @@ from gpubench_plugin.runs import Run
 
 _OF_A_METRIC: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
 
+_BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re.DOTALL)
+"""A fixed bound as a formula would have it, without the sign of equality behind the metric."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
@@ -36,6 +39,11 @@ class LimitOptions:
                 metric = match["metric"]
                 by_metric[metric] = Limit.parse(match["limit"], f"--limit={metric}").text
                 continue
+            if bound := _BOUND.fullmatch(text):
+                meant = f"{bound['metric']}={bound['limit'].strip()}"
+                raise UsageProblem(
+                    f"--limit: {text!r} is no limit (did you mean --limit={meant!r}?)"
+                )
             limit = Limit.parse(text, "--limit")
             if limit.kind != "relative":
                 raise UsageProblem(

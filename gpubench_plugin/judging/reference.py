@@ -36,6 +36,8 @@ class Reference:
         pinned: ids of the runs the baseline pins, found or not.
         accepted: the run id from which on a benchmark has its accepted level, by node id.
         notes: lines for the user.
+        unanswered: why the registry did not answer, where nobody therefore knows whether there is
+            such a baseline, or one of its pinned runs.
     """
 
     label: str
@@ -44,10 +46,7 @@ class Reference:
     pinned: tuple[str, ...] = ()
     accepted: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    def runs_for(self, benchmark: str) -> tuple[Run, ...]:
-        """The earlier runs that may be samples of `benchmark`, the oldest first."""
-        return tuple(run for run in self.runs if benchmark in run.results)
+    unanswered: str = ""
 
 
 def reference(
@@ -77,20 +76,25 @@ def reference(
 
     Raises:
         UsageProblem: a path or a run that is not there, or is the run to be judged itself.
+        RegistryError: a run's id that is not here, and the registry does not answer.
         ResultsError: the baseline's file, or the run's, cannot be read.
     """
     own = head.run_id if head is not None else exclude
     if names_a_run(text) and not RUN_ID.fullmatch(text):
         return _single(text, read_run(text, results_dir=results_dir, here=here), own)
     with reachable(settings_url, results_dir) as reached:
-        baselines = Baselines(results_dir, reached.registry)
+        baselines = Baselines(results_dir, reached.registry, unanswered=reached.note)
         if RUN_ID.fullmatch(text):
             return _single(text, _run_called(text, reached, results_dir, here), own)
         if (found := baselines.get(text)) is not None:
             history = _History(found, reached, results_dir, benchmarks, head=head, own=own)
             return history.reference(baselines.notes)
         return Reference(
-            label=text, kind="missing", notes=(baselines.unknown(text), *baselines.notes)
+            label=text,
+            kind="missing",
+            # The note of a registry that broke off stands in the message already.
+            notes=(baselines.unknown(text), *(() if baselines.unanswered else baselines.notes)),
+            unanswered=baselines.unanswered,
         )
 
 
@@ -132,20 +136,23 @@ def _run_called(text: str, reached: Reachable, results_dir: Path, here: Path) ->
     """The run in its folder, else in the registry of all machines."""
     try:
         return read_run(text, results_dir=results_dir, here=here)
-    except UsageProblem:
-        found = _registered(text, reached)
+    except UsageProblem as problem:
+        try:
+            found = _registered(text, reached)
+        except RegistryError as error:
+            raise RegistryError(
+                f"{problem}; whether the registry has it is not known: {error}"
+            ) from None
         if found is None:
             raise
         return found
 
 
 def _registered(run_id: str, reached: Reachable) -> Run | None:
-    if reached.registry is None:
-        return None
-    try:
-        return reached.registry.run(run_id)
-    except RegistryError:
-        return None
+    """The run in the registry; raises RegistryError where that should answer and does not."""
+    if reached.note:
+        raise RegistryError(reached.note)
+    return None if reached.registry is None else reached.registry.run(run_id)
 
 
 class _History:
@@ -175,6 +182,7 @@ class _History:
         self._window = Window(anchors=self._accepted, since=self._last_pin, head=head)
         self._runs: dict[str, Run] = {}
         self._notes: list[str] = []
+        self._unanswered = ""
 
     def reference(self, notes: Iterable[str]) -> Reference:
         for run in self._found(self._baseline.runs, "pinned"):
@@ -191,6 +199,7 @@ class _History:
             pinned=self._baseline.runs,
             accepted=self._accepted,
             notes=(*notes, *self._notes),
+            unanswered=self._unanswered,
         )
 
     def _add_later(self) -> None:
@@ -234,11 +243,14 @@ class _History:
             except GpubenchError as error:
                 self._notes.append(f"the {what} run {run_id}: {error}")
                 run = None
-            run = run or _registered(run_id, self._reached)
+            where = f"is gone: neither in {self._results_dir} nor in the registry"
+            try:
+                run = run or _registered(run_id, self._reached)
+            except RegistryError as error:
+                where = f"is not in {self._results_dir}, and whether the registry has it is not "
+                where += f"known: {error}"
+                self._unanswered = str(error)
             if run is not None:
                 yield run
             else:
-                self._notes.append(
-                    f"the {what} run {run_id} is gone: neither in {self._results_dir} nor in the "
-                    "registry; it is no sample"
-                )
+                self._notes.append(f"the {what} run {run_id} {where}; it is no sample")

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.compare.matching import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from gpubench_plugin.runs import Run
-
-SAMPLES: Final = 20
-"""Earlier runs that are samples at most, of each benchmark and fingerprint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ class Window:
             if name in but or (only is not None and name not in only):
                 continue
             place = (name, machine, _text(result.settings))
-            if not self._is_after_anchor(name, run, pinned=pinned) or self._taken[place] >= SAMPLES:
+            if not self._is_after_anchor(name, run, pinned=pinned) or self._taken[place] >= WINDOW:
                 continue
             if result.outcome == "measured":
                 self._taken[place] += 1
@@ -69,7 +68,7 @@ class Window:
             return False
         machine = _text(self.head.machine)
         return all(
-            self._taken[name, machine, _text(result.settings)] >= SAMPLES
+            self._taken[name, machine, _text(result.settings)] >= WINDOW
             for name in benchmarks
             if (result := self.head.results.get(name)) is not None
         )

@@ -5,16 +5,31 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+_COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
+_ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
+
 
 def printable(text: str) -> str:
-    """`text` on one line, with everything that could steer a terminal written as an escape."""
+    """`text` on one line, with everything that could steer a terminal written as an escape.
+
+    So is what would steer GitHub's runner, see :func:`no_command`.
+    """
     joined = re.sub(r"\s*[\r\n]+\s*", " ", text.strip())
-    return "".join(_escape(c) if _steers(c) else c for c in joined)
+    return no_command("".join(_escape(c) if _steers(c) else c for c in joined))
+
+
+def no_command(text: str) -> str:
+    """`text` such that no line of it is a command for GitHub's runner, which reads what is printed.
+
+    A line that begins with ``::``, after any space, is one, and one that has ``##[`` anywhere. Each
+    word is looked at, since a text may be wrapped.
+    """
+    return _COMMAND.sub(lambda match: f"{_ESCAPED[match.group()]}", text)
 
 
 def width(text: str) -> int:

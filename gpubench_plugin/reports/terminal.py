@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.records import OUTCOMES
 from gpubench_plugin.reports import cells
-from gpubench_plugin.reports.cells import cut, fill, printable, shorten
+from gpubench_plugin.reports.cells import cut, fill, no_command, printable, shorten
 from gpubench_plugin.reports.columns import GAP, Column, fitting
 from gpubench_plugin.reports.glyphs import UNICODE
 from gpubench_plugin.reports.units import percentage
@@ -72,7 +72,7 @@ def header_lines(
     said = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in facts.items())
     wrapped = textwrap.wrap(said, width, subsequent_indent=" " * 10, break_on_hyphens=False)
     return [
-        *(wrapped if device else []),
+        *(map(no_command, wrapped) if device else []),
         f"results: {printable(str(run_directory))}",
     ]
 

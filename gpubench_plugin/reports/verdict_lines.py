@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports.cells import cut, fill, printable, shorten
+from gpubench_plugin.reports.cells import cut, fill, no_command, printable, shorten
 from gpubench_plugin.reports.cells import width as columns_of
 from gpubench_plugin.reports.columns import GAP, Column
 from gpubench_plugin.reports.glyphs import UNICODE
@@ -148,7 +148,8 @@ def _why(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Li
 def _indented(text: str, width: int) -> list[str]:
     """The lines of `text`, all but the first indented."""
     room = max(width, 20)
-    return textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False) or [text]
+    lines = textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False) or [text]
+    return [no_command(line) for line in lines]
 
 
 def _notes(comparison: Comparison, width: int) -> Iterator[Line]:

@@ -11,12 +11,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem, nearest
+from gpubench_plugin.errors import (
+    GpubenchError,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+    nearest,
+)
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.baseline import Acceptance, Baseline, Change, baseline_name
+from gpubench_plugin.results.baseline_files import BaselineFiles, from_text, to_text
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.locking import locked
-from gpubench_plugin.results.run_id import path_component
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +38,8 @@ class Baselines:
     """The baselines of a results folder, and their copies in `registry`, if there is one.
 
     A registry that does not answer costs nothing but the sharing: `notes` then says so, in a line
-    for the user.
+    for the user. `unanswered` is why it does not answer, empty where it does or none is expected;
+    then nobody knows whether a name that has no file here has a baseline.
     """
 
     def __init__(
@@ -40,20 +47,23 @@ class Baselines:
         results_dir: Path,
         registry: Registry | None = None,
         *,
+        unanswered: str = "",
         now: Callable[[], str] = utc_now,
     ):
         self.folder = results_dir / "baselines"
         self.notes: list[str] = []
+        self.unanswered = unanswered
+        self._files = BaselineFiles(self.folder)
         self._registry = registry
         self._now = now
 
     def names(self) -> tuple[str, ...]:
         """The names of the baselines there are, sorted; of a broken file as well."""
         shared = self._copies()
-        return tuple(sorted(n for n in {*self._files(), *shared} if self._stands(n, shared)))
+        return tuple(sorted(n for n in {*self._files.names(), *shared} if self._stands(n, shared)))
 
     def get(self, name: str) -> Baseline | None:
-        """The baseline called so, or None.
+        """The baseline called so; None where none is known, see `unanswered`.
 
         Raises:
             ResultsError: its file, or its copy in the registry, cannot be read, or is newer than
@@ -67,14 +77,30 @@ class Baselines:
 
         Raises:
             UsageProblem: there is none; the message names those there are.
+            RegistryError: there is none here, and the registry does not answer.
             ResultsError: as :meth:`get`.
         """
         if (found := self.get(name)) is not None:
             return found
-        raise UsageProblem(self.unknown(name))
+        raise self._missing(name)
+
+    def stands(self, name: str) -> bool:
+        """Whether there is a baseline called so.
+
+        Raises:
+            RegistryError: none is known, and the registry does not answer.
+            ResultsError: as :meth:`get`.
+        """
+        if self.get(name) is not None:
+            return True
+        if self.unanswered:
+            raise self._missing(name)
+        return False
 
     def unknown(self, name: str) -> str:
-        """The message that no baseline is called `name`, with those there are."""
+        """The message that no baseline is called `name`, or that nobody knows it."""
+        if self.unanswered:
+            return f"whether there is a baseline {name!r} is not known: {self.unanswered}"
         names = self.names()
         there = f"there are: {', '.join(names)}" if names else "there is none yet"
         return f"no baseline is called {name!r}{nearest(name, names)}; {there}"
@@ -87,16 +113,24 @@ class Baselines:
         branch: str | None,
         reason: str = "",
         forced: Sequence[str] = (),
+        if_missing: bool = False,
     ) -> Baseline:
         """Pin `runs` under `name`; earlier pins and acceptances of it no longer count.
 
+        With `if_missing` a baseline that stands is left as it is, and returned.
+
         Raises:
             UsageProblem: the name cannot be one.
+            RegistryError: with `if_missing`, nobody knows whether there is one.
             ResultsError: the file could not be written, or what stands there not be read.
         """
         pinned = tuple(sorted(set(runs)))
 
         def change(old: Baseline | None, time: str) -> Baseline:
+            if if_missing and old is not None and not old.removed:
+                return old
+            if if_missing and self.unanswered:
+                raise self._missing(name)
             act = Change(
                 time=time,
                 action="set",
@@ -115,6 +149,7 @@ class Baselines:
 
         Raises:
             UsageProblem: there is no such baseline, or no reason.
+            RegistryError: as :meth:`expect`.
             ResultsError: as :meth:`set`.
         """
         if not reason.strip():
@@ -145,6 +180,7 @@ class Baselines:
 
         Raises:
             UsageProblem: there is no such baseline.
+            RegistryError: as :meth:`expect`.
             ResultsError: as :meth:`set`.
         """
 
@@ -170,7 +206,7 @@ class Baselines:
         """
         kept: dict[str, tuple[str, ...]] = {}
         shared = self._copies()
-        for name in sorted({*self._files(), *shared}):
+        for name in sorted({*self._files.names(), *shared}):
             found = self._latest(name, shared)
             for run in found.kept if found else ():
                 kept[run] = (*kept.get(run, ()), name)
@@ -178,8 +214,11 @@ class Baselines:
 
     def _standing(self, found: Baseline | None, name: str) -> Baseline:
         if found is None or found.removed:
-            raise UsageProblem(self.unknown(name))
+            raise self._missing(name)
         return found
+
+    def _missing(self, name: str) -> GpubenchError:
+        return (RegistryError if self.unanswered else UsageProblem)(self.unknown(name))
 
     def _stands(self, name: str, shared: Mapping[str, str]) -> bool:
         try:
@@ -196,41 +235,26 @@ class Baselines:
         with locked(self.folder):
             old = self._latest(name, self._copies())
             new = change(old, _later(self._now(), old.changed if old else ""))
-            text = _to_text(new)
-            atomic.write_text(self._path(name), text)
+            if new is old:
+                return new
+            text = to_text(new)
+            atomic.write_text(self._files.path(name), text)
         self._share(new, text)
         return new
 
     def _latest(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
         """The file or the registry's copy, whichever was changed later; also a removed one."""
-        file = self._read(name)
+        file = self._files.read(name)
         copy = (
-            _from_text(shared[name], f"baseline {name!r} in the registry")
+            from_text(shared[name], f"baseline {name!r} in the registry")
             if name in shared
             else None
         )
         if file is None or (copy is not None and copy.changed > file.changed):
             return copy
         if self._registry is not None and (copy is None or copy.changed < file.changed):
-            self._share(file, _to_text(file))
+            self._share(file, to_text(file))
         return file
-
-    def _read(self, name: str) -> Baseline | None:
-        path = self._path(name)
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-        return _from_text(text, str(path))
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{path_component('baseline', name)}.json"
-
-    def _files(self) -> list[str]:
-        paths = self.folder.glob("*.json") if self.folder.is_dir() else ()
-        return [path.stem for path in paths if not path.name.startswith(".")]
 
     def _copies(self) -> Mapping[str, str]:
         if self._registry is None:
@@ -239,6 +263,7 @@ class Baselines:
             return self._registry.documents(KIND)
         except RegistryError as error:
             self._without_registry(f"baselines of other machines are not seen: {error}")
+            self.unanswered = str(error)
             return {}
 
     def _share(self, baseline: Baseline, text: str) -> None:
@@ -248,8 +273,8 @@ class Baselines:
             self._registry.put_document(KIND, baseline.name, text, baseline.changed)
         except RegistryError as error:
             self._without_registry(
-                f"{self._path(baseline.name)} was written, but other machines do not see it until "
-                f"the registry can be reached again: {error}"
+                f"{self._files.path(baseline.name)} was written, but other machines do not see it "
+                f"until the registry can be reached again: {error}"
             )
 
     def _without_registry(self, note: str) -> None:
@@ -263,15 +288,3 @@ def _later(now: str, than: str) -> str:
         return now
     moment = datetime.fromisoformat(than) + timedelta(microseconds=1)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _to_text(baseline: Baseline) -> str:
-    from gpubench_plugin.results import baseline_document
-
-    return baseline_document.to_text(baseline)
-
-
-def _from_text(text: str | bytes, where: str) -> Baseline:
-    from gpubench_plugin.results import baseline_document
-
-    return baseline_document.from_text(text, where)

@@ -10,17 +10,20 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric
 from gpubench_plugin.results.comparability import machine_facts, told_facts
 from gpubench_plugin.results.pytest_benchmark import SCHEMA_VERSION
+from gpubench_plugin.results.untrue import untrue
 from gpubench_plugin.runs import Result, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+_Kind = TypeVar("_Kind")
 
 TIMER: Final = "perf_counter"
 """pytest-benchmark's own clock: wall time of the host."""
@@ -96,14 +99,17 @@ def _name(entry: object, number: int, path: Path) -> str:
 def _result(name: str, entry: Mapping[str, Any]) -> Result:
     if entry.get("has_error") or entry.get("error"):
         return _failed(name, "the file says that it failed")
-    ours, stats = _mapping(entry.get("gpubench")), _mapping(entry.get("stats"))
+    ours, stats = entry.get("gpubench"), _mapping(entry.get("stats"))
     if not stats:
         return _failed(name, "the file has no stats of it")
     problem = _untrue(stats)
     if problem:
         return _failed(name, problem)
-    if ours:
-        return _own(name, ours)
+    if ours is not None:
+        try:
+            return _own(name, ours)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            return _failed(name, "its gpubench part is not as it was written")
     metrics = {m.name: m for m in _metrics(stats)}
     return Result(
         id=name,
@@ -115,30 +121,60 @@ def _result(name: str, entry: Mapping[str, Any]) -> Result:
 
 
 def _own(name: str, ours: Mapping[str, Any]) -> Result:
-    """A benchmark of ours, of which the file says all that comparing needs."""
-    metrics = {
-        metric: Metric(name=metric, value=float(said["value"]), unit=said["unit"], better=better)
-        for metric, said in _mapping(ours.get("metrics")).items()
-        if (better := _better(_mapping(said))) and _finite(said.get("value"))
-    }
-    launches = [_mapping(launch) for launch in ours.get("per_launch") or ()]
+    """A benchmark of ours, of which the file says all that comparing needs.
+
+    A number that was not finite was written as null, and is left out.
+
+    Raises:
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: it is of another shape.
+    """
+    said = {metric: m for metric, m in ours["metrics"].items() if m["value"] is not None}
+    launches = [
+        {metric: value for metric, value in launch.items() if value is not None}
+        for launch in _list(ours.get("per_launch", []))
+    ]
+    values = {metric: m["value"] for metric, m in said.items()}
+    problem = untrue(values, launches)
+    if problem:
+        return _failed(name, problem)
     return Result(
         id=name,
         outcome="measured",
-        timer=str(ours.get("timer", "")),
-        metrics=metrics,
-        launches=tuple({k: v for k, v in launch.items() if _finite(v)} for launch in launches)
-        or ({metric: said.value for metric, said in metrics.items()},),
-        settings=_mapping(ours.get("settings")),
-        limits={k: str(v) for k, v in _mapping(ours.get("limits")).items()},
-        flags=tuple(map(str, ours.get("flags") or ())),
+        timer=_known(str, ours.get("timer", "")),
+        metrics={metric: _metric(metric, m) for metric, m in said.items()},
+        launches=tuple({k: _number(v) for k, v in launch.items()} for launch in launches)
+        or ({metric: _number(value) for metric, value in values.items()},),
+        settings=dict(ours.get("settings", {}).items()),
+        limits={k: _known(str, v) for k, v in ours.get("limits", {}).items()},
+        flags=tuple(_known(str, flag) for flag in _list(ours.get("flags", []))),
     )
 
 
-def _better(said: Mapping[str, Any]) -> Better | None:
-    """The direction of a metric, or None: it is no metric."""
-    directions: dict[object, Better] = {"higher": "higher", "lower": "lower", "none": "none"}
-    return directions.get(said.get("better")) if isinstance(said.get("unit"), str) else None
+def _metric(name: str, said: Mapping[str, Any]) -> Metric:
+    better: dict[str, Better] = {"higher": "higher", "lower": "lower", "none": "none"}
+    return Metric(
+        name=name,
+        value=_number(said["value"]),
+        unit=_known(str, said["unit"]),
+        better=better[said["better"]],
+    )
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{value!r:.40} is no number")
+    return float(value)
+
+
+def _list(value: object) -> list[Any]:
+    return _known(list, value)
+
+
+def _known(kind: type[_Kind], value: object) -> _Kind:
+    """`value`, which is of that `kind`."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
 
 
 def _metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:

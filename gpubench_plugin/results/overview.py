@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpubench_plugin import json_file
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.results import journal, json_file
+from gpubench_plugin.results import journal
 from gpubench_plugin.results.labels import tags_of
 
 if TYPE_CHECKING:

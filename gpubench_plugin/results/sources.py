@@ -9,14 +9,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin import json_file
 from gpubench_plugin.configuration.comparability import comparable_part
 from gpubench_plugin.differences import flat
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 from gpubench_plugin.records import Measurement, Metric
-from gpubench_plugin.results import foreign, journal, json_file
+from gpubench_plugin.results import foreign, journal
 from gpubench_plugin.results.comparability import machine_facts, told_facts
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.search import find_run
+from gpubench_plugin.results.untrue import untrue
 from gpubench_plugin.runs import Result, Run
 
 if TYPE_CHECKING:
@@ -39,13 +41,15 @@ def read_run(text: str, *, results_dir: Path, here: Path) -> Run:
     """
     try:
         path = here / text
-        if text and path.is_file():
+        if text and path.exists() and not path.is_dir():
             return _run_in_file(path, text)
         return _run_in_folder(text, results_dir, here)
     except RecursionError:
         raise UsageProblem(f"{text} is nested too deeply to be a file of results") from None
     except ValueError as error:  # a path with a null character
         raise UsageProblem(f"{text!r} is no path: {error}") from None
+    except OSError as error:  # a name too long, a folder that is closed
+        raise ResultsError(f"{text} cannot be read: {error.strerror}") from error
 
 
 def run_in(directory: RunDirectory, *, label: str = "") -> Run:
@@ -98,6 +102,8 @@ def _has(document: object) -> str:
     if not isinstance(document, Mapping):
         kinds = {list: "is a list", str: "is a text", type(None): "is null"}
         return kinds.get(type(document), "is a number")
+    if document.get("benchmarks") == []:
+        return "has no benchmarks: the list of them is empty"
     if isinstance(document.get("benchmarks"), list):
         return "has benchmarks without the stats of pytest-benchmark"
     return "has no benchmarks" + nearest("benchmarks", map(str, document))
@@ -105,11 +111,11 @@ def _has(document: object) -> str:
 
 def _run_in_folder(text: str, results_dir: Path, here: Path) -> Run:
     folder = here / text
-    if text and os.sep not in text:
-        if RunDirectory(path=folder).journal.is_file():
-            return run_in(RunDirectory.open(folder), label=text)
-        if text.endswith((".json", ".jsonl")):
-            json_file.load(folder)  # says why not
+    if text and os.sep not in text and RunDirectory(path=folder).journal.is_file():
+        return run_in(RunDirectory.open(folder), label=text)
+    is_folder = folder.is_dir() or (results_dir / text).is_dir()
+    if text.endswith((".json", ".jsonl")) and not is_folder:
+        json_file.load(folder)  # says why not
     try:
         return run_in(find_run(results_dir, text, here=here), label=text)
     except UsageProblem:
@@ -123,13 +129,13 @@ def _run_in_folder(text: str, results_dir: Path, here: Path) -> Run:
 def _from_summary(path: Path, document: object, label: str) -> Run:
     from gpubench_plugin.results.summary import parsed
 
-    untrue = _untrue(document)
+    wrong = _untrue(document)
     try:
         summary: Summary = parsed(document, str(path))
     except ResultsError as error:
         raise UsageProblem(str(error)) from error
     results = {benchmark.id: _of_summary(benchmark) for benchmark in summary.benchmarks}
-    for node_id, reason in untrue.items():
+    for node_id, reason in wrong.items():
         results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
     return _run(
         label,
@@ -143,10 +149,7 @@ def _from_summary(path: Path, document: object, label: str) -> Run:
 
 
 def _untrue(document: object) -> dict[str, str]:
-    """Why the numbers of a benchmark in a summary cannot be true, by id; they are taken out.
-
-    Nobody but us writes summaries, and we write none such: one was changed, or joined from two.
-    """
+    """Why the numbers of a benchmark in a summary cannot be true, by id; they are taken out."""
     entries = document.get("benchmarks") if isinstance(document, Mapping) else None
     found: dict[str, str] = {}
     seen: set[str] = set()
@@ -157,18 +160,13 @@ def _untrue(document: object) -> dict[str, str]:
         if node_id in seen:
             found[node_id] = "the file has it twice, which is meant is not known"
         seen.add(node_id)
-        for name, metric in entry["metrics"].items():
-            value = metric.get("value") if isinstance(metric, dict) else None
-            if isinstance(value, float) and not _possible(name, value):
-                found[node_id] = f"{name} of {value} cannot be true"
-                entry["metrics"], entry["per_launch"] = {}, []
-                break
+        values = {n: m.get("value") for n, m in entry["metrics"].items() if isinstance(m, dict)}
+        launches = entry.get("per_launch")
+        launches = launches if isinstance(launches, list) else []
+        if problem := untrue(values, (one for one in launches if isinstance(one, dict))):
+            found[node_id] = problem
+            entry["metrics"], entry["per_launch"] = {}, []
     return found
-
-
-def _possible(metric: str, value: float) -> bool:
-    time = metric.startswith("step_time_") and not metric.endswith("_ci_low_s")
-    return math.isfinite(value) and (value > 0 or not time)
 
 
 def _of_summary(benchmark: SummaryBenchmark) -> Result:

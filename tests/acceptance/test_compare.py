@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -147,6 +148,28 @@ def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
     assert found["effect"] == pytest.approx(0.15, abs=0.01)
 
 
+@pytest.mark.parametrize("side", ["--base", "--head"])
+def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> None:
+    """The same run under another name is the same; on both sides it is said."""
+    (runs.parent / "link").symlink_to(runs / "default" / A)
+    sides = {"--base": [A, B], "--head": [A, C], side: [A, "link"]}
+    said = compare("--paired", *(part for one in sides.items() for part in (one[0], *one[1])))
+    assert said.code == Exit.USAGE
+    assert f"'{A}' and 'link' of {side} are one run" in said.err
+    said = compare("--paired", "--base", A, B, "--head", "link", C)
+    assert "link is compared with itself" in said.out
+
+
+def test_one_file_is_paired_once(compare: Compare, tmp_path: Path) -> None:
+    """One of pytest-benchmark has no run id; its place tells."""
+    entry = {"fullname": "x", "stats": {"median": 1.0, "min": 1.0}}
+    (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
+    said = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
+    assert said.code == Exit.USAGE
+    assert "'a.json' and './a.json' of --base are one run" in said.err
+    assert "a.json is compared with itself" in compare("a.json", "./a.json").out
+
+
 def test_nothing_in_common_is_exit_code_3(compare: Compare, tmp_path: Path) -> None:
     """Runs without a common benchmark cannot be compared; of several heads the others still are."""
     for number, name in enumerate((MLP, RESNET, MLP)):
@@ -173,14 +196,45 @@ def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path
 
 
 def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: Path) -> None:
-    """None of them is merged with another kind, and none is a regression."""
+    """None of them is merged with another kind; one that the base measured counts as worse."""
     failed = measurement("broken", outcome="failed")
     write_run(tmp_path / "results", 0, [measurement(), measurement("gone"), measurement("broken")])
     write_run(tmp_path / "results", 1, [measurement(), measurement("fresh"), failed])
     said = compare(A, B, "--format=json")
-    assert said.code == Exit.FINE
+    assert said.code == Exit.REGRESSION
+    assert said.json["notes"][-1] == (
+        "1 benchmark failed that the base has measured: counts as a regression (exit code 1)"
+    )
     kinds = {i: kind for (i, _), kind in said.verdicts.items()}
     assert (kinds["gone"], kinds["fresh"], kinds["broken"]) == ("removed", "new", "errored")
+
+
+def test_what_failed_on_both_sides_is_no_regression(compare: Compare, tmp_path: Path) -> None:
+    """It was broken before."""
+    for number in range(2):
+        benchmarks = [measurement(), measurement("broken", outcome="failed")]
+        write_run(tmp_path / "results", number, benchmarks)
+    said = compare(A, B, "--format=json")
+    assert (said.code, said.verdicts["broken", ""]) == (Exit.FINE, "errored")
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"mfu": "3%"}, "1 limit could not be checked"),  # it has none
+        ({"mfu": ">=0.5", "rounds": "3%"}, "2 limits could not be checked"),
+    ],
+)
+def test_limit_that_was_not_checked_is_exit_code_1(
+    compare: Compare, tmp_path: Path, limits: dict[str, str], said: str
+) -> None:
+    """Of a metric that is not there, or that has no better direction: as for the gate."""
+    rounds = {"rounds": (5.0, "count", "none")}
+    write_run(tmp_path / "results", 0, [measurement(metrics=rounds)])
+    write_run(tmp_path / "results", 1, [measurement(metrics=rounds, limits=limits)])
+    found = compare(A, B)
+    assert found.code == Exit.REGRESSION
+    assert f"{said}: counts as a regression (exit code 1)" in found.out
 
 
 def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_path: Path) -> None:
@@ -203,6 +257,17 @@ def test_baseline_is_compared_with_by_its_name(compare: Compare, runs: Path) -> 
     said = compare("mian", B)
     assert said.code == Exit.USAGE
     assert "did you mean 'main'?" in said.err
+
+
+def test_pinned_run_that_is_gone_is_said(compare: Compare, runs: Path) -> None:
+    """Another pinned one stands in for it."""
+    Baselines(runs, None).set("main", [A, C], branch=None)
+    shutil.rmtree(runs / "default" / A)
+    said = compare("main", B, "--format=json")
+    assert said.code == Exit.REGRESSION, said.err
+    gone, stands_in = said.json["notes"][:2]
+    assert f"the pinned run {A} is gone" in gone
+    assert stands_in == f"baseline 'main': {C} stands in for {A}"
 
 
 def test_run_of_another_machine_is_found_in_the_registry(
@@ -253,7 +318,7 @@ def test_not_finite_numbers_cost_one_benchmark(compare: Compare, tmp_path: Path)
         document = {"machine_info": {}, "benchmarks": entries}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     said = compare("a.json", "b.json", "--format=json")
-    assert said.code == Exit.FINE
+    assert said.code == Exit.REGRESSION
     assert said.verdicts["y", "step_time_s"] == "unchanged"
     assert "errored" in said.verdicts.values()
 

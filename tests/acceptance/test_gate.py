@@ -168,8 +168,15 @@ def test_all_verdicts_are_said_though_the_session_stops_at_the_first(gated: Gate
 def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
     gated: Gated,
 ) -> None:
-    """Nothing fails for a comparison; after Ctrl-C it is of what had been measured."""
+    """Nothing fails for a comparison; after Ctrl-C it is of what had been measured.
+
+    A function that is gone is removed, and so is one whose file is.
+    """
     faster = gated.earlier(0.1)
+    file = gated.project.path / "results" / "default" / faster / "summary.json"
+    summary = json.loads(file.read_text())
+    summary["benchmarks"].append({**summary["benchmarks"][0], "id": "test_gone.py::test_gone"})
+    file.write_text(json.dumps(summary))
     gated.project.write("test_it.py", SUITE.replace("def test_limited", "def limited"))
 
     run = gated.run(f"--baseline={faster}", "-k", "plain or ordinary", env={"INTERRUPT": "1"})
@@ -178,7 +185,7 @@ def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
     assert "::gate" not in run.out
     assert "= comparison =" in run.out
     assert "1 slower" in run.out
-    assert "1 removed" in run.out
+    assert "2 removed" in run.out
 
 
 @pytest.mark.parametrize(
@@ -252,7 +259,7 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
 
 
 def test_a_gate_that_measured_nothing_fails(gated: Gated) -> None:
-    """Whether all were skipped or none selected; where measuring is off it is only said."""
+    """Whether all were skipped, none was selected, or measuring is off: there is no gate item."""
     faster = gated.earlier(0.1)
     gate = (f"--baseline={faster}", "--gate")
 
@@ -268,9 +275,11 @@ def test_a_gate_that_measured_nothing_fails(gated: Gated) -> None:
     assert run.code == 1, run.out + run.err
     assert "nothing is judged with -n" in run.out
 
-    run = gated.run("--benchmark-disable", *gate)
-    assert run.code == 0, run.out + run.err
-    assert "nothing is judged with --benchmark-disable" in run.out
+    for off in ("--benchmark-disable", "--benchmark-skip"):
+        run = gated.run(off, "-v", *gate)
+        assert run.code == 1, run.out + run.err
+        assert f"gate: failed: nothing is judged with {off}" in run.out
+        assert "::gate" not in run.out
 
     run = gated.run("--collect-only", "-q", *gate)
     assert run.code == 0, run.out + run.err

@@ -3,7 +3,7 @@ from made import result, run
 
 from gpubench_plugin.compare.alike import (
     Likeness,
-    described,
+    in_words,
     machine_differences,
     settings_differences,
     told_differences,
@@ -117,10 +117,10 @@ def test_two_clocks_are_not_comparable():
 def test_a_description_is_short():
     """Four keys, long values cut, the others counted."""
     found = [Difference(key=f"k{number}", base="x" * 99, head=None) for number in range(6)]
-    text = described(found)
+    text = in_words(found)
     assert text.startswith(f"k0 {'x' * 39}… in base, absent in head; k1 ")
     assert text.endswith("; and 2 more")
-    assert described([Difference(key="k", base="a\n b", head=1)]) == "k a b in base, 1 in head"
+    assert in_words([Difference(key="k", base="a\n b", head=1)]) == "k a b in base, 1 in head"
 
 
 def test_allowed_differences_become_one_note_for_all_benchmarks():

@@ -25,4 +25,8 @@ def test_effects_beyond_all_numbers_end_in_a_finite_one():
     """An absurd log ratio overflows nothing."""
     assert math.isfinite(effects.fraction(1e9, "lower"))
     assert math.isfinite(effects.fraction(-1e9, "higher"))
+    for better in ("lower", "higher"):
+        for base, head in ((1e-308, 1e308), (1e308, 1e-308), (5e-324, 1e308)):
+            assert math.isfinite(effects.log_ratio(base, head, better))
+            assert effects.log_ratio(base, head, better) == -effects.log_ratio(head, base, better)
     assert math.isfinite(effects.effect_of(1e-308, 1e308, "lower"))

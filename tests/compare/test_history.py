@@ -52,8 +52,14 @@ def test_fewer_than_ten_earlier_runs_say_nothing():
     verdict = judged(9, 2.0)
     assert (verdict.kind, verdict.launches) == ("inconclusive", 9)
     assert verdict.reason == (
-        "9 earlier runs: at least 10 are needed; `gpubench ab` is the way to know"
+        "9 earlier runs: at least 10 are needed; `gpubench ab` is the way to know; "
+        f"medians {np.median(DRAWN[:9]):.4g} and 2 s: 101 % slower"
     )
+    assert (verdict.base, verdict.head) == (np.median(DRAWN[:9]), 2.0)
+    assert verdict.effect == pytest.approx(2.0 / verdict.base - 1)
+    assert verdict.interval is None
+    zeros = history.judge([series([0.0] * 3, [0.0], metric="peak_memory_bytes")])[0]
+    assert (zeros.kind, zeros.effect) == ("inconclusive", None)
     assert history.judge([series([512.0] * 9, [600.0])])[0].kind == "inconclusive"
 
 

@@ -22,7 +22,11 @@ def test_a_limit_is_a_percentage_or_a_fixed_bound(text, kind, bound):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3", "0%", "100%", "-3%", "<0.25", "<=nan", ">=1e999", "<=", "three%", "=1"]
+    "text",
+    [
+        *("", "3", "0%", "100%", "-3%", "<0.25", "<=nan", ">=1e999", "<=", "three%", "=1"),
+        *("\u0663%", "<=\u0663"),  # other digits
+    ],
 )
 def test_what_is_no_limit_is_refused_with_what_is_allowed(text):
     """The message names the key, the text and both forms."""

@@ -251,3 +251,51 @@ def test_pairs_in_which_a_launch_lacks_the_metric_are_left_out():
     series = match(bases, heads, paired=True).series
     assert [len(one.base) for one in series] == [2, 1]
     assert [len(one.head) for one in series] == [2, 1]
+
+
+def test_a_benchmark_that_only_the_pinned_run_has_is_removed():
+    """Later runs of a baseline hold only what the head has: the last of them knows nothing."""
+    pin = run("pin", timed(1.0), timed(1.0, "test_gone"))
+    matched = unpaired([pin, run("later", timed(1.0))], [run("b", timed(1.0))])
+    assert kinds(matched) == {("test_gone", ""): "removed"}
+
+
+def test_earlier_runs_that_are_incomparable_are_counted_in_a_note():
+    """With the keys; benchmarks that they are left out of for the same reason share a line."""
+    both = (timed(1.0), timed(1.0, "test_b"))
+    earlier = [run("a", *both, machine={"cpu.model": "AAB"[n]}) for n in range(3)]
+    why = "cpu.model A in base, B in head"
+    matched = unpaired(earlier, [run("b", *both, machine={"cpu.model": "B"})])
+    assert matched.notes == (f"2 earlier runs are incomparable (2 benchmarks): {why}",)
+    matched = unpaired(earlier[1:], [run("b", timed(1.0), machine={"cpu.model": "B"})])
+    assert matched.notes == (f"1 earlier run is incomparable (test_a): {why}",)
+
+
+def test_differences_of_the_environment_are_those_of_all_pairs():
+    """Each once."""
+    bases = [run("a", timed(1.0), environment={"hostname": name}) for name in "xyyz"]
+    heads = [run("b", timed(1.0), environment={"hostname": "x"}) for _ in range(4)]
+    found = match(bases, heads, paired=True).environment_differences
+    assert [(one.base, one.head) for one in found] == [("y", "x"), ("z", "x")]
+
+
+def test_a_measured_benchmark_without_a_metric_to_judge_does_not_vanish():
+    """Its time was not measured, which a gate fails for."""
+    head = run("b", result(rounds=3.0))
+    for base in (result(rounds=3.0), timed(1.0)):
+        matched = unpaired([run("a", base)], [head], removed=False)
+        (verdict,) = matched.verdicts
+        assert (verdict.metric, verdict.kind) == ("step_time_s", "not_measured")
+        assert verdict.reason == "it has no metric to judge"
+
+
+def test_a_lost_metric_with_a_limit_has_one_verdict():
+    """It is not measured, and not removed as well."""
+    base = run("a", result(step_time_s=1.0, samples_per_s=1.0, limits={"samples_per_s": "3%"}))
+    key = ("test_a", "samples_per_s")
+    own = run("b", result(step_time_s=1.0, limits={"samples_per_s": "3%"}))
+    assert kinds(unpaired([base], [own])) == {key: "not_measured"}
+    given = unpaired([base], [run("b", timed(1.0))], limits={"samples_per_s": "3%"})
+    assert kinds(given) == {key: "not_measured"}
+    assert kinds(unpaired([base], [run("b", timed(1.0))])) == {key: "removed"}
+    assert len(given.verdicts) == 1

@@ -9,6 +9,10 @@ from gpubench_plugin.compare import paired
 NOISE = np.random.default_rng(5).standard_normal((40, 2, 20))
 
 
+NOISE_OF_PAIRS = np.exp(0.03 * NOISE[0, :, :10])
+"""Base and head of ten pairs; a difference of two launches has √2 of the noise of one."""
+
+
 def launches(pairs, noise, effect, number=0, **options):
     """A series with known noise; its effect is that of the draw plus `effect`."""
     base, head = np.exp(noise * NOISE[number, :, :pairs])
@@ -55,7 +59,8 @@ def test_too_much_noise_is_inconclusive_and_says_what_would_decide():
     verdict = judged(10, 0.03, 0.03)
     assert verdict.kind == "inconclusive"
     assert verdict.pairs_needed >= 15
-    assert verdict.reason.startswith("launch noise ")
+    effects = np.log(NOISE_OF_PAIRS[1] / NOISE_OF_PAIRS[0])
+    assert verdict.reason.startswith(f"launch noise {effects.std(ddof=1) / 2**0.5 * 100:.1f} %: ")
     assert f"about {verdict.pairs_needed} pairs needed" in verdict.reason
     seen = verdict.smallest_visible_effect * 100
     assert f"could only see ≥ {seen:.{1 if seen < 9.95 else 0}f} %" in verdict.reason
@@ -90,10 +95,13 @@ def test_waiting_pairs_change_no_verdict_and_are_named():
 
 @pytest.mark.parametrize("pairs", [1, 4])
 def test_fewer_than_five_pairs_say_nothing(pairs):
-    """Not even values that never vary."""
+    """Not even values that never vary; but the medians and their effect, without an interval."""
     verdict = judged(pairs, 0.001, 0.5)
     assert (verdict.kind, verdict.launches) == ("inconclusive", pairs)
-    assert verdict.reason.endswith("at least 5 are needed")
+    medians = f"medians {verdict.base:.4g} and {verdict.head:.4g} s: 50 % slower"
+    assert verdict.reason.endswith(f": at least 5 are needed; {medians}")
+    assert verdict.effect == pytest.approx(verdict.head / verdict.base - 1)
+    assert verdict.interval is None
     still = series([512.0] * pairs, [600.0] * pairs, metric="peak_memory_bytes")
     assert paired.judge([still])[0].kind == "inconclusive"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,9 +26,14 @@ class Item:
         return SimpleNamespace(obj=SimpleNamespace(test_kept=1, TestX=inner))
 
 
-def removal(folder: Path, *arguments: str) -> Removal:
+def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Removal:
+    for name in ("test_x.py", "test_other.py"):
+        (folder / name).touch()
     config = SimpleNamespace(
-        args=list(arguments), invocation_params=SimpleNamespace(dir=folder), rootpath=folder
+        args=list(arguments),
+        invocation_params=SimpleNamespace(dir=folder),
+        rootpath=folder,
+        getoption=lambda name: importmode,
     )
     session = SimpleNamespace(config=config, items=[Item(folder / "test_x.py")])
     return Removal(session)  # type: ignore[arg-type]
@@ -42,10 +48,16 @@ def removal(folder: Path, *arguments: str) -> Removal:
         ("test_x.py::TestX::test_lost", True),
         ("test_x.py::TestY::test_kept", True),
         ("test_other.py::test_lost", False),  # its file was not collected
+        ("test_deleted.py::test_lost[b]", True),
+        ("deleted/test_x.py::test_kept", True),
+        ("test_x.py/test_x.py::test_kept", True),
+        ("test_nameless", False),  # no file's
+        ("a\0b.py::test_lost", False),
+        (f"{'long' * 999}.py::test_lost", False),
     ],
 )
 def test_a_benchmark_is_gone_when_its_function_is(tmp_path: Path, nodeid: str, gone: bool) -> None:
-    """In a file that was collected as a whole."""
+    """In a file that was collected as a whole; and when its file is, whatever was collected."""
     assert removal(tmp_path)(nodeid) == gone
 
 
@@ -54,3 +66,25 @@ def test_of_a_file_from_which_tests_were_named_nothing_is_known(tmp_path: Path) 
     named = removal(tmp_path, "test_x.py::test_kept")
 
     assert not named("test_x.py::test_lost")
+
+
+def test_a_deleted_file_is_gone_though_a_test_of_another_was_named(tmp_path: Path) -> None:
+    """No selection brings it back."""
+    named = removal(tmp_path, "test_x.py::test_kept")
+
+    assert named("test_deleted.py::test_lost")
+
+
+@pytest.mark.parametrize(("importmode", "gone"), [("prepend", True), ("importlib", False)])
+def test_of_a_collected_file_without_a_selected_test_all_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importmode: str, gone: bool
+) -> None:
+    """It has been imported; with importlib also one that failed half way would seem so."""
+    module = ModuleType("test_other")
+    module.__file__ = str(tmp_path / "test_other.py")
+    vars(module)["test_deselected"] = 1
+    monkeypatch.setitem(sys.modules, "test_other", module)
+    found = removal(tmp_path, importmode=importmode)
+
+    assert found("test_other.py::test_lost") == gone
+    assert not found("test_other.py::test_deselected[a]")

@@ -33,6 +33,8 @@ def test_limits_are_of_one_metric_or_of_all() -> None:
         ("5", "--limit: '5' is no limit"),
         ("step_time_s=fast", "--limit=step_time_s: 'fast' is no limit"),
         ("<=0.25", "is a fixed bound; say of which metric"),
+        ("step_time_s<=0.25", r"did you mean --limit='step_time_s=<=0.25'\?"),
+        ("mfu >= 0.4", r"did you mean --limit='mfu=>= 0.4'\?"),
         ("", "is no limit"),
         ("=3%", "is no limit"),
     ],

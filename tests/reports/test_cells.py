@@ -81,3 +81,11 @@ def test_equal_names_stay_equal() -> None:
 def test_no_room_at_all(columns: int) -> None:
     """With next to no room something short is left, and nothing breaks."""
     assert all(width(name) <= 2 for name in shorten(["abcdef", "ghijkl"], columns, "…"))
+
+
+def test_text_is_no_command_for_githubs_runner() -> None:
+    """At its beginning, or that of a word, with which a wrapped line may begin."""
+    assert printable("\n ::error::x") == r"\x3a:error::x"
+    assert printable("a ::error::x") == r"a \x3a:error::x"
+    assert printable("a ##[error]x") == r"a #\x23[error]x"
+    assert printable("t.py::test_a") == "t.py::test_a"

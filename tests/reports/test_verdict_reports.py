@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin import records, verdict_document
+from gpubench_plugin import json_file, records, verdict_document
 from gpubench_plugin.catalog import choices, load
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.reports import cells, github, markdown
@@ -167,6 +168,21 @@ def test_every_format_renders_anything(name: str) -> None:
     assert load("formats", name)().render([comparison()])
 
 
+@pytest.mark.parametrize("name", choices("formats"))
+def test_no_line_is_a_command_for_githubs_runner(name: str) -> None:
+    """Neither a name or reason that begins as one, nor one that does so once it is wrapped."""
+    pwned = [
+        replace(verdict(), id=f"t.py::{'::error::pwn' * n}", reason=f"{'x' * 7 * n} ::error::pwn")
+        for n in range(1, 30)
+    ]
+    broken = [replace(verdict(), id="t.py::a", reason="y" * n + "::error::" * 9) for n in range(60)]
+    evil = comparison(*pwned, *broken, notes=("::stop-commands::x", "##[error]pwn"))
+    for width in (20, 60, 80):
+        text = load("formats", name)().render([replace(evil, base="::add-mask::a")], width=width)
+        assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]
+        assert "##[" not in text or name == "json"
+
+
 def test_color_is_only_where_it_is_wanted() -> None:
     """Without color there is no escape sequence; with it a regression is red."""
     table = load("formats", "table")()
@@ -215,15 +231,27 @@ def test_verdicts_are_read_back(tmp_path: Path) -> None:
     assert read.model_dump(mode="json") == verdict_document.document([SUITE])
 
 
+def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
+    """A pipe would never end, and a huge file fill the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ResultsError, match="is no regular file"):
+        verdict_document.read(tmp_path / "pipe")
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(json_file.LIMIT_BYTES + 1)  # takes no room on the disk
+    with pytest.raises(ResultsError, match="are not read"):
+        verdict_document.read(tmp_path / "huge")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{"schema_version": 2}', "schema_version 2, .* reads up to 1; upgrade"),
         ('{"schema_version": 1}', "breaks the schema at benchmarks"),
         ("[]", "no schema_version"),
-        ("[" * 100_000, "is not JSON"),
-        ('{"schema', "is not JSON"),
-        (None, "cannot be read"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"schema', "was cut off"),
+        ("schema", "is not JSON"),
+        (None, "no such file"),
     ],
 )
 def test_unreadable_verdicts_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
@@ -235,12 +263,13 @@ def test_unreadable_verdicts_are_refused(tmp_path: Path, text: str | None, messa
         verdict_document.read(path)
 
 
-def test_csv_is_read_by_a_spreadsheet() -> None:
+@pytest.mark.parametrize("sign", "=+-@")
+def test_csv_is_read_by_a_spreadsheet(sign: str) -> None:
     """Numbers come back exactly; a name that begins like a formula does not run as one."""
-    formula = replace(verdict(effect=-0.125), id='=HYPERLINK("http://x")')
+    formula = replace(verdict(effect=-0.125), id=f'{sign}HYPERLINK("http://x")')
     text = load("formats", "csv")().render([comparison(formula)])
     (row,) = csv.DictReader(io.StringIO(text))
-    assert row["id"] == '\'=HYPERLINK("http://x")'
+    assert row["id"] == f'\'{sign}HYPERLINK("http://x")'
     assert float(row["effect"]) == -0.125
     assert row["effect"] == "-0.125"
     assert (row["base"], row["interval_low"], row["launches"]) == ("0.01", "0.04", "5")

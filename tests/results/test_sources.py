@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin import records
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin import json_file, records
+from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Launch, Measurement, Metric
-from gpubench_plugin.results import json_file, sources
+from gpubench_plugin.results import sources
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gpubench_plugin.records import RunRecord
     from gpubench_plugin.runs import Result, Run
@@ -220,6 +223,116 @@ def test_untrue_number_in_a_summary_costs_only_its_benchmark(
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step_time_s", -1.0),
+        ("step_time_min_s", 0),
+        ("peak_memory_bytes", -5),
+        ("samples_per_s", -0.5),
+        ("samples_per_s", float("inf")),
+        ("loss", float("nan")),
+    ],
+)
+@pytest.mark.parametrize("place", ["metrics", "per_launch"])
+def test_untrue_number_is_found_everywhere(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+    place: str,
+    name: str,
+    value: float,
+) -> None:
+    """Whole numbers and those of single launches too, in a summary and in our part of a file."""
+    path = tmp_path / "summary.json"
+    write_summary(path, run_record(benchmarks=(measured(), measured(id="other"))))
+    summary = json.loads(path.read_text())
+    benchmark = summary["benchmarks"][0]
+    if place == "metrics":
+        benchmark["metrics"][name] = {"value": value, "unit": "s", "better": "lower"}
+    else:
+        benchmark["per_launch"] = [{name: 1.0}, {name: value}]
+    path.write_text(json.dumps(summary))
+    told = {key: benchmark[key] for key in ("metrics", "per_launch")}
+    ours = _file(tmp_path, {**_entry(benchmark["id"]), "gpubench": told}, _entry("other"))
+    for run in (read(path, tmp_path), read(ours, tmp_path)):
+        broken, whole = run.results.values()
+        assert broken.outcome == "failed"
+        assert broken.reason == f"{name} of {value:.6g} cannot be true"
+        assert whole.outcome == "measured"
+
+
+WRITTEN: dict[str, Any] = {
+    "timer": "cuda_events",
+    "settings": {"model.depth": 2},
+    "limits": {"step_time_s": "3%"},
+    "flags": ["noisy"],
+    "metrics": {
+        "step_time_s": {"value": 0.5, "unit": "s", "better": "lower"},
+        "mfu": {"value": None, "unit": "1", "better": "higher"},
+    },
+    "per_launch": [{"step_time_s": 0.5, "mfu": None}],
+}
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    parts = value.items() if isinstance(value, dict) else ()
+    for key, part in enumerate(value) if isinstance(value, list) else parts:
+        yield from _paths(part, (*path, key))
+
+
+def _replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
+    if not path:
+        return by
+    copy = value.copy()
+    copy[path[0]] = _replaced(copy[path[0]], path[1:], by)
+    return copy
+
+
+def test_null_in_our_part_was_not_finite(tmp_path: Path) -> None:
+    """It is left out, as a summary leaves it out."""
+    run = read(_file(tmp_path, {**_entry("test_a"), "gpubench": WRITTEN}), tmp_path)
+    result = run.results["test_a"]
+    assert (set(result.metrics), result.launches) == ({"step_time_s"}, ({"step_time_s": 0.5},))
+
+
+@pytest.mark.parametrize("junk", [5, "x", [], {}, None, True, [None], [[]], {"a": []}, 10**400])
+@pytest.mark.parametrize("path", list(_paths(WRITTEN)))
+def test_our_part_of_another_shape_costs_at_most_its_benchmark(
+    tmp_path: Path, path: tuple[Any, ...], junk: Any
+) -> None:
+    """Whatever stands where: never a traceback, and a reason where it cannot be read."""
+    entry = {**_entry("test_a"), "gpubench": _replaced(WRITTEN, path, junk)}
+    run = read(_file(tmp_path, entry, _entry("test_b")), tmp_path)
+    result = run.results["test_a"]
+    if result.outcome != "measured":
+        assert re.search("is not as it was written|cannot be true", result.reason)
+    with suppress(UsageProblem):  # of a text that is no limit
+        compare_runs(run, run)
+    assert run.results["test_b"].outcome == "measured"
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"metrics": {}, "per_launch": 5},
+        {"metrics": {}, "flags": 5},
+        {"metrics": {"step_time_s": {"value": 1.0, "unit": "s", "better": []}}},
+        {},
+        7,
+    ],
+)
+def test_our_part_that_is_not_as_it_was_written_fails_its_benchmark(
+    tmp_path: Path, ours: Any
+) -> None:
+    """The reason says so."""
+    run = read(_file(tmp_path, {**_entry("test_a"), "gpubench": ours}), tmp_path)
+    result = run.results["test_a"]
+    assert result.outcome == "failed"
+    assert result.reason == "its gpubench part is not as it was written"
+
+
+@pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "is empty"),
@@ -234,6 +347,7 @@ def test_untrue_number_in_a_summary_costs_only_its_benchmark(
         (b"null", "it is null"),
         (b"7", "it is a number"),
         (b'{"benchmark": []}', r"it has no benchmarks \(did you mean 'benchmark'\?\)"),
+        (b'{"benchmarks": []}', "it has no benchmarks: the list of them is empty"),
         (b'{"benchmarks": [{"real_time": 3}]}', "has benchmarks without the stats"),
         (b'{"machine_info": {}, "benchmarks": [3]}', "benchmarks.0 is no benchmark but int"),
         (b'{"machine_info": {}, "benchmarks": [{"stats": {}}]}', "benchmarks.0 has no fullname"),
@@ -259,6 +373,10 @@ def test_missing_file_is_refused_with_the_nearest(tmp_path: Path) -> None:
         read("svaed.json", tmp_path)
     with pytest.raises(UsageProblem, match="no such f"):
         read("not/there.json", tmp_path)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "base.json").touch()
+    with pytest.raises(UsageProblem, match=r"no such file \(did you mean 'base.json'\?\)"):
+        read("bad/bse.json", tmp_path)
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -266,6 +384,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(UsageProblem, match="is no regular file"):
         read("pipe.json", tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("pipe", str(tmp_path / "pipe"), os.devnull):
+        with pytest.raises(UsageProblem, match="is no regular file"):
+            read(path, tmp_path)
     with (tmp_path / "huge.json").open("wb") as huge:
         huge.truncate(json_file.LIMIT_BYTES + 1)  # takes no room on the disk
     with pytest.raises(UsageProblem, match="are not read"):
@@ -277,6 +399,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         read("a\0b", tmp_path)
     with pytest.raises(UsageProblem, match="no run in"):
         read("20990101T", tmp_path)
+    with pytest.raises(ResultsError, match="cannot be read: File name too long"):
+        read("x" * 5000, tmp_path)
 
 
 def _interrupted(session: Path, folder: Path) -> RunDirectory:

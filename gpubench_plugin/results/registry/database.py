@@ -49,6 +49,12 @@ class Database:
         """
         if location.file is None:
             return cls(location, _postgresql(location, patience_s), None, patience_s)
+        if location.file.exists() and not location.file.is_file():
+            what = "a folder" if location.file.is_dir() else "no ordinary file"
+            raise RegistryError(
+                f"the registry {location.file} is {what}; it should be a file: remove it, or name "
+                "another one with --registry"
+            )
         if not create and not location.file.exists():
             raise RegistryError(
                 f"there is no registry {location.file}; 'gpubench db ingest' makes it from the runs"

@@ -107,6 +107,8 @@ def _sqlite(file: Path) -> Location:
 
 
 def _postgresql(url: str, rest: str) -> Location:
+    if rest.count("@") > 1:
+        raise _unusable(url, "an @ in a user's name, a password or a parameter: write %40")
     try:
         parts = urlsplit(f"postgresql://{rest}")
         port, password = parts.port, parts.password or ""
@@ -123,4 +125,11 @@ def _postgresql(url: str, rest: str) -> Location:
 
 
 def _unusable(url: str, why: str) -> UsageProblem:
-    return UsageProblem(f"--registry: {redacted(url)!r}: {why}; allowed: {_ALLOWED}")
+    return UsageProblem(f"--registry: {_shown(url)!r}: {why}; allowed: {_ALLOWED}")
+
+
+def _shown(url: str) -> str:
+    """`url` with nothing of what stands before its last @: nobody knows where a password ends."""
+    scheme, separator, rest = redacted(url).partition("://")
+    hidden, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{HIDDEN if hidden else ''}{at}{place}"

@@ -1,0 +1,55 @@
+"""The files of baselines in a results folder: ``baselines/<name>.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results.run_id import path_component
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.results.baseline import Baseline
+
+
+@dataclass(frozen=True)
+class BaselineFiles:
+    """Those in `folder`, which need not be there."""
+
+    folder: Path
+
+    def names(self) -> list[str]:
+        """The names of the files there are, also of broken ones and of removed baselines."""
+        paths = self.folder.glob("*.json") if self.folder.is_dir() else ()
+        return [path.stem for path in paths if not path.name.startswith(".")]
+
+    def path(self, name: str) -> Path:
+        """The file of the baseline called so; raises UsageProblem where none can be."""
+        return self.folder / f"{path_component('baseline', name)}.json"
+
+    def read(self, name: str) -> Baseline | None:
+        """What the file says, None where there is none; raises ResultsError."""
+        path = self.path(name)
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+        return from_text(text, str(path))
+
+
+def to_text(baseline: Baseline) -> str:
+    """The text of a baseline's file."""
+    from gpubench_plugin.results import baseline_document
+
+    return baseline_document.to_text(baseline)
+
+
+def from_text(text: str | bytes, where: str) -> Baseline:
+    """The baseline in a file's text; `where` begins messages; raises ResultsError."""
+    from gpubench_plugin.results import baseline_document
+
+    return baseline_document.from_text(text, where)
