@@ -33,10 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code, see :class:`~.commands.base.Exit`."""
     code: int = Exit.FINE
     try:
-        try:
-            code = _outcome(_options(arguments))
-        finally:
-            sys.stdout.flush()  # here, not where Python ends: a full disk must be said
+        code = _outcome(_options(arguments))
+        sys.stdout.flush()  # here, not where Python ends: a full disk must be said
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
         _give_up_output()
     except OSError as error:

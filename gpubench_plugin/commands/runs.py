@@ -100,7 +100,6 @@ def _show(options: argparse.Namespace, places: Places) -> int:
         run, directory = _named(options.run_named, places, registry)
         kept = baselines.kept_runs().get(run.run_id, ())
         environment = _environment(directory, run, registry)
-        note(baselines.notes)
     verdicts = _verdicts(directory) if directory is not None else ""
     if options.format == "json":
         about = {"verdicts": verdicts, "baselines": list(kept), "environment": environment}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpubench_plugin.errors import GpubenchError, RegistryError, UsageProblem
@@ -16,7 +16,7 @@ from gpubench_plugin.results.search import runs_in
 from gpubench_plugin.results.sources import read_run, run_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from gpubench_plugin.results.baseline import Baseline
@@ -34,7 +34,6 @@ class Reference:
         runs: the oldest first. Those of a history hold only the results that are samples: a
             benchmark that is none in a run is not among that run's results.
         pinned: ids of the runs the baseline pins, found or not.
-        accepted: the run id from which on a benchmark has its accepted level, by node id.
         notes: lines for the user.
         unanswered: why the registry did not answer, where nobody therefore knows whether there is
             such a baseline, or one of its pinned runs.
@@ -44,7 +43,6 @@ class Reference:
     kind: Literal["history", "single", "missing"]
     runs: tuple[Run, ...] = ()
     pinned: tuple[str, ...] = ()
-    accepted: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unanswered: str = ""
 
@@ -197,7 +195,6 @@ class _History:
             kind="history",
             runs=tuple(self._runs[i] for i in sorted(self._runs)),
             pinned=self._baseline.runs,
-            accepted=self._accepted,
             notes=(*notes, *self._notes),
             unanswered=self._unanswered,
         )

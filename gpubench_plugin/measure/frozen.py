@@ -77,7 +77,8 @@ def read(path: Path, label: str) -> dict[str, FrozenRounds]:
 def _parsed(path: Path, label: str) -> Any:
     try:
         if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
-            raise UsageProblem(f"{label}: {path}: no ordinary file; allowed: a JSON file")
+            said = "cannot be read: no ordinary file; allowed: a JSON file"
+            raise UsageProblem(f"{label}: {path}: {said}")
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:

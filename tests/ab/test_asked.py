@@ -6,45 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.ab.asked import Asked, arguments_from, check_pairs, limits_from
+from gpubench_plugin.ab.asked import Asked, check_pairs, limits_from
 from gpubench_plugin.errors import UsageProblem
 
 HERE = Path("/repo/sub")
-
-
-def arguments(*texts: str) -> tuple[str, ...]:
-    return arguments_from(texts, here=HERE, repository=Path("/repo"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "--resume=x",
-        "--results-dir=x",
-        "--gpubench-registry=none",
-        "--launches=3",
-        "--gate",
-        "--gate-missing=fail",
-    ],
-)
-def test_options_of_ab_itself_are_refused(text: str) -> None:
-    """What the launches must not be given is refused with the reason."""
-    with pytest.raises(UsageProblem, match="not an argument for the launches"):
-        arguments(text)
-
-
-@pytest.mark.parametrize("text", ["-n", "-n4", "--numprocesses=2", "--dist=load"])
-def test_parallel_tests_are_refused(text: str) -> None:
-    """Nothing is measured beside other work."""
-    with pytest.raises(UsageProblem, match="beside other work"):
-        arguments(text)
-
-
-def test_absolute_paths_in_the_repository_become_relative() -> None:
-    """Else both sides would collect the tests of the working tree."""
-    given = ("/repo/sub/test_a.py::test[/repo/x]", "/elsewhere/test_b.py", "-k", "a or b", "-no")
-    assert arguments(*given) == ("test_a.py::test[/repo/x]", *given[1:])
-    assert arguments("/repo/test_c.py") == ("../test_c.py",)
 
 
 @pytest.mark.parametrize("text", ["3%", "=3%", "step_time_s=", "step_time_s=3"])

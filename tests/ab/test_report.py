@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.ab.asked import Asked
+from gpubench_plugin.ab.comparison import Compared
 from gpubench_plugin.ab.report import tell_github, write_files
+from gpubench_plugin.commands.ab import Ab
+from gpubench_plugin.commands.base import Exit
 from gpubench_plugin.verdicts import Comparison, Verdict
 
 if TYPE_CHECKING:
@@ -65,3 +72,32 @@ def test_a_page_that_cannot_be_written_changes_no_verdict(
     environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page.md")}
     tell_github(COMPARISON, locations={}, command=["gpubench"], environ=environ)
     assert "no summary for GitHub" in capsys.readouterr().err
+
+
+def test_github_is_told_before_the_output_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that goes away, or a full disk, costs neither the page nor the exit code."""
+    page = tmp_path / "page.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    compared = Compared(
+        folder=tmp_path,
+        asked=Asked(here=tmp_path, base="main"),
+        comparison=COMPARISON,
+        locations={},
+        broken=(),
+        judged=1,
+    )
+
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gpubench_plugin.commands.ab._begin", lambda options: (compared, None))
+        patch.setattr("gpubench_plugin.ab.comparison.compare", lambda *_: compared)
+        patch.setattr(sys, "stdout", Gone())
+        code = Ab().run(Namespace(format="table", output=None))
+    assert code == Exit.REGRESSION
+    assert "slower" in page.read_text()

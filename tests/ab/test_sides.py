@@ -91,3 +91,18 @@ def test_a_python_must_run(repo: Any) -> None:
     assert base("main", repo.path, python="./py").python == str(link)
     with pytest.raises(UsageProblem, match=r"--base-python: './none'"):
         base("main", repo.path, python="./none")
+
+
+def test_files_that_change_meanwhile_are_named(repo: Any) -> None:
+    """With what to do about them; where a commit changed instead, that is said."""
+    found = source("head", None, None, here=repo.path, repository=Repository(top=repo.path))
+    repo.write("notes.txt", "before")
+    before = found.files()
+    for number in range(7):
+        repo.write(f"report{number}.xml", "x")
+    repo.write("src/mylib/__init__.py", "VALUE = 2\n")
+    said = found.changes_since(before)
+    assert said.startswith("report0.xml, report1.xml, report2.xml, report3.xml, report4.xml and 3")
+    assert "ignore them in git" in said
+    assert "notes.txt" not in said
+    assert "commit" in found.changes_since(found.files())

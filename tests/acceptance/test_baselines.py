@@ -242,3 +242,53 @@ def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
     ):
         assert shell("history", *arguments) == 2
         assert said in shell.err
+
+
+def test_a_missing_baseline_is_pinned_once(shell: Shell) -> None:
+    """A second time nothing happens, whatever run is given, and it is said."""
+    write_run(shell.results, 0, BOTH)
+    write_run(shell.results, 1, regressed=[MLP])
+    assert shell("baseline", "set", "--if-missing", "main", run_id(0)) == 0
+    assert "1 pinned run" in shell.out
+    for run in (run_id(1), "2099"):
+        assert shell("baseline", "set", "--if-missing", "main", run) == 0
+        assert shell.out == "baseline main is there already; it is left as it is\n"
+    assert shell("baseline", "set", "--if-missing", "other", run_id(1)) == 2
+
+
+def test_commands_say_that_the_registry_does_not_answer(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They exit with 4, write nothing, and show no password; what has a file here works."""
+    write_run(shell.results, 0, BOTH)
+    monkeypatch.setenv("GPUBENCH_REGISTRY", "postgresql+psycopg://u:hunter2@127.0.0.1:1/db")
+    for command in (
+        ("baseline", "show", "main"),
+        ("baseline", "rm", "main"),
+        ("baseline", "set", "--if-missing", "main", run_id(0)),
+        ("accept", run_id(0), "mlp", "--reason=x", "--baseline=main"),
+        ("accept", run_id(0), "mlp", "--reason=x"),
+        ("compare", "main", run_id(0)),
+    ):
+        assert shell(*command) == 4, command
+        assert "not known" in shell.err
+        assert "127.0.0.1" in shell.err
+        assert "hunter2" not in shell.err
+        assert len(shell.err.splitlines()) == 1
+    assert shell("baseline", "list") == 0
+    assert "no baseline in" in shell.out
+    assert shell("baseline", "set", "main", run_id(0)) == 0
+    assert shell("baseline", "show", "main") == 0
+    assert "not shared now" in shell.err
+    assert shell("baseline", "set", "--force", "main", "2099") == 2
+    assert "not shared now" in shell.err
+
+
+def test_an_accepted_run_from_before_the_pin_is_warned_about(shell: Shell) -> None:
+    """Its samples are older than what the baseline was meant to begin with."""
+    for number in range(3):
+        write_run(shell.results, number, BOTH)
+    assert shell("baseline", "set", "main", run_id(1)) == 0
+    for number, older in ((0, True), (1, False), (2, False)):
+        assert shell("accept", run_id(number), "mlp", "--reason=x") == 0
+        assert ("older than" in shell.err) == older

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from tests.acceptance.conftest import Project
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.yml"))
-VALUES = {"$PROFILE": "quick", "$RUN": "results/ci/some", "${{ matrix.machine }}": "a100"}
+VALUES = {
+    "$PROFILE": "quick",
+    "$RUN": "results/ci/some",
+    "$GITHUB_RUN_ID": "7",
+    "$HOME/$KEPT": "results",
+    "${{ matrix.machine }}": "a100",
+}
 
 
 def _workflow(path: Path) -> dict[Any, Any]:
@@ -94,3 +101,50 @@ def test_pytest_takes_the_command_lines(path: Path, project: Project) -> None:
         run = project.run("--collect-only", "-q", *command, quick=False)
         assert run.code == 0, run.out + run.err
         assert "test_x[fp32-ws1]" in run.out
+
+
+def _pin_step(path: Path) -> str:
+    (job,) = _workflow(path)["jobs"].values()
+    (step,) = [step for step in job["steps"] if step.get("name") == "pin the first baseline"]
+    script: str = step["run"]
+    return script.replace("${{ matrix.machine }}", "a100")
+
+
+@pytest.mark.parametrize("code", [0, 2, 4])
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_a_baseline_is_pinned_only_by_whoever_knows_that_it_is_missing(
+    path: Path, code: int, tmp_path: Path
+) -> None:
+    """One command decides that, with this job's run; where it fails, the step does."""
+    calls, program = tmp_path / "calls", tmp_path / "bin" / "gpubench"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {shlex.quote(str(calls))}\nexit {code}\n')
+    program.chmod(0o755)
+    kept = "results" if path == EXAMPLES[0] else "kept"
+    runs = [f"20260101T00000{n}Z_{word}_00000{n}" for n, word in enumerate(("7", "7"))]
+    for run in (*runs, "20250101T000000Z_6_000000"):
+        (tmp_path / kept / "ci" / run).mkdir(parents=True)
+    environ = {
+        "HOME": str(tmp_path),
+        "KEPT": "kept",
+        "GITHUB_RUN_ID": "7",
+        "PROFILE": "quick",
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["bash", "-e", "-c", _pin_step(path)], cwd=tmp_path, env=environ, check=False
+    )
+    assert done.returncode == code
+    (call,) = calls.read_text().splitlines()
+    assert call.startswith("baseline set --if-missing quick")
+    assert f"/{runs[-1]}/ " in call
+
+
+def test_a_database_that_is_down_keeps_nothing_from_being_measured() -> None:
+    """Nor does the next job's checkout remove what waits for it."""
+    (job,) = _workflow(EXAMPLES[1])["jobs"].values()
+    (upgrade,) = [step for step in job["steps"] if "db upgrade" in step.get("run", "")]
+    assert upgrade["continue-on-error"] is True
+    for script in _scripts(EXAMPLES[1]):
+        if "pip" not in script and "db upgrade" not in script:
+            assert '--results-dir="$HOME/$KEPT"' in script

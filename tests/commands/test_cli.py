@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,8 @@ from gpubench_plugin.errors import (
     ResultsError,
     UsageProblem,
 )
+
+FULL = Path("/dev/full")
 
 
 @pytest.mark.parametrize(
@@ -85,3 +89,42 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert cli.main(["schema"]) == Exit.FINE
     assert capsys.readouterr().out == schema_text()
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="a device of Linux")
+def test_a_full_disk_behind_the_output_is_one_line() -> None:
+    """Exit code 4: no traceback, and nothing that Python adds at its end."""
+    script = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script, "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == Exit.INFRASTRUCTURE, done.stderr
+    assert done.stderr == "gpubench: the output could not be written: No space left on device\n"
+
+
+def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``gpubench … | head`` tells a regression all the same."""
+
+    class Gone(io.StringIO):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(Schema, "run", lambda self, options: Exit.REGRESSION)
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert cli.main(["schema"]) == Exit.REGRESSION
+
+
+def test_arguments_of_pytest_before_the_dashes_are_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """``gpubench ab`` says where they belong."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
+    assert end.value.code == Exit.USAGE
+    said = "unrecognized arguments: --k resnet; what pytest is to get stands after --\n"
+    assert capsys.readouterr().err.endswith(said)

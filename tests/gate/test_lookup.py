@@ -95,3 +95,10 @@ def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
 
     with pytest.raises(UsageProblem, match="the very run"):
         early(tmp_path, run_id, resume=run_id)
+
+
+def test_a_run_that_only_a_silent_registry_may_have_is_a_problem_of_usage(tmp_path: Path) -> None:
+    """Before anything is measured; the message says that the registry did not answer."""
+    url = "postgresql+psycopg://nobody@127.0.0.1:9/none"
+    with pytest.raises(UsageProblem, match="whether the registry has it is not known"):
+        early(tmp_path, "20190101T000000Z_run_000000", registry=url)

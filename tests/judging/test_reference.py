@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import RegistryError, UsageProblem
+from gpubench_plugin.judging.named_run import named_run
 from gpubench_plugin.judging.reference import Reference, reference, rested_on
 from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.registry.registry import Registry
@@ -18,6 +19,7 @@ from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
 if TYPE_CHECKING:
     from pathlib import Path
 
+DOWN = "postgresql+psycopg://nobody:hunter2@127.0.0.1:9/none"
 BOTH = {MLP: 0.010, RESNET: 0.020}
 
 
@@ -28,7 +30,7 @@ def look_up(results: Path, text: str = "main", *, url: str = "none", **more: Any
 
 def numbers(found: Reference, benchmark: str = MLP) -> list[int]:
     """The numbers of the runs that are samples of a benchmark."""
-    return [int(run.run_id[-6:], 16) for run in found.runs_for(benchmark)]
+    return [int(run.run_id[-6:], 16) for run in found.runs if benchmark in run.results]
 
 
 @pytest.fixture(params=["registry", "folders"])
@@ -97,7 +99,6 @@ def test_an_accepted_benchmark_is_sampled_from_its_new_anchor_on(tmp_path: Path,
     found = look_up(tmp_path, url=url)
     assert numbers(found) == [3, 5]
     assert numbers(found, RESNET) == [0, 1, 2, 5]
-    assert found.accepted == {MLP: run_id(3)}
 
 
 def test_an_anchor_that_is_a_fit_run_gives_all_its_results(tmp_path: Path, url: str) -> None:
@@ -214,3 +215,31 @@ def test_all_samples_of_a_baseline_are_known_as_what_it_rests_on(tmp_path: Path,
     known = [baselines.expect("main")]
     found = rested_on(known, settings_url=url, results_dir=tmp_path)
     assert found == {run_id(number): "main" for number in range(2, 22)}
+
+
+def test_a_name_that_a_silent_registry_may_know_is_not_called_unknown(tmp_path: Path) -> None:
+    """Nobody knows whether there is such a baseline; that is said instead, with the reason."""
+    found = look_up(tmp_path, url=DOWN)
+    assert (found.kind, len(found.notes)) == ("missing", 1)
+    assert found.notes[0].startswith("whether there is a baseline 'main' is not known: the regis")
+    assert found.unanswered in found.notes[0]
+    assert "hunter2" not in found.notes[0]
+
+
+def test_a_run_that_a_silent_registry_may_have_is_no_bad_usage(tmp_path: Path) -> None:
+    """Neither one that is named nor one that a baseline pins is said to be gone."""
+    with pytest.raises(RegistryError, match="whether the registry has it is not known"):
+        look_up(tmp_path, run_id(0), url=DOWN)
+    Baselines(tmp_path).set("main", [run_id(0)], branch=None)
+    found = look_up(tmp_path, url=DOWN)
+    assert found.unanswered
+    assert "gone" not in found.notes[0]
+    assert "whether the registry has it is not known" in found.notes[0]
+
+
+def test_a_name_has_no_run_while_the_registry_is_silent(tmp_path: Path) -> None:
+    """A command that needs it fails for the registry's sake, not for the user's."""
+    with pytest.raises(RegistryError, match="whether there is a baseline 'main' is not known"):
+        named_run("main", url=DOWN, results_dir=tmp_path, here=tmp_path)
+    with pytest.raises(UsageProblem, match="no baseline is called 'main'"):
+        named_run("main", url="none", results_dir=tmp_path, here=tmp_path)

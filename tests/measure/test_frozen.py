@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import cycle
@@ -197,3 +198,12 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_rounds_are_json() -> None:
     """A record of whole numbers."""
     assert asdict(ROUNDS) == ENTRY
+
+
+def test_a_pipe_is_no_file_of_rounds(tmp_path: Path) -> None:
+    """Reading it would wait for ever for somebody who writes."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    for place in (path, tmp_path):
+        with pytest.raises(UsageProblem, match="no ordinary file"):
+            frozen.read(place, "key")

@@ -245,3 +245,43 @@ def test_the_published_schema_is_current() -> None:
     """As ``gpubench schema baseline`` prints it."""
     published = Path(__file__).parents[2] / "docs" / "schemas" / "baseline.schema.json"
     assert published.read_text() == schema_text()
+
+
+def test_a_missing_baseline_is_set_and_a_standing_one_left(tmp_path: Path) -> None:
+    """A removed one is missing; nothing is written where one stands."""
+    baselines = Baselines(tmp_path)
+    first = baselines.set("main", [RUN], branch="main", if_missing=True)
+    assert baselines.set("main", [LATER], branch=None, if_missing=True) == first
+    assert Baselines(tmp_path).expect("main") == first
+    baselines.remove("main")
+    assert baselines.set("main", [LATER], branch=None, if_missing=True).runs == (LATER,)
+
+
+def test_only_one_of_many_at_once_sets_a_missing_baseline(tmp_path: Path) -> None:
+    """It is decided under the lock: all get the one that was first."""
+
+    def pin(number: int) -> tuple[str, ...]:
+        run = f"20260101T000000Z_run_{number:06}"
+        return Baselines(tmp_path).set("main", [run], branch=None, if_missing=True).runs
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        assert len(set(pool.map(pin, range(16)))) == 1
+    assert len(Baselines(tmp_path).expect("main").changes) == 1
+
+
+def test_nothing_is_set_where_nobody_knows_whether_it_is_missing(tmp_path: Path) -> None:
+    """A registry that is down, or breaks off, may have it; with a file here all is known."""
+    for baselines in (
+        Baselines(tmp_path, Down()),  # type: ignore[arg-type]
+        Baselines(tmp_path, unanswered="nobody answers"),
+    ):
+        with pytest.raises(RegistryError, match="'main' is not known: nobody answers"):
+            baselines.set("main", [RUN], branch=None, if_missing=True)
+        for ask in (baselines.expect, baselines.stands, baselines.remove):
+            with pytest.raises(RegistryError, match="'main' is not known: nobody answers"):
+                ask("main")
+    assert not (tmp_path / "baselines" / "main.json").exists()
+    Baselines(tmp_path).set("main", [RUN], branch=None)
+    known = Baselines(tmp_path, unanswered="nobody answers")
+    assert known.stands("main")
+    assert known.set("main", [LATER], branch=None, if_missing=True).runs == (RUN,)

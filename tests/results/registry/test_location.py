@@ -59,6 +59,25 @@ def test_key_is_the_database_whatever_the_password() -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:s3@crt@127.0.0.1:1/db",
+        "postgresql://u:s3@c/rt@127.0.0.1:1/db",
+        "postgresql://u:s3@c?rt@127.0.0.1:1/db",
+        "postgresql://u@127.0.0.1:1/db?password=s3@crt",
+        "mysql://u:s3@c?rt@127.0.0.1:1/db",
+    ],
+)
+def test_no_part_of_a_password_with_an_at_sign_is_shown(url: str) -> None:
+    """Where it ends is anybody's guess, so the URL is refused."""
+    with pytest.raises(UsageProblem) as problem:
+        location(url, RESULTS)
+    message = str(problem.value).replace("allowed: sqlite:///registry.sqlite", "")
+    assert not any(part in message for part in ("s3", "crt", "rt@", "c/rt"))
+    assert "write %40" in message or url.startswith("mysql")
+
+
+@pytest.mark.parametrize(
     ("url", "said"),
     [
         ("mysql://me:hunter2@host/db", "no database of that kind"),

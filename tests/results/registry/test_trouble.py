@@ -276,3 +276,12 @@ def test_sqlite_reader_sees_one_state(results_dir: Path, make_run: Any) -> None:
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
         other.execute("ROLLBACK")
         other.close()
+
+
+def test_a_folder_in_the_files_place_is_called_one(tmp_path: Path) -> None:
+    """Not a lock, a folder that is missing, or a database to be made."""
+    (tmp_path / "registry.sqlite").mkdir()
+    for create in (True, False):
+        with pytest.raises(RegistryError, match=r"registry\.sqlite is a folder; it should be a f"):
+            Registry.open("", tmp_path, create=create, patience_s=0.3)
+    assert list(tmp_path.iterdir()) == [tmp_path / "registry.sqlite"]
