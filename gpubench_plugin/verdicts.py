@@ -60,6 +60,11 @@ class Verdict:
     limit: str = ""
     reason: str = ""
 
+    @property
+    def unchecked(self) -> bool:
+        """Whether the metric was not measured or allows no judgement: nobody checked its limit."""
+        return self.kind in {"not_measured", "errored"} and bool(self.metric)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:

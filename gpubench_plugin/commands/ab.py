@@ -162,7 +162,8 @@ def _tell(compared: Compared, form: str, output: Path | None) -> None:
 
 def _exit(compared: Compared) -> Exit:
     """A benchmark that no longer works is worse than a slow one; nothing judged is not fine."""
-    if compared.comparison.count("regressed") or compared.broken:
+    unchecked = any(verdict.unchecked for verdict in compared.comparison.verdicts)
+    if compared.comparison.count("regressed") or compared.broken or unchecked:
         return Exit.REGRESSION
     if not compared.judged:
         sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")

@@ -252,8 +252,7 @@ def _colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
 
 def _lost(verdict: Verdict, worked: Collection[str]) -> bool:
     """Whether it no longer works, of what the base had measured, or its limit was not checked."""
-    unchecked = verdict.kind in {"errored", "not_measured"} and bool(verdict.metric)
-    return unchecked or (verdict.kind == "errored" and verdict.id in worked)
+    return verdict.unchecked or (verdict.kind == "errored" and verdict.id in worked)
 
 
 def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:

@@ -42,8 +42,7 @@ class Policy:
             return self.missing == "fail"
         if verdict.kind == "inconclusive":
             return self.inconclusive == "fail"
-        unchecked = verdict.kind in {"not_measured", "errored"} and bool(verdict.metric)
-        return verdict.kind == "regressed" or unchecked
+        return verdict.kind == "regressed" or verdict.unchecked
 
     def spoken(self, verdicts: Iterable[Verdict]) -> Iterator[str]:
         """How many verdicts are neither good nor bad, and what the policy makes of them."""

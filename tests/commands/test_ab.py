@@ -1,0 +1,44 @@
+"""Tests of what the exit code of ``gpubench ab`` says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpubench_plugin.commands import ab
+from gpubench_plugin.commands.base import Exit
+from gpubench_plugin.verdicts import Comparison, Verdict
+
+
+def ended(*verdicts: Verdict, broken: bool = False, judged: bool = True) -> int:
+    comparison = Comparison(base="a", head="b", verdicts=verdicts)
+    compared = SimpleNamespace(comparison=comparison, broken=broken, judged=judged)
+    return ab._exit(cast("Any", compared))
+
+
+def verdict(kind: Any, metric: str = "step_time_s") -> Verdict:
+    return Verdict(id="test_it.py::test_it", kind=kind, metric=metric)
+
+
+@pytest.mark.parametrize("kind", ["regressed", "not_measured", "errored"])
+def test_what_got_worse_or_nobody_checked_is_no_success(kind: str) -> None:
+    """A regression, and a limit on a metric that was not measured or allows no judgement."""
+    assert ended(verdict("unchanged"), verdict(kind)) == Exit.REGRESSION
+
+
+def test_what_broke_is_no_success() -> None:
+    """A benchmark that works on the base alone."""
+    assert ended(verdict("errored", metric=""), broken=True) == Exit.REGRESSION
+
+
+def test_nothing_judged_is_not_fine() -> None:
+    """Where nothing was measured on both sides there is nothing to compare."""
+    assert ended(verdict("not_measured", metric=""), judged=False) == Exit.NOTHING_COMPARABLE
+
+
+@pytest.mark.parametrize("kind", ["unchanged", "improved", "inconclusive", "new", "removed"])
+def test_all_else_is_fine(kind: str) -> None:
+    """What did not get worse, as far as one can see, is said and passes."""
+    assert ended(verdict(kind)) == Exit.FINE
