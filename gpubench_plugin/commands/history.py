@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.rows import Point
 
 _FORMATS: Final = ("table", "csv", "json")
+_MAIN: Final = "main"
 
 
 class History(Command):
@@ -31,7 +32,9 @@ class History(Command):
         """Which benchmark, and how much of it."""
         parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
         parser.add_argument("--metric", default="step_time_s", help="which metric (step_time_s)")
-        parser.add_argument("--branch", default="main", help="of which branch (main); empty: any")
+        parser.add_argument(
+            "--branch", help=f"of which branch ({_MAIN}, where it has runs); empty: any"
+        )
         parser.add_argument("--limit", type=int, default=60, help="so many latest runs (60)")
         parser.add_argument("--format", default="table", help=f"one of {', '.join(_FORMATS)}")
         add_places(parser)
@@ -67,6 +70,16 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageProblem(f"--limit: {options.limit} is not a whole number from 1")
 
 
+def _branch(past: Past, options: argparse.Namespace) -> str | None:
+    """The branch that is asked for, by itself the main one; None for all, where it has no run."""
+    if options.branch is not None:
+        return options.branch or None
+    if past.benchmarks(_MAIN):
+        return _MAIN
+    past.notes.append(f"no run of branch {_MAIN} is known; these are of any branch")
+    return None
+
+
 def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Point]]:
     """The benchmark that is meant, and its values.
 
@@ -75,7 +88,7 @@ def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Point]]:
     """
     from gpubench_plugin.judging.lookup import the_benchmark
 
-    branch = options.branch or None
+    branch = _branch(past, options)
     wanted = {"branch": branch, "limit": options.limit}
     if points := past.points(options.benchmark, options.metric, **wanted):
         return options.benchmark, points

@@ -229,6 +229,14 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
     assert {row["unit"] for row in rows} == {"s"}
 
 
+def test_history_without_a_main_branch_takes_any(shell: Shell) -> None:
+    """A project without git, or with another main branch, sees its runs, and is told."""
+    write_run(shell.results, 0, {MLP: 0.5}, branch="trunk")
+    assert shell("history", "mlp") == 0
+    assert "no run of branch main is known" in shell.err
+    assert shell.json("history", MLP)["series"][0]["points"][0]["branch"] == "trunk"
+
+
 def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
     """So for benchmarks and for metrics."""
     write_run(shell.results, 0, BOTH)
