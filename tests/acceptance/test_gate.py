@@ -37,6 +37,8 @@ def test_ordinary():
         raise KeyboardInterrupt
 """
 PLAIN, LIMITED = "test_plain[fp32-ws1]", "test_limited[small-fp32-ws1]"
+FASTER = 1e-4
+"""Of an earlier run: by so much that no stall of a busy machine hides that this one is slower."""
 GATE_OF_PLAIN = "test_it.py::test_plain::gate[fp32-ws1]"
 
 
@@ -101,7 +103,7 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     gated: Gated,
 ) -> None:
     """``-v`` line, junit failure with properties, exit 1, record, GitHub; ``--lf`` reruns both."""
-    faster, slower = gated.earlier(0.1), gated.earlier(10, number=2)
+    faster, slower = gated.earlier(FASTER), gated.earlier(1 / FASTER, number=2)
     page = gated.project.path / "page.md"
     github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
 
@@ -150,7 +152,7 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
 
 def test_all_verdicts_are_said_though_the_session_stops_at_the_first(gated: Gated) -> None:
     """With -x the second gate item never runs; its verdict is printed and recorded all the same."""
-    faster = gated.earlier(0.1)
+    faster = gated.earlier(FASTER)
 
     flags = ("-x", "-q", "-p", "no:cacheprovider", "--durations=2")
     run = gated.run(*flags, f"--baseline={faster}", "--gate=threshold")
@@ -172,7 +174,7 @@ def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
 
     A function that is gone is removed, and so is one whose file is.
     """
-    faster = gated.earlier(0.1)
+    faster = gated.earlier(FASTER)
     file = gated.project.path / "results" / "default" / faster / "summary.json"
     summary = json.loads(file.read_text())
     summary["benchmarks"].append({**summary["benchmarks"][0], "id": "test_gone.py::test_gone"})
@@ -227,7 +229,7 @@ def test_missing_baselines_are_said_and_fixed_bounds_judged_all_the_same(gated: 
 
 def test_a_baseline_of_another_machine_is_incomparable_and_counts_as_missing(gated: Gated) -> None:
     """The differing key is named with both values."""
-    elsewhere = gated.earlier(0.1, cpu={"model": "Another processor"})
+    elsewhere = gated.earlier(FASTER, cpu={"model": "Another processor"})
 
     run = gated.run("-k", "plain", f"--baseline={elsewhere}", "--gate")
 
@@ -241,7 +243,7 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
     from gpubench_plugin.results.baselines import Baselines
 
     baselines = Baselines(gated.project.path / "results")
-    runs = [gated.earlier(0.1 + n / 10_000, number=n) for n in range(1, 13)]
+    runs = [gated.earlier(FASTER * (1 + n / 1000), number=n) for n in range(1, 13)]
     baselines.set("main", runs, branch=None)
     baselines.set("young", runs[:3], branch=None)
 
@@ -260,7 +262,7 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
 
 def test_a_gate_that_measured_nothing_fails(gated: Gated) -> None:
     """Whether all were skipped, none was selected, or measuring is off: there is no gate item."""
-    faster = gated.earlier(0.1)
+    faster = gated.earlier(FASTER)
     gate = (f"--baseline={faster}", "--gate")
 
     run = gated.run("-k", "skipped", *gate)
@@ -288,7 +290,7 @@ def test_a_gate_that_measured_nothing_fails(gated: Gated) -> None:
 
 def test_a_resumed_run_is_judged_as_a_whole(gated: Gated) -> None:
     """What an earlier session has measured is judged with the rest."""
-    faster = gated.earlier(0.1)
+    faster = gated.earlier(FASTER)
     gated.run("-k", "plain or limited")
 
     run = gated.run(f"--resume={gated.last.name}", "-k", "plain", f"--baseline={faster}", "--gate")
