@@ -146,6 +146,7 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     assert again.code == 0, again.out + again.err
     assert f"{GATE_OF_PLAIN} PASSED" in again.out
     assert f"test_it.py::{PLAIN} PASSED" in again.out
+    assert "4 passed" in again.out, again.out
     assert "gate: passed" in again.out
 
 
