@@ -40,7 +40,7 @@ def main() -> None:
         for benchmark in Recording.names():
             recording = Recording(benchmark)
             noise = recording.draw(0)(500, 10)[:, 0].std()
-            judge = lambda e, n, j=replayed, r=recording: j(r, e, n)  # noqa: E731
+            judge = lambda e, n, j=replayed, r=recording: j(r, e, n)  # noqa: E731 # one of three like it
             print(row(name, f"{benchmark} ({noise:.1%})", judge))
 
 

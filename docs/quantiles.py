@@ -93,7 +93,7 @@ def cost() -> None:
     print(f"| array, one by one | {per_value_ns(lambda: append(values)):.0f} | {text:,} |")
     print(f"| array, in batches | {per_value_ns(lambda: extend(values)):.0f} | {text:,} |")
     for rank_error in RANK_ERRORS:
-        spent = per_value_ns(lambda error=rank_error: sketched(values, error))  # type: ignore[misc]
+        spent = per_value_ns(lambda error=rank_error: sketched(values, error))  # type: ignore[misc] # mypy infers no default
         size = len(sketched(values, rank_error).kll)
         print(f"| sketch, rank error {rank_error:g} | {spent:.0f} | {size:,} |")
 

@@ -81,8 +81,8 @@ class Test:
     def run(self, body: Callable[[BenchmarkFixture], object], name: str = "benchmark") -> Notes:
         """What is noted of a test with this body, which passes."""
         setup = self.adopter.pytest_fixture_setup(
-            SimpleNamespace(argname=name),  # type: ignore[arg-type]
-            SimpleNamespace(node=self.item),  # type: ignore[arg-type]
+            SimpleNamespace(argname=name),  # type: ignore[arg-type] # a stand-in
+            SimpleNamespace(node=self.item),  # type: ignore[arg-type] # a stand-in
         )
         _wrapped(setup, self.benchmark)
         call = self.adopter.pytest_runtest_call(self.item)

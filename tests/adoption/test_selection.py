@@ -49,7 +49,7 @@ def test_a_test_of_pytest_benchmarks_counts_with_the_flag(
 
 def test_what_is_no_function_asks_for_nothing() -> None:
     """A doctest, say."""
-    assert fixture_names(SimpleNamespace()) == ()  # type: ignore[arg-type]
+    assert fixture_names(SimpleNamespace()) == ()  # type: ignore[arg-type] # a stand-in
 
 
 def test_no_rank_runs_an_adopted_test() -> None:

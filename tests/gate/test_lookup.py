@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def early(folder: Path, baseline: str, gate: str = "auto", **more: Any) -> Lookup:
     usual = {"registry": "none", "results_dir": folder, "resume": ""}
     settings = SimpleNamespace(**{**usual, "baseline": baseline, "gate": gate, **more})
-    return Lookup.early(settings, folder)  # type: ignore[arg-type]
+    return Lookup.early(settings, folder)  # type: ignore[arg-type] # a stand-in
 
 
 def test_a_run_is_read_at_once_and_judged_by_the_threshold(tmp_path: Path) -> None:

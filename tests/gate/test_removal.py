@@ -36,7 +36,7 @@ def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Remov
         getoption=lambda name: importmode,
     )
     session = SimpleNamespace(config=config, items=[Item(folder / "test_x.py")])
-    return Removal(session)  # type: ignore[arg-type]
+    return Removal(session)  # type: ignore[arg-type] # a stand-in
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ class Cache(dict[str, Any]):
 
 def remembered(**values: Any) -> Cache:
     cache = Cache({f"cache/{name}": value for name, value in values.items()})
-    remember_benchmarks(SimpleNamespace(cache=cache))  # type: ignore[arg-type]
+    remember_benchmarks(SimpleNamespace(cache=cache))  # type: ignore[arg-type] # a stand-in
     return cache
 
 
@@ -40,7 +40,7 @@ def test_stepwise_goes_on_from_the_benchmark() -> None:
 
 def test_without_gate_items_or_cache_nothing_changes() -> None:
     """Also with -p no:cacheprovider, and where stepwise never failed."""
-    remember_benchmarks(SimpleNamespace())  # type: ignore[arg-type]
+    remember_benchmarks(SimpleNamespace())  # type: ignore[arg-type] # a stand-in
 
     values = {"cache/lastfailed": {"test_x.py::test_b": True}, "cache/stepwise": None}
     assert remembered(lastfailed={"test_x.py::test_b": True}, stepwise=None) == values

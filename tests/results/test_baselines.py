@@ -196,7 +196,7 @@ def test_machines_share_baselines_through_the_registry(tmp_path: Path) -> None:
 
 def test_a_registry_that_is_down_costs_only_the_sharing(tmp_path: Path) -> None:
     """The file is written, the user is told, and it is shared as soon as that is possible."""
-    baselines = Baselines(tmp_path, Down())  # type: ignore[arg-type]
+    baselines = Baselines(tmp_path, Down())  # type: ignore[arg-type] # a stand-in
     made = baselines.set("main", [RUN], branch=None)
     assert baselines.get("main") == made
     (note,) = baselines.notes
@@ -214,7 +214,7 @@ def test_a_registry_that_goes_down_between_is_said_too(tmp_path: Path) -> None:
         def documents(self, kind: str) -> dict[str, str]:
             return {}
 
-    baselines = Baselines(tmp_path, HalfDown())  # type: ignore[arg-type]
+    baselines = Baselines(tmp_path, HalfDown())  # type: ignore[arg-type] # a stand-in
     baselines.set("main", [RUN], branch=None)
     assert "other machines do not see it" in baselines.notes[0]
     assert Baselines(tmp_path).names() == ("main",)
@@ -272,7 +272,7 @@ def test_only_one_of_many_at_once_sets_a_missing_baseline(tmp_path: Path) -> Non
 def test_nothing_is_set_where_nobody_knows_whether_it_is_missing(tmp_path: Path) -> None:
     """A registry that is down, or breaks off, may have it; with a file here all is known."""
     for baselines in (
-        Baselines(tmp_path, Down()),  # type: ignore[arg-type]
+        Baselines(tmp_path, Down()),  # type: ignore[arg-type] # a stand-in
         Baselines(tmp_path, unanswered="nobody answers"),
     ):
         with pytest.raises(RegistryError, match="'main' is not known: nobody answers"):
