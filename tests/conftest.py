@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
+# What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.
+OF_THIS_SESSION = ("PYTEST_XDIST", "TOX_")
+
 
 def pytest_configure() -> None:
-    """Tests start sessions of their own: those are no workers of this one's pytest-xdist."""
-    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+    """Tests start sessions of their own: no workers of this one, and each with its own cache."""
+    for name in [name for name in os.environ if name.startswith(OF_THIS_SESSION)]:
         del os.environ[name]
