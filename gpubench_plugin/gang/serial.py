@@ -141,6 +141,8 @@ def _plain(value: Any) -> Any:
 
 def _short(value: Any, longest: int) -> Any:
     """`value` as JSON values, or the end of its text where that is too long."""
+    if isinstance(value, str):
+        return _cut(value, longest)
     plain = _plain(value)
     text = plain if isinstance(plain, str) else json.dumps(plain)
     return plain if len(text) <= longest else _cut(text, longest)
