@@ -30,8 +30,20 @@ def compare_runs(base: Run, head: Run, **options: Unpack[Options]) -> Comparison
     """
     matched = match([base], [head], paired=False, **options)
     _refuse_nothing(matched, [base], [head])
-    judged = threshold.judge(matched.series)
-    return _comparison(base.label, [head], matched, judged, (threshold.LABEL,))
+    return _by_threshold([base], head, matched)
+
+
+def compare_threshold(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:
+    """One run against the median of earlier ones by thresholds alone, and labelled so.
+
+    Where they have nothing in common, a note says so.
+
+    Raises:
+        UsageProblem: a text is no limit.
+    """
+    matched = match(earlier, [head], paired=False, **options)
+    nothing = _nothing_in_common(matched, earlier, [head]) if earlier else ""
+    return _by_threshold(earlier, head, matched, *filter(None, [nothing]))
 
 
 def compare_paired(
@@ -56,6 +68,11 @@ def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options
     """
     matched = match(earlier, [head], paired=False, **options)
     return _comparison(_label(earlier), [head], matched, history.judge(matched.series))
+
+
+def _by_threshold(bases: Sequence[Run], head: Run, matched: Matched, *notes: str) -> Comparison:
+    judged = threshold.judge(matched.series)
+    return _comparison(_label(bases), [head], matched, judged, (threshold.LABEL, *notes))
 
 
 def _comparison(
@@ -85,11 +102,17 @@ def _label(runs: Sequence[Run]) -> str:
 
 
 def _refuse_nothing(matched: Matched, bases: Sequence[Run], heads: Sequence[Run]) -> None:
+    if nothing := _nothing_in_common(matched, bases, heads):
+        raise NothingComparable(nothing)
+
+
+def _nothing_in_common(matched: Matched, bases: Sequence[Run], heads: Sequence[Run]) -> str:
+    """That both sides share nothing, in words; empty where they share something."""
     lonely = {"new", "removed", "no_baseline"}
     if matched.series or any(verdict.kind not in lonely for verdict in matched.verdicts):
-        return
+        return ""
     sides = (
         f"{_label(runs)} has {len({name for run in runs for name in run.results})}"
         for runs in (bases, heads)
     )
-    raise NothingComparable(f"no benchmark, or no metric, in common: {', '.join(sides)}")
+    return f"no benchmark, or no metric, in common: {', '.join(sides)}"

@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import GpubenchError, NothingComparable
+from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.gate import rules
-from gpubench_plugin.gate.middle import middle
 from gpubench_plugin.verdicts import Comparison
 
 if TYPE_CHECKING:
@@ -131,21 +130,9 @@ def judged(
 
 
 def _compared(reference: Reference, head: Run, kind: Kind, allow_incomparable: bool) -> Comparison:
-    from gpubench_plugin.compare.comparison import compare_history, compare_runs
+    from gpubench_plugin.compare.comparison import compare_history, compare_threshold
 
     if kind == "threshold" and reference.runs:
-        base = middle(reference.runs, head)
-        try:
-            return compare_runs(base, head, allow_incomparable=allow_incomparable)
-        except NothingComparable as nothing:
-            return _nothing_alike(base, head, str(nothing))
+        return compare_threshold(reference.runs, head, allow_incomparable=allow_incomparable)
     earlier = reference.runs if kind == "history" else ()
     return compare_history(earlier, head, allow_incomparable=allow_incomparable)
-
-
-def _nothing_alike(base: Run, head: Run, why: str) -> Comparison:
-    """The verdicts where base and head share nothing: each benchmark is new, and that is said."""
-    from gpubench_plugin.compare.matching import match
-
-    verdicts = match([base], [head], paired=False).verdicts
-    return Comparison(base=base.label, head=head.label, verdicts=verdicts, notes=(why,))

@@ -66,6 +66,22 @@ def test_a_name_given_to_the_threshold_stands_for_the_median_of_its_runs() -> No
     assert verdict.base == pytest.approx(0.0150)
 
 
+def test_runs_of_another_machine_do_not_count_for_the_threshold_and_that_is_said() -> None:
+    """The median is of those that can be compared with; how many cannot, and why, is a note."""
+    elsewhere = {"cpu": {"model": "abacus"}}
+    runs = (run(measurement(MLP, 0.01)), *(run(measurement(MLP, 9.0), **elsewhere),) * 2)
+
+    found = judge(
+        Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
+    )
+
+    (verdict,) = (v for v in found.verdicts if v.metric == "step_time_s")
+    assert verdict.base == pytest.approx(0.01)
+    (note,) = (note for note in found.notes if "incomparable" in note)
+    assert note.startswith("2 earlier runs are incomparable")
+    assert "abacus" in note
+
+
 def test_history_judges_by_all_runs() -> None:
     """Ten earlier runs suffice to see a doubling."""
     runs = tuple(run(measurement(MLP, 0.01 + n / 1e6)) for n in range(10))
