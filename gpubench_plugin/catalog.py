@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from importlib.metadata import EntryPoint, entry_points
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
@@ -82,7 +84,14 @@ def _modules(kind: str) -> dict[str, str]:
 
 
 def _plugged_in(kind: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=f"gpubench.{kind}")}
+    points = _installed(tuple(sys.path)).select(group=f"gpubench.{kind}")
+    return {point.name: point for point in points}
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> EntryPoints:
+    """All entry points of the distributions on `path`, which is ``sys.path``: read only once."""
+    return entry_points()
 
 
 def _base(kind: str) -> type:
