@@ -23,7 +23,8 @@ class Result:
     metric in each launch of fresh processes, one mapping per launch, never none for a measured
     benchmark. `settings` is the configuration by dot key with defaults left out, as far as it
     makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
-    `limits` are those that the run itself was to be judged by, by metric.
+    `limits` are those that the run itself was to be judged by, by metric. `pinned`: somebody has
+    said that this is the level of the benchmark, by pinning the run or accepting it.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Result:
     configuration: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    pinned: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,7 @@ def _series(
         other = next(iter(units - {metric.unit}))
         reason = f"{name} is in {other or '1'} in base, in {metric.unit or '1'} in head"
         return _about(heads[-1].id, metric, "incomparable", reason, limit)
+    pinned = None if paired else sum(one.pinned and name in one.metrics for one in bases) or None
     before = [value_of(one, name) for one in bases]
     now = [value_of(one, name) for one in heads]
     if paired and any(value is not None for value in before):
@@ -71,6 +72,7 @@ def _series(
         limit=limit,
         base=base,
         head=tuple(value for value in now if value is not None),
+        pinned=pinned,
     )
 
 

@@ -14,6 +14,7 @@ class Series:
 
     For paired judging both sides have the same length and stand in the order of the pairs; for
     history `base` holds one value per earlier run, the oldest first, and `head` those of this run.
+    Then its first `pinned` values are the level that the head is judged by; None: all of them.
     """
 
     id: str
@@ -23,3 +24,4 @@ class Series:
     limit: Limit
     base: tuple[float, ...]
     head: tuple[float, ...]
+    pinned: int | None = None
