@@ -88,6 +88,9 @@ SIMULATED: dict[str, Callable[[float, float, int], sim.Kinds]] = {
     "paired": lambda s, e, n: sim.by_pairs(sim.normal(s, 7), e, n),
     "history, 10 runs": lambda s, e, n: sim.by_history(sim.normal(s, 7), e, n),
     "history, 20 runs": lambda s, e, n: sim.by_history(sim.normal(s, 7), e, n, 20),
+    "history, 1 pinned of 20": lambda s, e, n: sim.by_history(
+        sim.normal(s, 7), e, n, 20, pinned=1
+    ),
     "threshold 2%": lambda s, e, n: sim.by_threshold(sim.normal(s, 7), e, n),
     "median:5%": lambda s, e, n: sim.by_median(sim.processes(s, 7), e, n),
     "Mann-Whitney": lambda s, e, n: sim.by_mann_whitney(sim.processes(s, 7), e, n),
@@ -97,6 +100,7 @@ REPLAYED: dict[str, Callable[[Recording, float, int], sim.Kinds]] = {
     "paired": lambda r, e, n: sim.by_pairs(r.draw(7), e, n),
     "paired, neighbours": lambda r, e, n: sim.sequential(sim.slower(r.neighbours(7, n, 15), e)),
     "history, 10 runs": lambda r, e, n: sim.by_history(r.draw(7), e, n),
+    "history, 1 pinned of 20": lambda r, e, n: sim.by_history(r.draw(7), e, n, 20, pinned=1),
     "history, 10 runs of 3 launches": lambda r, e, n: sim.by_history(
         medians_of_three(r.draw(7)), e, n
     ),

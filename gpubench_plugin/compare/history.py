@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.plain import (
@@ -39,15 +40,26 @@ def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
     if tested:
         from gpubench_plugin.compare.tested import look, prediction_sample
 
-        samples = [prediction_sample(series[i], _earlier(series[i])) for i in tested]
+        samples = [prediction_sample(series[i], *_earlier(series[i])) for i in tested]
         looked = look(samples, max(m or 0, family(series)))
         found |= zip(tested, map(_verdict, looked), strict=True)
     return [found[number] for number in range(len(series))]
 
 
-def _earlier(series: Series) -> list[float]:
-    """The earlier values that can be samples: one that is not positive has no logarithm."""
-    return [value for value in series.base if math.isfinite(value) and value > 0]
+def _earlier(series: Series) -> tuple[list[float], int]:
+    """The earlier values that count, and how many of them are the level: the first so many.
+
+    One that is not positive has no logarithm. Where enough are pinned they alone count; where none
+    is, as on a machine that the pinned runs do not know, the oldest is the level.
+    """
+    pinned = _fit(series.base[: series.pinned])
+    if series.pinned is None or len(pinned) >= FEWEST:
+        return pinned, len(pinned)
+    return [*pinned, *_fit(series.base[series.pinned :])], max(len(pinned), 1)
+
+
+def _fit(values: Sequence[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value) and value > 0]
 
 
 def _plain(series: Series) -> Verdict | None:
@@ -57,11 +69,13 @@ def _plain(series: Series) -> Verdict | None:
         return _too_few(series, len(series.base))
     if without_variance(series):
         return exact(series, launches=len(series.base))
+    earlier, pinned = _earlier(series)
+    if len(earlier) < FEWEST:
+        return _too_few(series, len(earlier))
     for head in series.head:
-        if problem := unusable(series, 1.0, head):
+        if problem := unusable(series, median(earlier[:pinned]), head):
             return problem
-    earlier = len(_earlier(series))
-    return _too_few(series, earlier) if earlier < FEWEST else None
+    return None
 
 
 def _too_few(series: Series, earlier: int) -> Verdict:
@@ -73,11 +87,15 @@ def _too_few(series: Series, earlier: int) -> Verdict:
 
 def _verdict(tested: Tested) -> Verdict:
     sample = tested.sample
-    rest = (
-        f"{tested.finding}, {counted(sample.launches, 'earlier run')}, "
-        f"limit {sample.series.limit.text}"
-    )
-    sight = f"≥ {percent(tested.visible)}, {ADVICE}"
+    earlier, pinned = _earlier(sample.series)
+    runs, more = counted(len(earlier), "earlier run"), ""
+    if later := len(earlier) - pinned:
+        runs, more = (
+            f"{pinned} pinned and {counted(later, 'later run')}",
+            " and with ten pinned less",
+        )
+    rest = f"{tested.finding}, {runs}, limit {sample.series.limit.text}"
+    sight = f"≥ {percent(tested.visible)}{more}, {ADVICE}"
     if tested.kind == "inconclusive":
         why = f"noise between runs {percent(sample.noise)}: could only see {sight} ({rest})"
         return tested.verdict("history", why)

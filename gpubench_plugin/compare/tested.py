@@ -15,7 +15,16 @@ from gpubench_plugin.compare.effects import better_bar, fraction, log_ratio, wor
 from gpubench_plugin.compare.plain import verdict
 from gpubench_plugin.compare.reasons import change, within
 from gpubench_plugin.compare.series import Series
-from gpubench_plugin.compare.statistics import Estimates, find, level, paired, prediction, visible
+from gpubench_plugin.compare.statistics import (
+    Estimates,
+    find,
+    level,
+    paired,
+    prediction,
+    spread_about_mean,
+    spread_of_steps,
+    visible,
+)
 from gpubench_plugin.verdicts import Method, Verdict, VerdictKind
 
 
@@ -91,17 +100,22 @@ def paired_sample(series: Series, pairs: int) -> Sample:
     )
 
 
-def prediction_sample(series: Series, earlier: Sequence[float]) -> Sample:
-    """The sample of the head against two or more `earlier` values, all positive."""
+def prediction_sample(series: Series, earlier: Sequence[float], pinned: int) -> Sample:
+    """The sample of the head against `earlier` values, all positive, the `pinned` ones first.
+
+    The pinned ones are the level. Where there are others they tell the noise with them, for which
+    there must be ten or more in all: these are of runs that nobody vouches for.
+    """
     sign = -1.0 if series.better == "higher" else 1.0
     logs = sign * np.log(earlier)
-    spread = float(logs.std(ddof=1))
+    later = len(earlier) > pinned
+    spread = spread_of_steps(logs) if later else spread_about_mean(logs)
     return Sample(
         series=series,
-        estimates=prediction(logs, sign * np.log(series.head)),
-        spread=spread,
-        noise=spread,
-        base=_geometric_mean(earlier),
+        estimates=prediction(logs[:pinned], sign * np.log(series.head), spread),
+        spread=float(spread.deviation),
+        noise=float(spread.deviation),
+        base=_geometric_mean(earlier[:pinned]),
         head=_geometric_mean(series.head),
         launches=len(earlier),
     )

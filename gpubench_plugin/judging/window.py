@@ -1,7 +1,7 @@
 """Which results of a baseline's runs are samples: the first so many from a benchmark's anchor on.
 
-The window is anchored and does not slide: were the oldest samples to leave it, each step of a slow
-creep would be judged by the steps before it, and none would ever be found.
+Those of pinned and accepted runs are the level that is judged by. Where they are too few to tell
+the noise, later runs do. The window does not slide: its level is what somebody has vouched for.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.compare.history import FEWEST
 from gpubench_plugin.compare.matching import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from typing import TypeAlias
 
-    from gpubench_plugin.runs import Run
+    from gpubench_plugin.runs import Result, Run
+
+    _Place: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,8 @@ class Window:
     anchors: Mapping[str, str]
     since: str
     head: Run | None = None
-    _taken: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _taken: Counter[_Place] = field(default_factory=Counter)
+    _pinned: Counter[_Place] = field(default_factory=Counter)
 
     def take(
         self,
@@ -52,12 +57,14 @@ class Window:
         for name, result in run.results.items():
             if name in but or (only is not None and name not in only):
                 continue
-            place = (name, machine, _text(result.settings))
+            place = _place(machine, result)
             if not self._is_after_anchor(name, run, pinned=pinned) or self._taken[place] >= WINDOW:
                 continue
             if result.outcome == "measured":
+                level = pinned or self.anchors.get(name) == run.run_id
                 self._taken[place] += 1
-                kept[name] = result
+                self._pinned[place] += level
+                kept[name] = replace(result, pinned=level)
             elif pinned:
                 kept[name] = result
         return replace(run, results=kept)
@@ -67,17 +74,22 @@ class Window:
         if self.head is None:
             return False
         machine = _text(self.head.machine)
-        return all(
-            self._taken[name, machine, _text(result.settings)] >= WINDOW
+        places = [
+            _place(machine, self.head.results[name])
             for name in benchmarks
-            if (result := self.head.results.get(name)) is not None
-        )
+            if name in self.head.results
+        ]
+        return all(self._taken[p] >= WINDOW or self._pinned[p] >= FEWEST for p in places)
 
     def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
         anchor = self.anchors.get(name)
         if anchor is None:
             return pinned or run.run_id >= self.since
         return run.run_id >= anchor
+
+
+def _place(machine: str, result: Result) -> _Place:
+    return result.id, machine, result.timer, _text(result.settings)
 
 
 def _text(facts: Mapping[str, Any]) -> str:

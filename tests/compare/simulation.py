@@ -19,7 +19,15 @@ from gpubench_plugin.compare.effects import better_bar, worse_bar
 from gpubench_plugin.compare.history import FEWEST
 from gpubench_plugin.compare.limits import DEFAULT, Limit
 from gpubench_plugin.compare.paired import LOOKS
-from gpubench_plugin.compare.statistics import Bools, Floats, find, paired, prediction
+from gpubench_plugin.compare.statistics import (
+    Bools,
+    Floats,
+    find,
+    paired,
+    prediction,
+    spread_about_mean,
+    spread_of_steps,
+)
 
 NOISES: Final = (0.005, 0.01, 0.02, 0.03)
 EFFECTS: Final = (0.0, 0.02, 0.03, 0.05, 0.10)
@@ -93,11 +101,26 @@ def sequential(differences: Floats) -> Kinds:
     return kinds
 
 
-def by_history(draw: Draw, effect: float, suites: int, earlier: int = FEWEST) -> Kinds:
-    """The verdicts of the history gate about one launch after `earlier` ones."""
+def by_history(
+    draw: Draw,
+    effect: float,
+    suites: int,
+    earlier: int = FEWEST,
+    *,
+    pinned: int | None = None,
+    since: int | None = None,
+) -> Kinds:
+    """The verdicts of the history gate about one launch after `earlier` ones.
+
+    All of these are pinned, or only the first `pinned`. Those from number `since` on are slower by
+    the `effect` already.
+    """
     base, head = draw(suites, earlier), slower(draw(suites, 1), effect)
+    if since is not None:
+        base[..., since:] = slower(base[..., since:], effect)
+    spread = spread_about_mean(base) if pinned is None else spread_of_steps(base)
     found = find(
-        prediction(base, head),
+        prediction(base[..., :pinned], head, spread),
         np.asarray(worse_bar(LIMIT, "lower")),
         np.asarray(better_bar(LIMIT, "lower")),
         m=BENCHMARKS,
