@@ -25,3 +25,8 @@ class Series:
     base: tuple[float, ...]
     head: tuple[float, ...]
     pinned: int | None = None
+
+    @property
+    def level(self) -> tuple[float, ...]:
+        """The values of `base` that are the level; where none is pinned, the oldest is."""
+        return self.base if self.pinned is None else self.base[: max(self.pinned, 1)]

@@ -13,7 +13,7 @@ LABEL = "threshold, not statistical"
 
 
 def judge(series: Sequence[Series]) -> list[Verdict]:
-    """One verdict per series, in order: the median of the head against that of the base."""
+    """One verdict per series, in order: the median of the head against that of the level."""
     return [_judged(one) for one in series]
 
 
@@ -22,4 +22,4 @@ def _judged(series: Series) -> Verdict:
         return found
     if without_variance(series):
         return exact(series, launches=len(series.base))
-    return by_limit(series, median(series.base), median(series.head), "threshold", LABEL, 1)
+    return by_limit(series, median(series.level), median(series.head), "threshold", LABEL, 1)

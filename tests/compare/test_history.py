@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,34 @@ def test_slow_creep_adds_up_against_the_anchored_runs():
     kinds = [judged(10, 1.01**step).kind for step in range(1, 11)]
     assert kinds[0] == "inconclusive"
     assert "regressed" in kinds
+
+
+def pinned(base, number, head):
+    return history.judge([replace(series(base, [head]), pinned=number)])[0]
+
+
+def test_the_level_is_that_of_the_pinned_runs_alone():
+    """Later ones, all of them slower, tell the noise; the reason says how many of each."""
+    later = 1.3 * DRAWN[2:20]
+    verdict = pinned([*DRAWN[:2], *later], 2, 1.3)
+    assert (verdict.kind, verdict.launches) == ("regressed", 20)
+    assert verdict.base == pytest.approx(math.sqrt(DRAWN[0] * DRAWN[1]))
+    assert "2 pinned and 18 later runs, limit 2%; history sees ≥ " in verdict.reason
+    assert "and with ten pinned less" in verdict.reason
+    assert pinned([*DRAWN[:2], *later], 2, 1.0).kind != "regressed"
+
+
+def test_where_ten_are_pinned_later_runs_do_not_count():
+    """Neither for the level nor for the noise."""
+    alone = pinned(DRAWN[:10], 10, 1.1)
+    assert pinned([*DRAWN[:10], *3.0 * DRAWN[10:20]], 10, 1.1) == alone
+    assert "10 earlier runs" in alone.reason
+
+
+def test_where_none_is_pinned_the_oldest_run_is_the_level():
+    """On a machine that no pinned run knows."""
+    verdict = pinned([1.0, *1.3 * DRAWN[1:20]], 0, 1.3)
+    assert (verdict.kind, verdict.base) == ("regressed", pytest.approx(1.0))
 
 
 def test_a_fixed_bound_needs_no_history():

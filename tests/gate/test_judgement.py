@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +29,11 @@ def run(*measurements: Measurement, label: str = "earlier", **facts: Any) -> Run
     return run_of(label, measurements, {**HERE, **facts})
 
 
+def pinned(one: Run) -> Run:
+    results = {name: replace(result, pinned=True) for name, result in one.results.items()}
+    return replace(one, results=results)
+
+
 def kinds(comparison: Comparison) -> dict[tuple[str, str], str]:
     return {(v.id, v.metric): v.kind for v in comparison.verdicts}
 
@@ -53,10 +58,11 @@ def test_one_run_is_judged_by_the_threshold() -> None:
     assert "threshold, not statistical" in found.notes
 
 
-def test_a_name_given_to_the_threshold_stands_for_the_median_of_its_runs() -> None:
-    """Neither the latest nor the first."""
+def test_a_name_given_to_the_threshold_stands_for_the_median_of_its_pinned_runs() -> None:
+    """Neither the latest nor the first of them, and no later run."""
     times = (0.0100, 0.0200, 0.0150)
-    runs = tuple(run(measurement(MLP, time)) for time in times)
+    later = (run(measurement(MLP, 0.05)),) * 5
+    runs = (*(pinned(run(measurement(MLP, time))) for time in times), *later)
 
     found = judge(
         Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
