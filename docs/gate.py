@@ -88,9 +88,7 @@ SIMULATED: dict[str, Callable[[float, float, int], sim.Kinds]] = {
     "paired": lambda s, e, n: sim.by_pairs(sim.normal(s, 7), e, n),
     "history, 10 runs": lambda s, e, n: sim.by_history(sim.normal(s, 7), e, n),
     "history, 20 runs": lambda s, e, n: sim.by_history(sim.normal(s, 7), e, n, 20),
-    "history, 1 pinned of 20": lambda s, e, n: sim.by_history(
-        sim.normal(s, 7), e, n, 20, pinned=1
-    ),
+    "history, 1 pinned of 20": lambda s, e, n: sim.by_history(sim.normal(s, 7), e, n, 20, pinned=1),
     "threshold 2%": lambda s, e, n: sim.by_threshold(sim.normal(s, 7), e, n),
     "median:5%": lambda s, e, n: sim.by_median(sim.processes(s, 7), e, n),
     "Mann-Whitney": lambda s, e, n: sim.by_mann_whitney(sim.processes(s, 7), e, n),

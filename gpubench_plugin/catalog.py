@@ -14,7 +14,7 @@ import importlib
 import pkgutil
 import sys
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
@@ -84,14 +84,13 @@ def _modules(kind: str) -> dict[str, str]:
 
 
 def _plugged_in(kind: str) -> dict[str, EntryPoint]:
-    points = _installed(tuple(sys.path)).select(group=f"gpubench.{kind}")
-    return {point.name: point for point in points}
+    return {point.name: point for point in _installed(f"gpubench.{kind}", tuple(sys.path))}
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> EntryPoints:
-    """All entry points of the distributions on `path`, which is ``sys.path``: read only once."""
-    return entry_points()
+def _installed(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """The entry points of `group` on `path`, which is ``sys.path``: all files are read for them."""
+    return tuple(entry_points(group=group))
 
 
 def _base(kind: str) -> type:

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpubench_plugin.records import Metric, Outcome, RunStatus
+
+UNFINISHED: Final = "unfinished"
+"""The flag of a result of which its run has not told, and the run has no end: it was killed, or is
+still being written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +23,7 @@ class Result:
     """One benchmark of one run.
 
     `timer` names the clock: ``cuda_events`` and ``cuda_kernel`` take the device's own time, all
-    others wall time. `metrics` are those of the whole run; `launches` holds the value of each
+    others are clocks of the host. `metrics` are those of the whole run; `launches` holds the value of each
     metric in each launch of fresh processes, one mapping per launch, never none for a measured
     benchmark. `settings` is the configuration by dot key with defaults left out, as far as it
     makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.

@@ -51,7 +51,10 @@ def new_state(results_dir: Path, asked: Asked) -> State:
         UsageProblem: a side does not exist.
         ResultsError: the folder cannot be written.
     """
-    identity = _identity(asked, _sources(asked))
+    sources = _sources(asked)
+    # Before the identity, so that each change of that is a change of these.
+    files = {name: one.files() for name, one in sources.items()}
+    identity = _identity(asked, sources)
     folder = results_dir / "ab" / new_run_id("ab", datetime.now(UTC))
     try:
         folder.mkdir(parents=True)
@@ -61,7 +64,11 @@ def new_state(results_dir: Path, asked: Asked) -> State:
     except OSError as error:
         raise ResultsError(f"{folder} cannot be made: {error.strerror}") from error
     state = State(
-        folder=folder, asked=asked.to_json(), identity=identity, seed=secrets.randbits(32)
+        folder=folder,
+        asked=asked.to_json(),
+        identity=identity,
+        seed=secrets.randbits(32),
+        files=files,
     )
     state.write()
     return state
@@ -98,7 +105,7 @@ def compare(state: State, asked: Asked, progress: Progress) -> Compared:
 
 def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
     sources = _sources(asked)
-    state.require_same(_identity(asked, sources))
+    _require_same(state, asked, sources)
     repository = Repository.around(asked.here)
     with state.held(), ended_by_signals(), workspace(repository) as space:
         contenders, notes = _contenders(sources, asked, space, repository)
@@ -155,6 +162,14 @@ def _identity(asked: Asked, sources: dict[SideName, Source]) -> dict[str, Any]:
         **{name: source.identity() for name, source in sources.items()},
         **{name: told[name] for name in kept},
     }
+
+
+def _require_same(state: State, asked: Asked, sources: dict[SideName, Source]) -> None:
+    """Refuse other code than that of `state`; one that begins now was asked for nothing else."""
+    if not state.files:
+        state.require_same(_identity(asked, sources))
+    for name, files in state.files.items():
+        sources[name].require_unchanged(state.identity[name], files)
 
 
 def _contenders(

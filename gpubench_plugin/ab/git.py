@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.ab.outputs import own_output
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 _PATIENCE_S: Final = 600.0
@@ -68,24 +69,29 @@ class Repository:
         return self.commit("HEAD")
 
     def changed_files(self) -> list[str]:
-        """The files that differ from the last commit, unknown ones included, ignored ones not."""
+        """The files that differ from the last commit, unknown ones included, ignored ones not.
+
+        An unknown one into which our own output goes is none: it is no code, and grows by itself.
+        """
         listed = _git(self.top, "status", "--porcelain", "--untracked-files=all", "-z") or ""
         entries = iter(listed.split("\0"))
         files = []
         for entry in entries:
-            if entry:
+            if entry and not (entry.startswith("??") and own_output(self.top / entry[3:])):
                 files.append(entry[3:])
             if entry[:1] in {"R", "C"}:
                 next(entries, None)  # where a renamed file came from
         return files
 
     def digest(self) -> str:
-        """What tells one set of uncommitted changes from another: 16 hexadecimal digits."""
+        """What tells one set of :meth:`changed_files` from another: 16 hexadecimal digits."""
         against = "HEAD" if self.head() else "--cached"
         diff = _git(self.top, "diff", "--binary", "--no-ext-diff", "--no-textconv", against)
         sums = sha256((diff or "").encode("utf-8", "surrogateescape"))
         unknown = _git(self.top, "ls-files", "--others", "--exclude-standard", "-z") or ""
         for name in sorted(filter(None, unknown.split("\0"))):
+            if own_output(self.top / name):
+                continue
             sums.update(name.encode("utf-8", "surrogateescape"))
             sums.update(fingerprint(self.top / name))
         return sums.hexdigest()[:16]

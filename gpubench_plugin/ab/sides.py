@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gpubench_plugin.ab.git import Repository, fingerprint
+from gpubench_plugin.ab.outputs import own_output
 from gpubench_plugin.errors import UsageProblem
 
 SideName = Literal["base", "head"]
@@ -61,8 +62,28 @@ class Source:
             return {name: fingerprint(self.folder / name) for name in self.changed_files()}
         return _fingerprints(self.folder)
 
-    def changes_since(self, before: Mapping[str, bytes]) -> str:
-        """Which files are not as :meth:`files` found them `before`, in words with what to do."""
+    def require_unchanged(
+        self, identity: Mapping[str, str | None], files: Mapping[str, bytes]
+    ) -> None:
+        """Refuse code that is not that of the beginning, which :meth:`identity` told apart.
+
+        Raises:
+            UsageProblem: it is not; the message names what is not as :meth:`files` found it.
+        """
+        if self.identity() == identity:
+            return
+        if self.folder is None:
+            raise UsageProblem(
+                f"--{self.name}: {self.label} is another commit than when the comparison began; "
+                "begin again"
+            )
+        raise UsageProblem(
+            f"the files of the {self.name} in {self.folder} changed after the comparison had "
+            f"begun, so its launches would not be of the same code: {self._changes_since(files)}"
+        )
+
+    def _changes_since(self, before: Mapping[str, bytes]) -> str:
+        """Which files are not as they were `before`, in words with what to do."""
         after = self.files()
         names = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
         if not names:
@@ -74,8 +95,8 @@ class Source:
             else "let that folder have a .gitignore of '*'"
         )
         return (
-            f"{', '.join(names[:_NAMED])}{more}. If the benchmarks write them, {ignored} or write "
-            "them elsewhere; then begin again"
+            f"{', '.join(names[:_NAMED])}{more}. If the benchmarks write them, or they are logs, "
+            f"{ignored} or write them elsewhere; then begin again"
         )
 
 
@@ -199,6 +220,8 @@ def _fingerprints(folder: Path) -> dict[str, bytes]:
         folders[:] = sorted(f for f in folders if f not in _NOT_CODE and not _ignored(parent, f))
         for name in sorted(files):
             file = Path(parent, name)
+            if own_output(file):
+                continue
             found[str(file.relative_to(folder))] = fingerprint(file)
     return found
 

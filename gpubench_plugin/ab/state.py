@@ -43,7 +43,9 @@ class State:
     """A comparison in `folder`.
 
     `asked` is the command line by option, `identity` what must stay as it was: commits, changes,
-    Pythons, arguments, by dot key. `seed` says which side begins.
+    Pythons, arguments, by dot key. `seed` says which side begins. `files` is not written down: of
+    a comparison that begins now it tells each side's files from others, by name; it is empty of one
+    that goes on.
     """
 
     folder: Path
@@ -51,6 +53,7 @@ class State:
     identity: Mapping[str, Any]
     seed: int
     done: list[Done] = field(default_factory=list)
+    files: Mapping[SideName, Mapping[str, bytes]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def read(cls, folder: Path) -> Self:

@@ -71,7 +71,7 @@ class Trial:
         self._repository = repository
         self._launcher = launcher
         self._progress = progress
-        self._files = {name: one.source.files() for name, one in contenders.items()}
+        self._files = state.files or {n: one.source.files() for n, one in contenders.items()}
         self._failed = 0
         self._rounds: Path | None = None
 
@@ -84,6 +84,7 @@ class Trial:
             NothingComparable: no benchmark was selected.
             ResultsError: two launches in a row failed, or a file could not be written.
         """
+        self._require_unchanged()
         rehearsal = self._pair(REHEARSAL, None)
         base, head = self._runs(rehearsal)
         findings = Findings(
@@ -130,7 +131,6 @@ class Trial:
             complete = self._state.complete(pair)
             if complete is not None:
                 return complete
-            self._require_unchanged()
             attempt = self._state.attempts(pair) + 1
             sides = order(pair, self._state.seed)
             for number, side in enumerate(sides):
@@ -168,6 +168,7 @@ class Trial:
         )
         if not launched.problem:
             self._require_own_code(side, folder)
+            self._require_unchanged()
         done = Done(
             pair=pair,
             attempt=attempt,
@@ -243,14 +244,7 @@ class Trial:
 
     def _require_unchanged(self) -> None:
         for name, contender in self._contenders.items():
-            if contender.source.folder is None:
-                continue
-            if contender.source.identity() != self._state.identity[name]:
-                raise UsageProblem(
-                    f"the files of the {name} in {contender.source.folder} changed while it was "
-                    "measured, so its launches are not of the same code: "
-                    f"{contender.source.changes_since(self._files[name])}"
-                )
+            contender.source.require_unchanged(self._state.identity[name], self._files[name])
 
 
 def _said(lines: tuple[str, ...]) -> str:

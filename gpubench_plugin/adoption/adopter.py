@@ -10,6 +10,7 @@ import pytest
 
 from gpubench_plugin.adoption.accelerator import Accelerator
 from gpubench_plugin.adoption.observing import kept, observation_of
+from gpubench_plugin.adoption.options import Options
 from gpubench_plugin.adoption.timer import SynchronisedTimer
 from gpubench_plugin.cases import CASE
 from gpubench_plugin.channel import CARRIED, NOTES, Notes
@@ -86,7 +87,9 @@ class Adopter:
         return report
 
     def _watch(self, item: pytest.Item, benchmark: BenchmarkFixture) -> None:
-        item.stash[_WATCHED] = watched = _Watched(benchmark, self._find, self._timers)
+        item.stash[_WATCHED] = watched = _Watched(
+            benchmark, Options(benchmark, item), self._find, self._timers
+        )
         pytest_benchmark.before_measuring(benchmark, watched.begin)
 
     def _find(self) -> Accelerator | None:
@@ -117,10 +120,12 @@ class _Watched:
     def __init__(
         self,
         benchmark: BenchmarkFixture,
+        options: Options,
         find: Callable[[], Accelerator | None],
         timers: dict[object, SynchronisedTimer],
     ) -> None:
         self.benchmark = benchmark
+        self._options = options
         self._find = find
         self._accelerator = find()
         self._timers = timers
@@ -144,7 +149,8 @@ class _Watched:
         except (GpubenchError, ArithmeticError) as error:
             return str(error)
         samples = measurement.samples
-        return replace(measurement, samples=samples and kept(samples))
+        measurement = replace(measurement, samples=samples and kept(samples))
+        return self._options.added_to(measurement)
 
     def _placed(self, observation: Observation) -> Observation:
         """The observation with the accelerator that was in use, if one was."""

@@ -49,8 +49,10 @@ class Compare(Command):
             action="store_true",
             help="each file of --base and --head is one launch, paired in the given order",
         )
-        parser.add_argument("--base", nargs="+", default=[], metavar="RUN", help="with --paired")
-        parser.add_argument("--head", nargs="+", default=[], metavar="RUN", help="with --paired")
+        for side in ("--base", "--head"):  # may be given again and again
+            parser.add_argument(
+                side, nargs="+", action="extend", default=[], metavar="RUN", help="with --paired"
+            )
         parser.add_argument(
             "--format", default="table", help=f"one of {', '.join(catalog.choices('formats'))}"
         )

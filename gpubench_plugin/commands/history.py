@@ -12,8 +12,7 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.judging.course import Past
-    from gpubench_plugin.results.registry.rows import Point
+    from gpubench_plugin.judging.course import Past, Value
 
 _FORMATS: Final = ("table", "csv", "json")
 _MAIN: Final = "main"
@@ -23,7 +22,7 @@ class History(Command):
     """The values of one metric of one benchmark over runs, with the changes of its level.
 
     A change of level is for people to look at: it gates nothing, and the exit code is 0. What was
-    measured on another machine or with another configuration stands apart.
+    measured on another machine, with another configuration or by another clock stands apart.
     """
 
     help: ClassVar[str] = "show how a benchmark did over runs, and where its level changed"
@@ -80,7 +79,7 @@ def _branch(past: Past, options: argparse.Namespace) -> str | None:
     return None
 
 
-def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Point]]:
+def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Value]]:
     """The benchmark that is meant, and its values.
 
     Raises:

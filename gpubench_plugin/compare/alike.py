@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpubench_plugin.compare.gated import device_timed
+from gpubench_plugin.compare import clocks
 from gpubench_plugin.configuration.comparability import comparable_part
 from gpubench_plugin.differences import ABSENT, differences
 from gpubench_plugin.runs import Result, Run
@@ -131,10 +131,10 @@ def _differences(
 
 
 def _same_clock(base: str, head: str, partly: bool) -> bool:
-    """Clocks of foreign files have names of their own: there only who keeps time counts."""
+    """Clocks of foreign files have names of their own: there the kind of time counts."""
     if not base or not head or base == head:
         return True
-    return partly and device_timed(base) == device_timed(head)
+    return partly and clocks.alike(base, head)
 
 
 def _short(value: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Final
 
-from gpubench_plugin.compare.limits import DEFAULT, Limit
+from gpubench_plugin.compare.limits import DEFAULT
 from gpubench_plugin.runs import Result
 
 STEP_TIME: Final = "step_time_s"
@@ -24,21 +24,25 @@ def device_timed(timer: str) -> bool:
     return timer.startswith(_DEVICE_TIMERS)
 
 
-def gated(result: Result, limits: Mapping[str, str] = {}) -> dict[str, Limit]:
-    """The metrics to judge with their limits: those gated by default, then all others with a limit.
+def gated(*launches: Result, limits: Mapping[str, str] = {}) -> dict[str, str]:
+    """The metrics to judge with the texts of their limits, which nobody may have checked.
 
-    The stated limits are the `result`'s own, overridden by `limits`. A stated one whose metric the
-    benchmark does not have is among them all the same.
-
-    Raises:
-        UsageProblem: a text is no limit.
+    Those gated by default in any of the `launches` of one benchmark, then all others with a limit.
+    Of the limits that launches state the latest one's counts; `limits` override them. A stated one
+    whose metric the benchmark does not have is among them all the same.
     """
-    default = (STEP_TIME, *(THROUGHPUT if device_timed(result.timer) else ()), MEMORY)
-    texts = {name: DEFAULT for name in default if name in result.metrics}
-    texts |= {**result.limits, **limits}
-    return {
-        name: Limit.parse(text, f"{result.id}: gate.limits.{name}") for name, text in texts.items()
+    default = {name for one in launches for name in _by_default(one)}
+    texts: dict[str, str] = {
+        name: DEFAULT for name in (STEP_TIME, *THROUGHPUT, MEMORY) if name in default
     }
+    for one in launches:
+        texts |= one.limits
+    return {**texts, **limits}
+
+
+def _by_default(result: Result) -> list[str]:
+    names = (STEP_TIME, *(THROUGHPUT if device_timed(result.timer) else ()), MEMORY)
+    return [name for name in names if name in result.metrics]
 
 
 def value_of(result: Result, metric: str) -> float | None:
@@ -48,11 +52,16 @@ def value_of(result: Result, metric: str) -> float | None:
     where the host does, whose other quantiles move with everything else on the machine. None where
     no launch has the metric.
     """
-    name = MINIMUM if metric == STEP_TIME and not device_timed(result.timer) else metric
+    name = launch_statistic(result, metric)
     values = [launch[name] for launch in result.launches if name in launch]
     if not values and name in result.metrics:
         values = [result.metrics[name].value]
-    if not values and name != metric:
-        values = [launch[metric] for launch in result.launches if metric in launch]
-        values = values or ([result.metrics[metric].value] if metric in result.metrics else [])
     return median(values) if values else None
+
+
+def launch_statistic(result: Result, metric: str) -> str:
+    """The metric that stands for `metric` in each launch: itself, or the minimum of its times."""
+    if metric != STEP_TIME or device_timed(result.timer):
+        return metric
+    told = any(MINIMUM in numbers for numbers in (*result.launches, result.metrics))
+    return MINIMUM if told else metric

@@ -36,8 +36,8 @@ class Limit:
             UsageProblem: it is no limit; the message says what is allowed.
         """
         text = text.strip()
-        if (match := _RELATIVE.fullmatch(text)) and 0 < float(match["number"]) < 100:
-            return cls(text=text, kind="relative", bound=float(match["number"]) / 100)
+        if (match := _RELATIVE.fullmatch(text)) and 0 < (share := _share(match["number"])) < 1:
+            return cls(text=text, kind="relative", bound=share)
         if (match := _ABSOLUTE.fullmatch(text)) and (
             number := _finite(match["number"])
         ) is not None:
@@ -49,6 +49,11 @@ class Limit:
             f"{where}: {text!r} is no limit; allowed: a percentage between 0 and 100 such as "
             "'3%' or '2.5%', or a fixed bound such as '<=0.25' or '>=1000'"
         )
+
+
+def _share(percentage: str) -> float:
+    """The float nearest to it: of a quotient, 1.1 / 100, an effect of exactly 1.1 % falls short."""
+    return float(f"{percentage}e-2")
 
 
 def _finite(text: str) -> float | None:

@@ -3,87 +3,136 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from gpubench_plugin.compare.gated import gated, value_of
 from gpubench_plugin.compare.limits import Limit
 from gpubench_plugin.compare.series import Series
-from gpubench_plugin.errors import nearest
-from gpubench_plugin.records import Metric
+from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.records import Better, Metric
 from gpubench_plugin.runs import Result
 from gpubench_plugin.verdicts import Verdict, VerdictKind
 
+_PREFERRED: Mapping[Better, str] = {"lower": "less", "higher": "more", "none": "neither"}
 
-def metrics_of(
-    bases: Sequence[Result], heads: Sequence[Result], *, paired: bool, limits: Mapping[str, str]
-) -> Iterator[Series | Verdict]:
-    """What there is to judge, or to say, of each gated metric of one benchmark.
 
-    Args:
-        bases: its comparable results on the base's side. Where there are none, only the metrics
-            that need no base are judged.
-        heads: its results on the head's side, one or more, all measured.
-        paired: whether the n-th base belongs to the n-th head.
-        limits: by metric; they override the heads' own.
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """The results of one benchmark that are held against each other.
+
+    `bases` are the comparable ones of the base's side; where there are none, only the metrics that
+    need no base are judged. `heads` are those of the head's side, where launches are `paired` the
+    n-th beside the n-th base. `measured` are all that the head's side has, one or more, also those
+    beside which there is no base: which metrics count, and by which limits, is theirs to say.
     """
-    head = heads[-1]
-    for name, limit in gated(head, limits).items():
-        if name not in head.metrics:
-            yield _not_measured(head, name, limit)
-        elif bases or limit.kind != "relative":
-            yield _series(bases, heads, head.metrics[name], limit, paired)
+
+    bases: Sequence[Result]
+    heads: Sequence[Result]
+    measured: Sequence[Result]
+    paired: bool
+
+    @property
+    def id(self) -> str:
+        """The benchmark."""
+        return self.measured[-1].id
 
 
-def removed_metrics(base: Result, head: Result, limits: Mapping[str, str]) -> Iterator[Verdict]:
-    """The gated metrics that the base has and the head no longer measures.
+def metrics_of(sides: Sides, limits: Mapping[str, str]) -> Iterator[Series | Verdict]:
+    """What there is to judge, or to say, of each metric that is gated in any launch of the head.
 
-    Those with a limit of the head's, or in `limits`, are none: they are not measured.
+    `limits` are the caller's, by metric; they override the heads' own.
+
+    Raises:
+        UsageProblem: a text of `limits` is no limit. One that a head states itself costs its metric
+            alone.
     """
-    for name in gated(base):
-        stated = name in head.limits or name in limits
-        if name in base.metrics and name not in head.metrics and not stated:
-            yield _about(head.id, base.metrics[name], "removed", f"only the base has {name}")
+    for name, text in gated(*sides.measured, limits=limits).items():
+        try:
+            limit = Limit.parse(text, f"gate.limits.{name}")
+        except UsageProblem as error:
+            if name in limits:
+                raise
+            yield Verdict(id=sides.id, metric=name, kind="errored", reason=str(error))
+            continue
+        metric = _latest(name, sides.measured)
+        if metric is None:
+            yield _not_measured(sides, name, limit)
+        elif sides.bases or limit.kind != "relative":
+            yield _series(sides, metric, limit)
 
 
-def _series(
-    bases: Sequence[Result], heads: Sequence[Result], metric: Metric, limit: Limit, paired: bool
-) -> Series | Verdict:
-    name = metric.name
-    units = {one.metrics[name].unit for one in bases if name in one.metrics}
-    if limit.kind == "relative" and units and units != {metric.unit}:
-        other = next(iter(units - {metric.unit}))
-        reason = f"{name} is in {other or '1'} in base, in {metric.unit or '1'} in head"
-        return _about(heads[-1].id, metric, "incomparable", reason, limit)
-    pinned = None if paired else sum(one.pinned and name in one.metrics for one in bases) or None
-    before = [value_of(one, name) for one in bases]
-    now = [value_of(one, name) for one in heads]
-    if paired and any(value is not None for value in before):
-        both = [pair for pair in zip(before, now, strict=True) if None not in pair]
-        before, now = [pair[0] for pair in both], [pair[1] for pair in both]
+def removed_metrics(sides: Sides, limits: Mapping[str, str]) -> Iterator[Verdict]:
+    """The gated metrics that a base has and no launch of the head measures any more.
+
+    Those with a limit of a head's, or in `limits`, are none: they are not measured.
+    """
+    stated = limits.keys() | {name for one in sides.measured for name in one.limits}
+    for name in gated(*sides.bases):
+        metric = _latest(name, sides.bases)
+        if metric and name not in stated and not _latest(name, sides.measured):
+            yield _about(sides.id, metric, "removed", f"only the base has {name}")
+
+
+def _latest(name: str, results: Sequence[Result]) -> Metric | None:
+    return next((one.metrics[name] for one in reversed(results) if name in one.metrics), None)
+
+
+def _series(sides: Sides, metric: Metric, limit: Limit) -> Series | Verdict:
+    name, relative = metric.name, limit.kind == "relative"
+    if relative and (why := _contradiction(sides, metric)):
+        return _about(sides.id, metric, "incomparable", why, limit)
+    before = [value_of(one, name) for one in sides.bases]
+    now = [value_of(one, name) for one in sides.heads]
+    if sides.paired and relative:
+        whole = [pair for pair in zip(before, now, strict=True) if None not in pair]
+        if not whole and _latest(name, sides.bases):
+            why = f"no pair has {name} on both sides"
+            return _about(sides.id, metric, "no_baseline", why, limit)
+        before, now = [pair[0] for pair in whole], [pair[1] for pair in whole]
     base = tuple(value for value in before if value is not None)
-    if limit.kind == "relative" and not base:
-        return _about(
-            heads[-1].id, metric, "no_baseline", f"the base did not measure {name}", limit
-        )
+    if relative and not base:
+        why = f"the base did not measure {name}"
+        return _about(sides.id, metric, "no_baseline", why, limit)
     return Series(
-        id=heads[-1].id,
+        id=sides.id,
         metric=name,
         unit=metric.unit,
         better=metric.better,
         limit=limit,
         base=base,
         head=tuple(value for value in now if value is not None),
-        pinned=pinned,
+        pinned=None if sides.paired else _pinned(sides.bases, before),
     )
 
 
-def _not_measured(head: Result, name: str, limit: Limit) -> Verdict:
+def _pinned(bases: Sequence[Result], values: Sequence[float | None]) -> int:
+    return sum(base.pinned and value is not None for base, value in zip(bases, values, strict=True))
+
+
+def _contradiction(sides: Sides, metric: Metric) -> str:
+    """Which unit or direction another launch has, with both; empty where all agree."""
+    name = metric.name
+    launches = [("base", one) for one in sides.bases]
+    launches += [("an earlier head", one) for one in sides.measured]
+    for where, one in launches:
+        other = one.metrics.get(name, metric)
+        if other.unit != metric.unit:
+            return f"{name} is in {other.unit or '1'} in {where}, in {metric.unit or '1'} in head"
+        if other.better != metric.better:
+            then, now = _PREFERRED[other.better], _PREFERRED[metric.better]
+            return f"of {name} {then} is better in {where}, {now} in head"
+    return ""
+
+
+def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
+    known = {metric for one in sides.measured for metric in one.metrics}
     reason = f"limit {limit.text} on {name}, which this benchmark does not have"
     return Verdict(
-        id=head.id,
+        id=sides.id,
         metric=name,
         kind="not_measured",
         limit=limit.text,
-        reason=reason + nearest(name, head.metrics),
+        reason=reason + nearest(name, known),
     )
 
 

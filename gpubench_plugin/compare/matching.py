@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpubench_plugin.compare.alike import Likeness, several, told_differences
 from gpubench_plugin.compare.gated import STEP_TIME
-from gpubench_plugin.compare.matched_metrics import metrics_of, removed_metrics
+from gpubench_plugin.compare.matched_metrics import Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.reasons import counted
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Outcome
-from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.runs import UNFINISHED, Result, Run
 from gpubench_plugin.verdicts import Difference, Verdict
 
 WINDOW: Final = 20
@@ -58,7 +58,7 @@ def match(
         removed: whether benchmarks and metrics that only the base has get a verdict.
 
     Raises:
-        UsageProblem: launches that cannot be paired; a text is no limit.
+        UsageProblem: launches that cannot be paired; a text of `limits` is no limit.
     """
     if paired and len(bases) != len(heads):
         raise UsageProblem(
@@ -93,7 +93,7 @@ class _Matching:
     def benchmark(self, name: str) -> Iterator[Series | Verdict]:
         """What there is to judge, or to say, of one benchmark."""
         heads = [run.results[name] for run in self.heads if name in run.results]
-        broken = [one for one in heads if one.outcome in _BROKEN]
+        broken = [one for one in heads if self._broke(one)]
         measured = [one for one in heads if one.outcome == "measured"]
         if broken:
             of = f" in {len(broken)} of {len(heads)} launches" if len(heads) > 1 else ""
@@ -105,14 +105,20 @@ class _Matching:
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):
             yield pairs
-            yield from metrics_of((), measured, paired=False, limits=self.limits)
+            alone = Sides(bases=(), heads=measured, measured=measured, paired=False)
+            yield from metrics_of(alone, self.limits)
             return
-        bases = [base for _, base, _, _ in pairs]
-        beside = [head for _, _, _, head in pairs] if self.paired else measured
-        found = list(metrics_of(bases, beside, paired=self.paired, limits=self.limits))
-        base_run, base, head_run, head = pairs[-1]
-        if self.removed and not (base_run.foreign or head_run.foreign):
-            found.extend(removed_metrics(base, head, self.limits))
+        sides = Sides(
+            bases=[base for _, base, _, _ in pairs],
+            heads=[head for _, _, _, head in pairs] if self.paired else measured,
+            measured=measured,
+            paired=self.paired,
+        )
+        found = list(metrics_of(sides, self.limits))
+        self._note_lacking(found, len(pairs))
+        if self.removed:
+            ours = [base for run, base, of, _ in pairs if not (run.foreign or of.foreign)]
+            found.extend(removed_metrics(replace(sides, bases=ours), self.limits))
         yield from found or [_nothing_to_judge(name)]
 
     @property
@@ -123,6 +129,18 @@ class _Matching:
             f"({several(names)}): {why}"
             for (number, why), names in self.unlike.items()
         )
+
+    def _broke(self, head: Result) -> bool:
+        """Whether it failed, or its run vanished before it told of what the base can do."""
+        worked = UNFINISHED in head.flags and any(_measured(base, head.id) for base in self.bases)
+        return head.outcome in _BROKEN or worked
+
+    def _note_lacking(self, found: Iterable[Series | Verdict], pairs: int) -> None:
+        """Say in how many of the `pairs` a metric is judged that is not in all of them."""
+        for one in found:
+            if self.paired and isinstance(one, Series) and len(one.head) < pairs:
+                judged = f"{one.metric} is judged in {len(one.head)} of {pairs} pairs"
+                self.notes.append(f"{one.id}: {judged}, since the others lack it")
 
     def _pairs(self, name: str) -> list[tuple[Run, Result, Run, Result]] | Verdict:
         """What stands against what, comparable, or why nothing does."""

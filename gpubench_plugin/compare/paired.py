@@ -72,7 +72,7 @@ def _plain(series: Series) -> Verdict | None:
         return exact(series, launches=pairs)
     # A zero beside a zero is no effect, but has no logarithm beside other pairs.
     zero = next((value for value in series.base if value <= 0), None)
-    return None if zero is None else unusable(series, zero, 1.0)
+    return None if zero is None else unusable(series, zero, None)
 
 
 def _verdict(tested: Tested) -> Verdict:

@@ -120,20 +120,27 @@ def by_limit(
     )
 
 
-def unusable(series: Series, base: float, head: float) -> Verdict | None:
-    """The verdict where a ratio of the two has no meaning; None where it has one."""
+def unusable(series: Series, base: float | None, head: float | None) -> Verdict | None:
+    """The verdict where a ratio of the two has no meaning; None where it has one.
+
+    Of a side that is None nothing is asked, nor said.
+    """
     for side, value in (("base", base), ("head", head)):
-        if not math.isfinite(value) or (value <= 0 and base != head):
+        if value is not None and (not math.isfinite(value) or (value <= 0 and base != head)):
             return verdict(
                 series,
                 "errored",
                 None,
                 f"the {side}'s {series.metric} is {value:g}: {series.limit.text} of it means "
                 "nothing" + ("; state a fixed bound such as '<=0.25'" if value <= 0 else ""),
-                base=base if math.isfinite(base) else None,
-                head=head if math.isfinite(head) else None,
+                base=_finite(base),
+                head=_finite(head),
             )
     return None
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.changepoints import change_points
+from gpubench_plugin.compare.gated import launch_statistic, value_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.results.comparability import fingerprint_of
 from gpubench_plugin.results.registry.rows import Point
@@ -26,6 +27,24 @@ _LOOKED_AT: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
+class Value:
+    """The number by which a metric of one run is judged; `started` is UTC in ISO 8601.
+
+    It is the median over the launches of the metric `statistic`: of the step time that is the
+    minimum where a clock of the host took it. `fingerprint` is equal where two are comparable.
+    """
+
+    run_id: str
+    started: str
+    commit: str | None
+    branch: str | None
+    value: float
+    unit: str
+    statistic: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LevelChange:
     """A new level begins at `point`, which is number `index` of its course.
 
@@ -33,7 +52,7 @@ class LevelChange:
     """
 
     index: int
-    point: Point
+    point: Value
     before: float
     after: float
 
@@ -45,16 +64,16 @@ class LevelChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """Comparable points, the oldest first: one machine, one configuration."""
+    """Comparable points, the oldest first: one machine, one configuration, one clock."""
 
     fingerprint: str
-    points: tuple[Point, ...]
+    points: tuple[Value, ...]
     changes: tuple[LevelChange, ...]
 
 
-def courses(points: Sequence[Point]) -> list[Course]:
+def courses(points: Sequence[Value]) -> list[Course]:
     """`points`, which are sorted by time, parted by fingerprint; the one used last comes last."""
-    parted: dict[str, list[Point]] = {}
+    parted: dict[str, list[Value]] = {}
     for point in points:
         # Put in again at the end, so that the order is that of the last use.
         parted[point.fingerprint] = [*parted.pop(point.fingerprint, []), point]
@@ -81,15 +100,16 @@ class Past:
         """The benchmarks of the latest runs of the branch; None: of any."""
         return sorted({name for run in self._latest(branch) for name in run.results})
 
-    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
+    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Value]:
         """The latest `limit` values, the oldest first."""
         if self._registry is not None:
             try:
-                return self._registry.points(benchmark, metric, branch=branch, limit=limit)
+                found = self._registry.points(benchmark, metric, branch=branch, limit=limit)
+                return [_value(point, metric) for point in found]
             except RegistryError as error:
                 self._give_up(error)
-        found = (_point(run, benchmark, metric) for run in self._in_folders(branch))
-        return [point for point in found if point is not None][-limit:]
+        points = (_point(run, benchmark) for run in self._in_folders(branch))
+        return [_value(p, metric) for p in points if p and metric in p.result.metrics][-limit:]
 
     def metrics(self, benchmark: str, branch: str | None) -> list[str]:
         """The metrics that the latest runs have of the benchmark."""
@@ -128,7 +148,7 @@ class Past:
         self.notes.append(f"without the registry: {error}")
 
 
-def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...]:
+def _changes(points: Sequence[Value]) -> tuple[LevelChange, ...]:
     values = [point.value for point in points]
     starts = [0, *change_points(values), len(values)]
     levels = [median(values[a:b]) for a, b in pairwise(starts)]
@@ -138,17 +158,30 @@ def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...]:
     )
 
 
-def _point(run: Run, benchmark: str, metric: str) -> Point | None:
+def _point(run: Run, benchmark: str) -> Point | None:
     result = run.results.get(benchmark)
-    number = result.metrics.get(metric) if result is not None else None
-    if result is None or number is None:
+    if result is None:
         return None
     return Point(
         run_id=run.run_id,
         started=run.started,
         commit=run.commit,
         branch=run.branch,
-        value=number.value,
-        unit=number.unit,
-        fingerprint=fingerprint_of(run.machine, result.settings),
+        result=result,
+        fingerprint=fingerprint_of(run.machine, result.settings, result.timer),
+    )
+
+
+def _value(point: Point, metric: str) -> Value:
+    told = point.result.metrics[metric]
+    number = value_of(point.result, metric)
+    return Value(
+        run_id=point.run_id,
+        started=point.started,
+        commit=point.commit,
+        branch=point.branch,
+        value=told.value if number is None else number,
+        unit=told.unit,
+        statistic=launch_statistic(point.result, metric),
+        fingerprint=point.fingerprint,
     )

@@ -68,14 +68,7 @@ class LaterRuns:
     def _registered(
         self, registry: Registry, run_id: str, benchmarks: Collection[str]
     ) -> list[Run]:
-        head = self._head
-        fingerprints = None
-        if head is not None:
-            fingerprints = {
-                name: fingerprint_of(head.machine, head.results[name].settings)
-                for name in benchmarks
-                if name in head.results
-            }
+        fingerprints = None if self._head is None else dict(_fingerprints(self._head, benchmarks))
         return registry.earlier(
             benchmarks,
             branch=self._branch,
@@ -113,3 +106,11 @@ class LaterRuns:
         self.notes.append(
             f"without the registry, only the runs in {self._results_dir} are seen: {reason}"
         )
+
+
+def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Of those that the head has measured: no other one tells its clock."""
+    for name in benchmarks:
+        result = head.results.get(name)
+        if result is not None and result.timer:
+            yield name, fingerprint_of(head.machine, result.settings, result.timer)

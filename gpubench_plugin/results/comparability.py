@@ -51,9 +51,9 @@ def told_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in _chosen(environment, _TOLD).items() if k not in machine}
 
 
-def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """One text for a machine and a benchmark's settings: equal where numbers are comparable."""
-    text = json.dumps([dict(machine), dict(settings)], sort_keys=True, default=str)
+def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], timer: str) -> str:
+    """One text for a machine, a benchmark's settings and its clock: equal if comparable."""
+    text = json.dumps([dict(machine), dict(settings), timer], sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()[:24]
 
 

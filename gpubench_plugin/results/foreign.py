@@ -1,7 +1,8 @@
 """Runs from files of pytest-benchmark, ours or anybody's, written by its versions 3.2.3 to 5.3.1.
 
 Ours say under ``gpubench`` what ``summary.json`` would say: then the run equals the one read from
-its directory. Of others the times are known, a part of the machine, and no configuration.
+its directory. Of others the times are known, the clock, pytest-benchmark's options and a part of
+the machine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric
 from gpubench_plugin.results.comparability import machine_facts, told_facts
+from gpubench_plugin.results.foreign_options import (
+    by_dot_key,
+    is_pedantic,
+    settings_of,
+    timer_of,
+    told,
+)
 from gpubench_plugin.results.pytest_benchmark import SCHEMA_VERSION
 from gpubench_plugin.results.untrue import untrue
 from gpubench_plugin.runs import Result, Run
@@ -24,9 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _Kind = TypeVar("_Kind")
-
-TIMER: Final = "perf_counter"
-"""pytest-benchmark's own clock: wall time of the host."""
 
 _TIMES: Final = {
     "median": "step_time_s",
@@ -107,23 +112,27 @@ def _result(name: str, entry: Mapping[str, Any]) -> Result:
         return _failed(name, problem)
     if ours is not None:
         try:
-            return _own(name, ours)
+            return _own(name, ours, _mapping(entry.get("options")))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return _failed(name, "its gpubench part is not as it was written")
     metrics = {m.name: m for m in _metrics(stats)}
+    options = _mapping(entry.get("options"))
     return Result(
         id=name,
         outcome="measured",
-        timer=TIMER,
+        timer=timer_of(options),
         metrics=metrics,
         launches=({name: metric.value for name, metric in metrics.items()},),
+        settings=settings_of(told(options)),
+        configuration=by_dot_key(told(options)),
     )
 
 
-def _own(name: str, ours: Mapping[str, Any]) -> Result:
+def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Result:
     """A benchmark of ours, of which the file says all that comparing needs.
 
-    A number that was not finite was written as null, and is left out.
+    Of an adopted one pytest-benchmark's `options` tell what its defaults were. A number that was
+    not finite was written as null, and is left out.
 
     Raises:
         AttributeError, KeyError, OverflowError, TypeError, ValueError: it is of another shape.
@@ -137,6 +146,7 @@ def _own(name: str, ours: Mapping[str, Any]) -> Result:
     problem = untrue(values, launches)
     if problem:
         return _failed(name, problem)
+    settings = dict(ours.get("settings", {}).items())
     return Result(
         id=name,
         outcome="measured",
@@ -144,7 +154,8 @@ def _own(name: str, ours: Mapping[str, Any]) -> Result:
         metrics={metric: _metric(metric, m) for metric, m in said.items()},
         launches=tuple({k: _number(v) for k, v in launch.items()} for launch in launches)
         or ({metric: _number(value) for metric, value in values.items()},),
-        settings=dict(ours.get("settings", {}).items()),
+        settings=settings,
+        configuration=by_dot_key(told(options, pedantic=is_pedantic(settings))),
         limits={k: _known(str, v) for k, v in ours.get("limits", {}).items()},
         flags=tuple(_known(str, flag) for flag in _list(ours.get("flags", []))),
     )

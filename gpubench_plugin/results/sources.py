@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import json_file
 from gpubench_plugin.configuration.comparability import comparable_part
@@ -19,13 +19,15 @@ from gpubench_plugin.results.comparability import machine_facts, told_facts
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.search import find_run
 from gpubench_plugin.results.untrue import untrue
-from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.runs import UNFINISHED, Result, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpubench_plugin.records import Json
     from gpubench_plugin.results.summary import Summary, SummaryBenchmark
+
+_UNFINISHED: Final = "the run has no end and no record of this: it was killed, or still runs"
 
 
 def read_run(text: str, *, results_dir: Path, here: Path) -> Run:
@@ -56,9 +58,10 @@ def run_in(directory: RunDirectory, *, label: str = "") -> Run:
     """The run in `directory`: from its summary, else from its journal.
 
     Without a summary it was killed or is still being written: then its status is ``interrupted``,
-    and a benchmark without a line in the journal is ``not_measured``. Of a summary of version 1 or
-    2, which knows no settings, a benchmark's settings are its whole configuration, as far as it
-    changes numbers: defaults are among them, so that a later version's settings differ from these.
+    and a benchmark without a line in the journal is ``not_measured``, with the flag
+    :data:`~gpubench_plugin.runs.UNFINISHED`. Of a summary of version 1 or 2, which knows no
+    settings, a benchmark's settings are its whole configuration, as far as it changes numbers:
+    defaults are among them, so that a later version's settings differ from these.
 
     Raises:
         UsageProblem: a file of it is broken or of a newer version, and which.
@@ -249,7 +252,7 @@ def _from_journal(directory: RunDirectory, label: str) -> Run:
     if not isinstance(environment, Mapping):
         raise UsageProblem(f"{directory.system} is not as it was written: no mapping")
     try:
-        results = _recorded(beginning, events)
+        results = _recorded(beginning, events, ended=_ended(events) or directory.summary.exists())
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageProblem(f"{directory.journal} is not as it was written: {error!r}") from error
     return _run(
@@ -265,12 +268,15 @@ def _from_journal(directory: RunDirectory, label: str) -> Run:
 
 def _status(events: Sequence[Json]) -> Any:
     """The orderly end may have come to the journal, and the summary not to the disk."""
-    ended = events[-1].get("event") == "run_finished"
-    status = events[-1].get("status") if ended else "interrupted"
+    status = events[-1].get("status") if _ended(events) else "interrupted"
     return status if status in {"complete", "failed"} else "interrupted"
 
 
-def _recorded(beginning: Json, events: Sequence[Json]) -> dict[str, Result]:
+def _ended(events: Sequence[Json]) -> bool:
+    return events[-1].get("event") == "run_finished"
+
+
+def _recorded(beginning: Json, events: Sequence[Json], *, ended: bool) -> dict[str, Result]:
     """Every benchmark the run was started with: its latest line, or that there is none."""
     latest = {event["id"]: event for event in events if event.get("event") == "benchmark"}
     known = {field.name for field in fields(Measurement)}
@@ -283,6 +289,10 @@ def _recorded(beginning: Json, events: Sequence[Json]) -> dict[str, Result]:
                 data["settings"] = comparable_part(flat(data["configuration"]))
             results[node_id] = _result(Measurement.from_json(data))
         else:
-            reason = "the run ended before it"
-            results[node_id] = Result(id=node_id, outcome="not_measured", reason=reason)
+            results[node_id] = Result(
+                id=node_id,
+                outcome="not_measured",
+                reason="the run ended before it" if ended else _UNFINISHED,
+                flags=() if ended else (UNFINISHED,),
+            )
     return results

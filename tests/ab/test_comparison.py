@@ -41,6 +41,20 @@ def test_a_record_of_something_else_is_refused(repo: Any, tmp_path: Path) -> Non
         earlier_state(state.folder)
 
 
+def test_a_new_comparison_names_the_files_that_changed(repo: Any, tmp_path: Path) -> None:
+    """A log of a pipe grows in the tree as soon as one says something: it is named."""
+    repo.write("ab.log", "")
+    asked = Asked(here=repo.path, base="main")
+    state = new_state(tmp_path / "results", asked)
+    repo.write("ab.log", "gpubench ab: results in")
+    with pytest.raises(UsageProblem, match=r"^the files of the head in .*: ab\.log\. If") as said:
+        compare(state, asked, Progress(io.StringIO()))
+    assert "--resume" not in str(said.value)
+    again, before = earlier_state(state.folder)
+    with pytest.raises(UsageProblem, match=r"^--resume=.* head\.changes"):
+        compare(again, before, Progress(io.StringIO()))
+
+
 def test_a_file_in_the_way_is_said(repo: Any, tmp_path: Path) -> None:
     """The results folder may be a file by mistake."""
     (tmp_path / "results").touch()

@@ -102,3 +102,18 @@ def test_what_a_tree_lacks_is_said(repo: Any) -> None:
     repo.write(".gitattributes", "*.bin filter=lfs\n")
     repo.git("add", ".gitattributes")
     assert len(found.missing_in(repo.path)) == 2
+
+
+def test_our_own_output_is_no_change(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that standard error goes into grows by itself; another file beside it counts."""
+    found = repository(repo)
+    digest = found.digest()
+    with (repo.path / "err.txt").open("w") as log:
+        monkeypatch.setattr("gpubench_plugin.ab.outputs.STREAMS", (log.fileno(),))
+        assert (found.changed_files(), found.digest()) == ([], digest)
+        log.write("5 pairs")
+        log.flush()
+        assert (found.changed_files(), found.digest()) == ([], digest)
+        repo.write("code.py", "")
+        assert found.changed_files() == ["code.py"]
+        assert found.digest() != digest

@@ -97,12 +97,36 @@ def test_files_that_change_meanwhile_are_named(repo: Any) -> None:
     """With what to do about them; where a commit changed instead, that is said."""
     found = source("head", None, None, here=repo.path, repository=Repository(top=repo.path))
     repo.write("notes.txt", "before")
-    before = found.files()
+    before, identity = found.files(), found.identity()
     for number in range(7):
         repo.write(f"report{number}.xml", "x")
     repo.write("src/mylib/__init__.py", "VALUE = 2\n")
-    said = found.changes_since(before)
-    assert said.startswith("report0.xml, report1.xml, report2.xml, report3.xml, report4.xml and 3")
+    with pytest.raises(UsageProblem) as caught:
+        found.require_unchanged(identity, before)
+    said = str(caught.value)
+    assert ": report0.xml, report1.xml, report2.xml, report3.xml, report4.xml and 3" in said
     assert "ignore them in git" in said
     assert "notes.txt" not in said
-    assert "commit" in found.changes_since(found.files())
+    with pytest.raises(UsageProblem, match="another commit is checked out"):
+        found.require_unchanged(identity, found.files())
+
+
+def test_a_branch_that_moves_meanwhile_is_said(repo: Any) -> None:
+    """What it pointed to at first is what the comparison was told to compare."""
+    before = base("main", repo.path)
+    repo.write("new.py", "")
+    repo.commit()
+    base("main", repo.path).require_unchanged(base("main", repo.path).identity(), {})
+    with pytest.raises(UsageProblem, match=r"^--base: main .* is another commit than when"):
+        base("main", repo.path).require_unchanged(before.identity(), {})
+
+
+def test_a_folder_may_hold_our_own_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without git it is no code."""
+    found = base(".", tmp_path)
+    identity = found.identity()
+    with (tmp_path / "ab.log").open("w") as log:
+        monkeypatch.setattr("gpubench_plugin.ab.outputs.STREAMS", (log.fileno(),))
+        log.write("5 pairs")
+        log.flush()
+        found.require_unchanged(identity, found.files())

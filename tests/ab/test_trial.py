@@ -206,8 +206,22 @@ def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage) -> None:
         (stage.contenders["head"].side.tree / "code.py").write_text(f"# {number}")
         return clear(side, number)
 
-    with pytest.raises(UsageProblem, match=r"changed while it was measured.*: code\.py\. If"):
+    with pytest.raises(UsageProblem, match=r"changed after the comparison had.*: code\.py\. If"):
         stage.trial(stage.fake(edited)).run()
+    assert State.read(stage.folder).done == []
+
+
+def test_a_change_in_the_last_launch_ends_it_too(stage: Stage) -> None:
+    """No launch counts that may have run half old and half new code."""
+
+    def edited_late(side: SideName, number: int) -> Times:
+        if number == 12:
+            (stage.contenders["head"].side.tree / "new.py").touch()
+        return clear(side, number)
+
+    with pytest.raises(UsageProblem, match=r": new\.py\. If"):
+        stage.trial(stage.fake(edited_late)).run()
+    assert len(State.read(stage.folder).done) == 11
 
 
 def test_code_of_the_other_side_ends_it(stage: Stage) -> None:

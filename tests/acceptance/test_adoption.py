@@ -94,6 +94,13 @@ MEASURED = {
     "test_faked_files",
 }
 
+SETTINGS = {
+    "test_fn": {"max_time": 0.01},
+    "TestClass::test_method": {"max_time": 0.01, "min_rounds": 3},
+    "test_pedantic[list-1]": {"rounds": 5, "iterations": 2, "warmup_rounds": 1},
+    "TestUnit::test_unit": {"rounds": 3},
+}
+
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Project:
@@ -177,7 +184,11 @@ def test_all_that_is_measured_is_recorded(foreign: Project, adopted: Run) -> Non
             assert record["metrics"]["step_time_min_s"]["value"] == saved["stats"]["min"]
             assert record["metrics"]["rounds"]["value"] == saved["stats"]["rounds"]
             assert record["timer"] == "perf_counter"
-            assert (record["settings"], record["world_size"]) == ({}, 1)
+            assert record["world_size"] == 1
+    assert {name: records[f"test_it.py::{name}"]["settings"] for name in SETTINGS} == {
+        name: {f"pytest_benchmark.{option}": value for option, value in options.items()}
+        for name, options in SETTINGS.items()
+    }
     why = {name: records[f"test_it.py::{name}"]["reason"] for name in ("test_uncalled",)}
     assert why == {"test_uncalled": "the test did not call benchmark"}
     params = records["test_it.py::test_pedantic[class-two]"]["params"]

@@ -94,6 +94,14 @@ def test_equal_runs_are_fine(compare: Compare) -> None:
 
 
 @pytest.mark.usefixtures("runs")
+def test_sides_may_be_given_launch_by_launch(compare: Compare) -> None:
+    """Each --base and --head adds to those before."""
+    said = compare("--paired", "--base", A, "--head", C, "--base", B, "--head", A, "--format=json")
+    assert said.json["base_label"] == f"2 runs, {A} to {B}"
+    assert {one["head_label"] for one in said.json["benchmarks"]} == {f"2 runs, {C} to {A}"}
+
+
+@pytest.mark.usefixtures("runs")
 def test_several_heads_stand_against_the_first(compare: Compare) -> None:
     """Each other run is compared with the first, in one document."""
     said = compare(A, C, B, "--format=json")
@@ -238,14 +246,45 @@ def test_limit_that_was_not_checked_is_exit_code_1(
 
 
 def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_path: Path) -> None:
-    """A run that was killed is shown as interrupted; what it measured is compared."""
+    """What it measured is compared; that it was stopped before the rest is no regression."""
     left = measurement(RESNET, outcome="not_measured")
     write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
-    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status=None)
+    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status="interrupted")
     said = compare(A, B)
     assert said.code == Exit.FINE
     assert f"{B} was interrupted" in said.out
     assert "not measured" in said.out
+
+
+@pytest.mark.parametrize("arguments", [[A, B], ["--paired", "--base", A, "--head", B]])
+def test_killed_run_counts_as_a_failure_of_what_it_never_told_of(
+    compare: Compare, tmp_path: Path, arguments: list[str]
+) -> None:
+    """Of what the base has measured; a benchmark may have killed it."""
+    left = measurement(RESNET, outcome="not_measured")
+    write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
+    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status=None)
+    said = compare(*arguments, "--format=json")
+    assert said.code == Exit.REGRESSION
+    assert said.verdicts[RESNET, ""] == "errored"
+    assert "it was killed, or still runs" in said.out
+    assert said.json["notes"][-1].startswith("1 benchmark failed that the base has measured")
+    assert compare(B, A).code == Exit.FINE
+
+
+def test_limit_in_a_file_that_is_none_costs_its_benchmark_alone(
+    compare: Compare, tmp_path: Path
+) -> None:
+    """The reason names the key, its value and what is allowed, and it was not checked."""
+    bad = measurement(RESNET, limits={"step_time_s": "banana"})
+    for number in range(2):
+        write_run(tmp_path / "results", number, [measurement(MLP), bad])
+    said = compare(A, B, "--format=json")
+    assert said.code == Exit.REGRESSION
+    assert said.verdicts[RESNET, "step_time_s"] == "errored"
+    assert said.verdicts[MLP, "step_time_s"] == "unchanged"
+    assert "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage" in said.out
+    assert compare(A, B, "--limit=5%").code == Exit.FINE
 
 
 def test_baseline_is_compared_with_by_its_name(compare: Compare, runs: Path) -> None:

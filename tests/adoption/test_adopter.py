@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,33 +42,48 @@ class Test:
 
     __test__ = False
 
-    def __init__(self, torch: Torch | None, *, adopted: bool = True, disabled: bool = False):
+    def __init__(
+        self,
+        torch: Torch | None,
+        *,
+        adopted: bool = True,
+        disabled: bool = False,
+        calibration_precision: int = 10,
+        mark: Mapping[str, Any] = {},
+        **options: Any,
+    ):
         self.torch = torch or Torch()
         self.adopter = Adopter({} if torch is None else {"torch": torch})
         hook = SimpleNamespace(
             pytest_gpubench_metrics=lambda **_: [], pytest_gpubench_measurement=lambda **_: None
         )
+        self.options = {"benchmark_calibration_precision": calibration_precision}
         self.item: Any = SimpleNamespace(
             name="test_step",
             nodeid=ID,
             stash=pytest.Stash(),
-            config=SimpleNamespace(stash=pytest.Stash()),
+            config=SimpleNamespace(stash=pytest.Stash(), getoption=self.options.get),
+            get_closest_marker={"benchmark": SimpleNamespace(kwargs=mark)}.get,
             ihook=hook,
         )
         self.item.stash[CASE] = case(adopted=adopted)
         self.timed: list[Any] = []
         self.benchmark = BenchmarkFixture(
             self.item,
-            disable_gc=False,
             timer=SimpleNamespace(target=self.torch.perf_counter),
-            min_rounds=5,
-            min_time=0.000005,
-            max_time=0.1,
-            precision=None,
-            confidence=None,
-            warmup=False,
-            warmup_iterations=1,
-            calibration_precision=10,
+            **{
+                "disable_gc": False,
+                "min_rounds": 5,
+                "min_time": 0.000005,
+                "max_time": 1.0,
+                "precision": None,
+                "confidence": None,
+                "warmup": False,
+                "warmup_iterations": 100_000,
+                "calibration_precision": calibration_precision,
+                **options,
+                **mark,
+            },
             add_stats=self.timed.append,
             logger=SimpleNamespace(debug=lambda *_, **__: None),
             warner=None,
@@ -168,7 +183,7 @@ def test_without_an_accelerator_the_timer_is_pytest_benchmarks_own() -> None:
 
 
 def test_the_record_is_that_of_its_case(torch: Torch) -> None:
-    """Limits, id, no settings; no metric of what nobody saw; the device's peak."""
+    """Limits, id, its rounds as settings; no metric of what nobody saw; the device's peak."""
     test = Test(torch)
     torch.peak = 1 << 40  # of an earlier test
 
@@ -178,7 +193,8 @@ def test_the_record_is_that_of_its_case(torch: Torch) -> None:
         benchmark.pedantic(test.step, rounds=7)
 
     measured = test.measured(body)
-    assert (measured.id, measured.outcome, measured.settings) == (ID, "measured", {})
+    assert (measured.id, measured.outcome) == (ID, "measured")
+    assert measured.settings == {"pytest_benchmark.rounds": 7}
     assert measured.limits == {"step_time_s": "3%"}
     assert measured.metrics["peak_memory_bytes"].value == 4096
     assert not {"first_step_s", "warmup_s", "warmup_iterations", "mfu"} & measured.metrics.keys()

@@ -101,16 +101,24 @@ def test_a_foreign_file_has_no_settings_to_differ_in():
     assert of_settings(result(settings={"a": 1}), result(), partly=True) == []
     base, head = result(settings={"a": 1}), result(settings={"a": 2})
     assert of_settings(base, head, partly=True) == ["a"]
+    default = result(configuration={"a": 1})
+    assert of_settings(default, head, partly=True) == ["a"]
+    assert of_settings(default, base, partly=True) == []
 
 
 def test_two_clocks_are_not_comparable():
-    """An unknown one is; of a foreign file only the device's clock differs from the host's."""
+    """An unknown one is; of a foreign file the kind of time counts, not the clock's name."""
     wall, events = result(timer="perf_counter_ns"), result(timer="cuda_events")
     theirs = result(timer="perf_counter")
     assert of_settings(wall, events) == of_settings(wall, theirs) == ["timer"]
     assert of_settings(wall, result(timer="")) == []
     assert of_settings(wall, theirs, partly=True) == []
     assert of_settings(events, theirs, partly=True) == ["timer"]
+    for other in (wall, theirs, events):
+        processor = result(timer="process_time")
+        assert settings_differences(other, processor, (), partly=True) == (
+            Difference(key="timer", base=other.timer, head="process_time"),
+        )
     assert of_settings(wall, events, ["timer"]) == []
 
 

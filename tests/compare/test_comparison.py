@@ -7,6 +7,8 @@ from made import result, run, timed
 from gpubench_plugin.compare.comparison import compare_history, compare_paired, compare_runs
 from gpubench_plugin.errors import NothingComparable
 
+LIMIT = {"step_time_s": "1.1%"}
+
 
 def test_two_runs_are_compared_by_threshold_and_it_is_said():
     """In a note above the verdicts, which stand in the order of the head."""
@@ -32,6 +34,22 @@ def test_paired_launches_are_judged_by_pairs():
     comparison = compare_paired(bases, heads)
     assert comparison.base == "5 runs, a0 to a4"
     assert [(one.kind, one.method) for one in comparison.verdicts] == [("regressed", "paired")]
+
+
+def test_memory_that_the_last_launch_lacks_has_regressed_in_the_others():
+    """One launch that lacks a metric hides nothing of the other fourteen."""
+    bases = [run("a", result(step_time_s=1.0, peak_memory_bytes=100.0)) for _ in range(15)]
+    heads = [run("b", result(step_time_s=1.0, peak_memory_bytes=150.0)) for _ in range(14)]
+    comparison = compare_paired(bases, [*heads, run("b", timed(1.0))])
+    memory = next(one for one in comparison.verdicts if one.metric == "peak_memory_bytes")
+    assert (memory.kind, memory.launches) == ("regressed", 14)
+    assert any("peak_memory_bytes is judged in 14 of 15 pairs" in note for note in comparison.notes)
+
+
+def test_an_effect_of_exactly_the_limit_has_regressed():
+    """Of limits too that floats hold only nearly."""
+    comparison = compare_runs(run("a", timed(1000)), run("b", timed(1011)), limits=LIMIT)
+    assert comparison.verdicts[0].kind == "regressed"
 
 
 def test_a_run_is_compared_with_its_history():

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import pytest
 
 from gpubench_plugin.compare.limits import Limit
@@ -21,9 +23,16 @@ def test_a_limit_is_a_percentage_or_a_fixed_bound(text, kind, bound):
     assert (limit.kind, limit.bound) == (kind, pytest.approx(bound))
 
 
+@pytest.mark.parametrize("text", ["1.1%", "2.2%", "2.3%", "0.7%", "14.5%"])
+def test_a_percentage_is_the_nearest_float_of_its_fraction(text):
+    """So that an effect of exactly the limit reaches it."""
+    assert Limit.parse(text, "limit").bound == float(Fraction(text.removesuffix("%")) / 100)
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        *(f"0.{'0' * 400}1%", f"99.{'9' * 30}%"),  # zero and one as floats
         *("", "3", "0%", "100%", "-3%", "<0.25", "<=nan", ">=1e999", "<=", "three%", "=1"),
         *("\u0663%", "<=\u0663"),  # other digits
     ],

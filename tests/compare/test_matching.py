@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import pytest
-from made import result, run, timed
+from made import UNITS, result, run, timed
 
 from gpubench_plugin.compare.matching import WINDOW, match
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.records import Metric
+from gpubench_plugin.runs import UNFINISHED
 from gpubench_plugin.verdicts import Difference
 
 
@@ -248,9 +252,12 @@ def test_pairs_in_which_a_launch_lacks_the_metric_are_left_out():
     memory = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
     bases = [run("a", result(**memory)), run("a", result(step_time_s=1.0))]
     heads = [run("b", result(**memory)), run("b", result(**memory))]
-    series = match(bases, heads, paired=True).series
-    assert [len(one.base) for one in series] == [2, 1]
-    assert [len(one.head) for one in series] == [2, 1]
+    matched = match(bases, heads, paired=True)
+    assert [len(one.base) for one in matched.series] == [2, 1]
+    assert [len(one.head) for one in matched.series] == [2, 1]
+    assert matched.notes == (
+        "test_a: peak_memory_bytes is judged in 1 of 2 pairs, since the others lack it",
+    )
 
 
 def test_a_benchmark_that_only_the_pinned_run_has_is_removed():
@@ -299,3 +306,158 @@ def test_a_lost_metric_with_a_limit_has_one_verdict():
     assert kinds(given) == {key: "not_measured"}
     assert kinds(unpaired([base], [run("b", timed(1.0))])) == {key: "removed"}
     assert len(given.verdicts) == 1
+
+
+def test_a_metric_that_the_last_launch_lacks_is_judged_in_the_others():
+    """It is not removed while any launch of the head has it; how many pairs count is said."""
+    whole, lacks = {"step_time_s": 1.0, "peak_memory_bytes": 4.0}, {"step_time_s": 1.0}
+    bases = [run("a", result(**whole)) for _ in range(5)]
+    heads = [run("b", result(**whole)) for _ in range(4)] + [run("b", result(**lacks))]
+    matched = match(bases, heads, paired=True)
+    assert {one.metric: len(one.head) for one in matched.series} == {
+        "step_time_s": 5,
+        "peak_memory_bytes": 4,
+    }
+    assert matched.verdicts == ()
+    (note,) = matched.notes
+    assert "peak_memory_bytes is judged in 4 of 5 pairs" in note
+
+
+def test_a_metric_that_no_launch_of_the_head_has_is_removed():
+    """Although the base has it in its first launch alone."""
+    bases = [run("a", result(step_time_s=1.0, peak_memory_bytes=4.0)), run("a", timed(1.0))]
+    matched = match(bases, [run("b", timed(1.0))] * 2, paired=True)
+    assert kinds(matched) == {("test_a", "peak_memory_bytes"): "removed"}
+
+
+def test_a_metric_that_no_pair_has_on_both_sides_has_no_baseline():
+    """The base did measure it, in other pairs."""
+    whole = result(step_time_s=1.0, peak_memory_bytes=4.0)
+    matched = match(
+        [run("a", whole), run("a", timed(1.0))],
+        [run("b", timed(1.0)), run("b", whole)],
+        paired=True,
+    )
+    (verdict,) = matched.verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "no_baseline",
+        "no pair has peak_memory_bytes on both sides",
+    )
+
+
+def test_a_metric_of_a_head_beside_which_there_is_no_base_is_not_removed():
+    """That launch counts in no pair, and yet shows that it is measured."""
+    whole = result(step_time_s=1.0, peak_memory_bytes=4.0)
+    bases = [run("a", whole), run("a", result(outcome="failed"))]
+    matched = match(bases, [run("b", timed(1.0)), run("b", whole)], paired=True)
+    assert kinds(matched) == {("test_a", "peak_memory_bytes"): "no_baseline"}
+
+
+def test_a_limit_counts_that_any_launch_of_the_head_states():
+    """The latest one of those that state it, although the last launch states none."""
+    texts = [{"step_time_s": "<=2"}, {"step_time_s": "<=1"}, {}]
+    heads = [run("b", result(step_time_s=3.0, limits=limits)) for limits in texts]
+    (series,) = match([run("a", timed(1.0))] * 3, heads, paired=True).series
+    assert (series.limit.text, series.head) == ("<=1", (3.0, 3.0, 3.0))
+
+
+def test_a_fixed_bound_counts_in_every_launch_of_the_head():
+    """Whatever the base beside it has."""
+    whole = result(step_time_s=1.0, peak_memory_bytes=4.0, limits={"peak_memory_bytes": "<=1"})
+    bases = [run("a", whole)] + [run("a", timed(1.0))] * 4
+    found = match(bases, [run("b", whole)] * 5, paired=True).series
+    assert {one.metric: len(one.head) for one in found}["peak_memory_bytes"] == 5
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
+    """The reason names key, value and what is allowed; all else is judged."""
+    bad = result(step_time_s=1.0, peak_memory_bytes=4.0, limits={"step_time_s": "banana"})
+    base, head = run("a", bad, timed(1.0, "test_b")), run("b", bad, timed(1.0, "test_b"))
+    matched = match([base], [head], paired=paired)
+    (verdict,) = matched.verdicts
+    assert (verdict.id, verdict.metric, verdict.kind) == ("test_a", "step_time_s", "errored")
+    assert verdict.reason.startswith(
+        "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage between 0 and 100"
+    )
+    assert [(one.id, one.metric) for one in matched.series] == [
+        ("test_a", "peak_memory_bytes"),
+        ("test_b", "step_time_s"),
+    ]
+    stated = match([base], [head], paired=paired, limits={"step_time_s": "3%"})
+    assert stated.verdicts == ()
+
+
+def test_a_text_of_the_caller_that_is_no_limit_is_a_usage_problem():
+    """It is for all benchmarks, and nothing is compared."""
+    with pytest.raises(UsageProblem, match=r"gate\.limits\.step_time_s: 'much' is no limit"):
+        unpaired([run("a", timed(1.0))], [run("b", timed(1.0))], limits={"step_time_s": "much"})
+
+
+def turned(label, better):
+    one = timed(1.0)
+    metric = Metric(name="step_time_s", value=1.0, unit=UNITS["step_time_s"][0], better=better)
+    return run(label, replace(one, metrics={**one.metrics, "step_time_s": metric}))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ("lower", "higher", "of step_time_s less is better in base, more in head"),
+        ("higher", "none", "of step_time_s more is better in base, neither in head"),
+    ],
+)
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_metric_whose_direction_has_turned_is_incomparable(before, now, said, paired):
+    """Both directions are named, of pairs and of earlier runs, the first of which differs."""
+    bases = [turned("a", before), turned("a", now), turned("a", now)]
+    (verdict,) = match(bases, [turned("b", now)] * 3, paired=paired).verdicts
+    assert (verdict.kind, verdict.reason) == ("incomparable", said)
+
+
+def test_launches_of_a_head_that_contradict_each_other_are_incomparable():
+    """There is no direction in which all of them are judged."""
+    heads = [turned("b", "higher"), turned("b", "lower")]
+    (verdict,) = match([turned("a", "lower")] * 2, heads, paired=True).verdicts
+    assert verdict.reason == "of step_time_s more is better in an earlier head, less in head"
+
+
+def vanished(name="test_a"):
+    one = result(name, outcome="not_measured", reason="no record")
+    return replace(one, flags=(UNFINISHED,))
+
+
+def test_what_a_killed_run_never_told_of_is_errored_where_the_base_measured_it():
+    """It may be what killed it. What the base has not measured either is not measured."""
+    base = run("a", timed(1.0), result("test_b", outcome="skipped"))
+    matched = unpaired([base], [run("b", vanished(), vanished("test_b"), vanished("test_c"))])
+    assert kinds(matched) == {
+        ("test_a", ""): "errored",
+        ("test_b", ""): "not_measured",
+        ("test_c", ""): "not_measured",
+    }
+    assert matched.verdicts[0].reason == "not measured: no record"
+
+
+def test_one_killed_launch_of_the_head_is_an_error_of_all():
+    """As one that failed."""
+    heads = [run("b", timed(1.0)), run("c", vanished()), run("d", timed(1.0))]
+    (verdict,) = match([run("a", timed(1.0))] * 3, heads, paired=True).verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "errored",
+        "not measured: no record in 1 of 3 launches",
+    )
+
+
+def test_the_pinned_ones_are_counted_among_the_values():
+    """One without a value is not among them; pairs have no such level."""
+    has, lacks = result(step_time_s=1.0, peak_memory_bytes=1.0), timed(1.0)
+    pins = [replace(one, pinned=True) for one in (has, lacks, has)]
+    bases = [run("a", one) for one in (*pins, has)]
+    head = run("b", has)
+    counts = {one.metric: (one.pinned, len(one.base)) for one in unpaired(bases, [head]).series}
+    assert counts == {"step_time_s": (3, 4), "peak_memory_bytes": (2, 3)}
+    minimum = replace(pins[1], metrics={}, launches=({"step_time_min_s": 1.0},))
+    assert unpaired([run("a", minimum)], [head]).series[0].pinned == 1
+    assert {one.pinned for one in match(bases, [head] * 4, paired=True).series} == {None}
+    assert {one.pinned for one in unpaired(bases[3:], [head]).series} == {0}

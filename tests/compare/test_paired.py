@@ -153,6 +153,13 @@ def test_values_without_a_logarithm_are_an_error_with_its_reason(base, head, sai
     assert verdict.reason.startswith(said)
 
 
+def test_a_verdict_holds_only_values_that_were_measured():
+    """Of a zero in a pair of zeros, which no logarithm is made of, nothing is made up beside it."""
+    values = [0.0, 1.0, 1.0, 2.0, 1.0]
+    verdict = paired.judge([series(values, values)])[0]
+    assert (verdict.kind, verdict.base, verdict.head) == ("errored", 0.0, None)
+
+
 def test_equal_differences_are_sure_although_both_sides_vary():
     """A spread of nothing around five percent is a regression, around zero no change."""
     base = [1.0, 2.0, 4.0, 8.0, 16.0]

@@ -18,17 +18,18 @@ from jsonschema import Draft202012Validator
 
 from gpubench_plugin import json_file, records
 from gpubench_plugin.compare.comparison import compare_runs
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.records import Launch, Measurement, Metric
 from gpubench_plugin.results import sources
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary
+from tests.runs_builder import RESNET, measurement, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpubench_plugin.records import RunRecord
+    from gpubench_plugin.records import RunRecord, RunStatus
     from gpubench_plugin.runs import Result, Run
 
 SCHEMA = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
@@ -307,7 +308,7 @@ def test_our_part_of_another_shape_costs_at_most_its_benchmark(
     result = run.results["test_a"]
     if result.outcome != "measured":
         assert re.search("is not as it was written|cannot be true", result.reason)
-    with suppress(UsageProblem):  # of a text that is no limit
+    with suppress(NothingComparable):
         compare_runs(run, run)
     assert run.results["test_b"].outcome == "measured"
 
@@ -423,6 +424,31 @@ def test_interrupted_run_has_what_it_measured(session: Path, tmp_path: Path) -> 
         "test_it.py::test_fails[fp32-ws1]": "not_measured",
     }
     assert "step_time_s" in run.results[OURS].launches[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "flags"), [(None, ("unfinished",)), ("interrupted", ()), ("complete", ())]
+)
+@pytest.mark.parametrize("file", ["", "metrics.jsonl"])
+def test_what_a_killed_run_never_told_of_is_flagged(
+    tmp_path: Path, status: RunStatus | None, flags: tuple[str, ...], file: str
+) -> None:
+    """Only where the run has no end, which an orderly interruption is."""
+    left = measurement(RESNET, outcome="not_measured")
+    directory = write_run(tmp_path, 0, [measurement(), left], status=status)
+    lines = directory.journal.read_text().splitlines(keepends=True)
+    directory.journal.write_text("".join(x for x in lines if '"not_measured"' not in x))
+    found = read(directory.path / file, tmp_path).results[RESNET]
+    assert (found.outcome, found.flags) == ("not_measured", flags)
+    assert ("it was killed, or still runs" in found.reason) == bool(flags)
+
+
+def test_run_whose_summary_is_there_has_ended(tmp_path: Path) -> None:
+    """Whatever its journal lacks."""
+    left = measurement(RESNET, outcome="not_measured")
+    directory = write_run(tmp_path, 0, [measurement(), left], status=None)
+    directory.summary.touch()
+    assert read(directory.journal, tmp_path).results[RESNET].flags == ()
 
 
 def test_run_that_is_being_written_is_read(session: Path, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Integer, bindparam, select
 
 from gpubench_plugin.results.registry.ingest import digest, indexed
-from gpubench_plugin.results.registry.restoring import facts, restored
+from gpubench_plugin.results.registry.restoring import Metrics, facts, restored
 from gpubench_plugin.results.registry.rows import Point
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
+from gpubench_plugin.runs import Result
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -69,7 +70,7 @@ def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
 def points(
     connection: Connection, benchmark: str, metric: str, *, branch: str | None, limit: int
 ) -> list[Point]:
-    """The latest values of a benchmark's metric, oldest first."""
+    """The latest results of a benchmark that have a metric, oldest first."""
     if '"' in metric:
         return []  # no metric is called so, and a path into JSON cannot name it
     given = {
@@ -85,8 +86,13 @@ def points(
             started=row.started,
             commit=row.commit,
             branch=row.branch,
-            value=row.value,
-            unit=units[row.units][metric][0],
+            result=Result(
+                id=benchmark,
+                outcome=row.outcome,
+                timer=row.timer,
+                metrics=Metrics(row.metrics, units[row.units]),
+                launches=tuple(row.launches or [row.metrics]),
+            ),
             fingerprint=row.fingerprint,
         )
         for row in reversed(rows)
@@ -95,13 +101,14 @@ def points(
 
 @cache
 def values(metric: str, *, branch: bool) -> Select[Any]:
-    """The query for the latest values of a metric, the latest first."""
-    value = RESULTS.c.metrics[metric].as_float()
+    """The query for the latest rows of a benchmark that have a metric, the latest first."""
+    told = RESULTS.c.metrics[metric].as_float().is_not(None)
     columns = (RUNS.c.run_id, RUNS.c.started, RUNS.c.commit, RUNS.c.branch)
+    own = (RESULTS.c.outcome, RESULTS.c.timer, RESULTS.c.metrics, RESULTS.c.launches)
     query = (
-        select(*columns, value.label("value"), RESULTS.c.units, RESULTS.c.fingerprint)
+        select(*columns, *own, RESULTS.c.units, RESULTS.c.fingerprint)
         .join(RUNS, RUNS.c.key == RESULTS.c.run)
-        .where(RESULTS.c.benchmark == bindparam("benchmark"), value.is_not(None))
+        .where(RESULTS.c.benchmark == bindparam("benchmark"), told)
     )
     if branch:
         query = query.where(RESULTS.c.branch == bindparam("branch"))

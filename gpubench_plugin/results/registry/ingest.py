@@ -180,7 +180,7 @@ def _result_values(ordinal: int, result: Result, found: Reading, shared: _Shared
     return {
         "ordinal": ordinal,
         "benchmark": digest(result.id),
-        "fingerprint": fingerprint_of(run.machine, result.settings),
+        "fingerprint": fingerprint_of(run.machine, result.settings, result.timer),
         "branch": indexed(str(run.branch or "")),
         "started_us": microseconds(run.started),
         "sample": result.outcome == "measured" and _comparable(run) and not found.regressed,

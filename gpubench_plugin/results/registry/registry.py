@@ -103,8 +103,8 @@ class Registry:
         They are complete, clean and not regressed, and each benchmark in them was measured. Of
         each benchmark there are up to `limit` runs: the first ones from the run `since` on,
         itself included, or the latest where `since` is None. A `branch` of None means any. Where
-        `fingerprints` has one for a benchmark (:func:`~.comparability.fingerprint_of` of machine
-        and settings), only runs with it count.
+        `fingerprints` has one for a benchmark (:func:`~.comparability.fingerprint_of` of machine,
+        settings and clock), only runs with it count.
         """
         from gpubench_plugin.results.registry import history
 
@@ -121,7 +121,10 @@ class Registry:
     def points(
         self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
     ) -> list[Point]:
-        """The latest `limit` values of a benchmark's metric, oldest first, from whatever run."""
+        """The latest `limit` results of a benchmark that have a metric, of whatever run.
+
+        The oldest comes first.
+        """
         from gpubench_plugin.results.registry import history
 
         with self._reading() as connection:

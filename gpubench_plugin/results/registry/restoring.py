@@ -72,7 +72,7 @@ def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
         outcome=row.outcome,
         reason=row.reason,
         timer=row.timer,
-        metrics=_Metrics(row.metrics, facts[row.units]),
+        metrics=Metrics(row.metrics, facts[row.units]),
         launches=tuple(launches),
         settings=facts[row.settings],
         limits=facts[row.limits],
@@ -80,7 +80,7 @@ def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
     )
 
 
-class _Metrics(Mapping[str, Metric]):
+class Metrics(Mapping[str, Metric]):
     """The metrics of a result: a query gives tens of thousands, of which few are looked at."""
 
     def __init__(self, values: Mapping[str, float], units: Mapping[str, tuple[str, Better]]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpubench_plugin.records import RunStatus
+from gpubench_plugin.runs import Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +32,15 @@ class RunRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One metric of one benchmark in one run; `started` is UTC in ISO 8601.
+    """One benchmark in one run; `started` is UTC in ISO 8601.
 
-    `fingerprint` is equal where two points were measured on like machines with like settings.
+    Of the `result` its clock and its numbers are there. `fingerprint` is equal where two points
+    were measured on like machines with like settings and by the same clock.
     """
 
     run_id: str
     started: str
     commit: str | None
     branch: str | None
-    value: float
-    unit: str
+    result: Result
     fingerprint: str

@@ -78,7 +78,8 @@ def test_run_that_changed_is_replaced_as_a_whole(backend: Any, make_run: Any) ->
         row = registry.runs()[0]
         assert (row.status, row.tags, row.benchmarks) == ("complete", ("nightly", "release"), 2)
         assert registry.points(make_run.id("gone"), "step_time_s") == []
-        assert [p.value for p in registry.points(make_run.id("mlp"), "step_time_s")] == [0.02]
+        (point,) = registry.points(make_run.id("mlp"), "step_time_s")
+        assert point.result.metrics["step_time_s"].value == 0.02
         make_run.judge(directory, "mlp")
         assert registry.ingest(directory)
         assert registry.runs()[0].regressed
@@ -242,15 +243,22 @@ def test_earlier_holds_the_asked_benchmarks_only(history: Any, make_run: Any) ->
 
 
 def test_earlier_can_be_confined_to_like_machines(history: Any, make_run: Any) -> None:
-    """With a benchmark's fingerprint, other machines and settings do not fill its window."""
+    """With a fingerprint, other machines, settings and clocks do not fill a benchmark's window."""
     mlp = make_run.id("mlp")
-    fingerprint = fingerprint_of({"cpu.model": "fast"}, {"training.batch_size": 8})
+    facts: Any = ({"cpu.model": "fast"}, {"training.batch_size": 8})
+    fingerprint = fingerprint_of(*facts, "perf_counter")
     runs = history.earlier(
         [mlp], branch="main", since=None, limit=2, fingerprints={mlp: fingerprint}
     )
     assert ids(runs) == [3, 9]
     runs = history.earlier([mlp], branch=None, since=None, limit=2, fingerprints={mlp: fingerprint})
     assert ids(runs) == [4, 9]
+    events = {mlp: fingerprint_of(*facts, "cuda_events")}
+    assert history.earlier([mlp], branch=None, since=None, limit=2, fingerprints=events) == []
+    timed = make_run.measured("mlp", 0.5, timer="cuda_events")
+    history.ingest(make_run(12, mlp=timed))
+    runs = history.earlier([mlp], branch=None, since=None, limit=2, fingerprints=events)
+    assert ids(runs) == [12]
 
 
 def test_points_are_the_latest_values_oldest_first(history: Any, make_run: Any) -> None:
@@ -263,10 +271,14 @@ def test_points_are_the_latest_values_oldest_first(history: Any, make_run: Any) 
     assert history.points(mlp, 'step"time') == []
     assert history.points("no such benchmark", "step_time_s") == []
     last = history.points(mlp, "step_time_s")[-1]
-    assert (last.value, last.unit, last.commit, last.branch) == (0.09, "s", "c9", "main")
+    assert (last.commit, last.branch, last.result.timer) == ("c9", "main", "perf_counter")
+    step_time = last.result.metrics["step_time_s"]
+    assert (step_time.value, step_time.unit) == (0.09, "s")
     assert last.started == "2026-01-09T12:00:00.000000Z"
-    assert last.fingerprint == fingerprint_of({"cpu.model": "fast"}, {"training.batch_size": 8})
-    assert history.points(mlp, "samples_per_s")[-1].unit == "samples/s"
+    assert last.fingerprint == fingerprint_of(
+        {"cpu.model": "fast"}, {"training.batch_size": 8}, "perf_counter"
+    )
+    assert last.result.metrics["samples_per_s"].unit == "samples/s"
 
 
 def test_odd_texts_are_stored(backend: Any, make_run: Any) -> None:
