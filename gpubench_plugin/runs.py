@@ -25,8 +25,8 @@ class Result:
     `timer` names the clock: ``cuda_events`` and ``cuda_kernel`` take the device's own time, all
     others are clocks of the host. `metrics` are those of the whole run; `launches` holds the value
     of each metric in each launch of fresh processes, one mapping per launch, never none for a
-    measured benchmark. `settings` is the configuration by dot key with defaults left out, as far as it
-    makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
+    measured benchmark. `settings` is the configuration by dot key with defaults left out, as far as
+    it makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
     `limits` are those that the run itself was to be judged by, by metric. `pinned`: somebody has
     said that this is the level of the benchmark, by pinning the run or accepting it.
     """
