@@ -11,8 +11,6 @@ torchrun    Session, Rank, Torchrun (rank 0)   Rank, Torchrun
 
 from __future__ import annotations
 
-import atexit
-import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -66,8 +64,6 @@ class Roles:
             UsageProblem: a mark, configuration, device or folder is wrong; nothing has been
                 measured.
         """
-        # As Python ends it looks through all objects several times: half a second with torch.
-        atexit.register(gc.freeze)
         if not self._config.pluginmanager.hasplugin("benchmark"):
             raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
         check_marks(items)

@@ -28,7 +28,8 @@ class Result:
     measured benchmark. `settings` is the configuration by dot key with defaults left out, as far as
     it makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
     `limits` are those that the run itself was to be judged by, by metric. `pinned`: somebody has
-    said that this is the level of the benchmark, by pinning the run or accepting it.
+    said that this is the level of the benchmark, by pinning the run or accepting it. `foreign`: it
+    was read from what pytest-benchmark alone wrote of it, which is less.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Result:
     limits: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     pinned: bool = False
+    foreign: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

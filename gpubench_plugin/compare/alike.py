@@ -71,7 +71,7 @@ class Likeness:
         which = id(base_run), id(head_run)
         if which not in self._machines:
             self._machines[which] = machine_differences(base_run, head_run, self._exempt)
-        partly = base_run.foreign or head_run.foreign
+        partly = any(one.foreign for one in (base_run, base, head_run, head))
         found = (
             *self._machines[which],
             *settings_differences(base, head, self._exempt, partly=partly),

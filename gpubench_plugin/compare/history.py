@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -15,15 +14,13 @@ from gpubench_plugin.compare.plain import (
     unusable,
     without_variance,
 )
-from gpubench_plugin.compare.reasons import counted, percent
+from gpubench_plugin.compare.reasons import percent
+from gpubench_plugin.compare.samples import FEWEST, Samples
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.verdicts import Verdict
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.tested import Tested
-
-FEWEST: Final = 10
-"""Earlier runs without which nothing is said: the spread of fewer is hardly known."""
 
 ADVICE: Final = "`gpubench ab` is the way to know"
 
@@ -40,61 +37,39 @@ def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
     if tested:
         from gpubench_plugin.compare.tested import look, prediction_sample
 
-        samples = [prediction_sample(series[i], *_earlier(series[i])) for i in tested]
+        samples = [prediction_sample(series[i], Samples.of(series[i])) for i in tested]
         looked = look(samples, max(m or 0, family(series)))
         found |= zip(tested, map(_verdict, looked), strict=True)
     return [found[number] for number in range(len(series))]
 
 
-def _earlier(series: Series) -> tuple[list[float], int]:
-    """The earlier values that count, and how many of them are the level: the first so many.
-
-    One that is not positive has no logarithm. Where enough are pinned they alone count; where none
-    is, as on a machine that the pinned runs do not know, the oldest is the level.
-    """
-    pinned = _fit(series.base[: series.pinned])
-    if series.pinned is None or len(pinned) >= FEWEST:
-        return pinned, len(pinned)
-    return [*pinned, *_fit(series.base[series.pinned :])], max(len(pinned), 1)
-
-
-def _fit(values: Sequence[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value) and value > 0]
-
-
 def _plain(series: Series) -> Verdict | None:
     if found := at_once(series):
         return found
-    if len(series.base) < FEWEST:
-        return _too_few(series, len(series.base))
-    if without_variance(series):
+    samples = Samples.of(series)
+    if len(series.base) >= FEWEST and (without_variance(series) or not samples.level):
         return exact(series, launches=len(series.base))
-    earlier, pinned = _earlier(series)
-    if len(earlier) < FEWEST:
-        return _too_few(series, len(earlier))
-    for head in series.head:
-        if problem := unusable(series, median(earlier[:pinned]), head):
-            return problem
-    return None
+    if not (samples.level_tells or samples.steps_tell):
+        return _too_few(series, samples)
+    problems = (unusable(series, median(samples.level), head) for head in series.head)
+    return next(filter(None, problems), None)
 
 
-def _too_few(series: Series, earlier: int) -> Verdict:
-    unfit = len(series.base) - earlier
+def _too_few(series: Series, samples: Samples) -> Verdict:
+    unfit = len(series.base) - samples.count
     left_out = f" ({unfit} more had no positive value)" if unfit else ""
-    why = f"{counted(earlier, 'earlier run')}{left_out}: at least {FEWEST} are needed; {ADVICE}"
-    return undecided(series, "history", why, launches=earlier)
+    least = f"at least {FEWEST} are needed"
+    if samples.later:
+        least = f"{FEWEST} pinned ones are needed, or {FEWEST - 1} later ones"
+    why = f"{samples.words}{left_out}: {least}; {ADVICE}"
+    return undecided(series, "history", why, launches=samples.count)
 
 
 def _verdict(tested: Tested) -> Verdict:
     sample = tested.sample
-    earlier, pinned = _earlier(sample.series)
-    runs, more = counted(len(earlier), "earlier run"), ""
-    if later := len(earlier) - pinned:
-        runs, more = (
-            f"{pinned} pinned and {counted(later, 'later run')}",
-            " and with ten pinned less",
-        )
-    rest = f"{tested.finding}, {runs}, limit {sample.series.limit.text}"
+    samples = Samples.of(sample.series)
+    rest = f"{tested.finding}, {samples.words}, limit {sample.series.limit.text}"
+    more = "" if samples.level_tells else " and with ten pinned less"
     sight = f"≥ {percent(tested.visible)}{more}, {ADVICE}"
     if tested.kind == "inconclusive":
         why = f"noise between runs {percent(sample.noise)}: could only see {sight} ({rest})"

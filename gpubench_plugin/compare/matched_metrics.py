@@ -82,7 +82,8 @@ def _series(sides: Sides, metric: Metric, limit: Limit) -> Series | Verdict:
     if relative and (why := _contradiction(sides, metric)):
         return _about(sides.id, metric, "incomparable", why, limit)
     before = [value_of(one, name) for one in sides.bases]
-    now = [value_of(one, name) for one in sides.heads]
+    # A fixed bound needs no base beside it: all launches of the head must keep it.
+    now = [value_of(one, name) for one in (sides.heads if relative else sides.measured)]
     if sides.paired and relative:
         whole = [pair for pair in zip(before, now, strict=True) if None not in pair]
         if not whole and _latest(name, sides.bases):

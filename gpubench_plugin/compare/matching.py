@@ -17,7 +17,7 @@ from gpubench_plugin.runs import UNFINISHED, Result, Run
 from gpubench_plugin.verdicts import Difference, Verdict
 
 WINDOW: Final = 20
-"""Earlier runs that are samples, at most: the first ones, so that slow creep adds up."""
+"""Earlier runs that are samples though nobody has pinned them, at most: the first ones."""
 
 _BROKEN: Final[frozenset[Outcome]] = frozenset(
     {"failed", "oom", "hang", "crashed", "mismatched_ranks"}
@@ -49,7 +49,7 @@ def match(
 
     Args:
         bases: the launches of the base in the order of the pairs, or earlier runs, oldest first, of
-            which the first :data:`WINDOW` comparable ones count for each benchmark.
+            which the pinned ones and the first :data:`WINDOW` others that are comparable count.
         heads: as many launches of the head, or usually one run.
         paired: whether the n-th base stands beside the n-th head.
         limits: by metric, for every benchmark; they override those that a head states itself.
@@ -154,6 +154,10 @@ class _Matching:
             for base, head in self._beside()
             if _measured(base, name) and _measured(head, name)
         ]
+        if not self.paired:
+            pairs.sort(
+                key=lambda pair: not pair[1].pinned
+            )  # the level stands before the later ones
         if not pairs:
             reason = f"the base did not measure it: {_ending(known[-1])}"
             if any(one.outcome == "measured" for one in known):
@@ -175,13 +179,14 @@ class _Matching:
     ) -> list[tuple[Run, Result, Run, Result]] | Verdict:
         """The comparable ones of the `pairs`: all must be where launches are paired."""
         alike = []
-        why, unlike = "", 0
+        why, unlike, later = "", 0, 0
         for pair in pairs:
             if found := self.likeness.differences(*pair):
                 why, unlike = found, unlike + 1
             else:
                 alike.append(pair)
-            if len(alike) == WINDOW and not self.paired:
+                later += not pair[1].pinned
+            if later == WINDOW and not self.paired:
                 break
         if not alike or (why and self.paired):
             return Verdict(id=name, kind="incomparable", reason=why)

@@ -14,6 +14,7 @@ import numpy as np
 from gpubench_plugin.compare.effects import better_bar, fraction, log_ratio, worse_bar
 from gpubench_plugin.compare.plain import verdict
 from gpubench_plugin.compare.reasons import change, within
+from gpubench_plugin.compare.samples import Samples
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.compare.statistics import (
     Estimates,
@@ -100,24 +101,25 @@ def paired_sample(series: Series, pairs: int) -> Sample:
     )
 
 
-def prediction_sample(series: Series, earlier: Sequence[float], pinned: int) -> Sample:
-    """The sample of the head against `earlier` values, all positive, the `pinned` ones first.
+def prediction_sample(series: Series, samples: Samples) -> Sample:
+    """The sample of the head against earlier ones, all positive.
 
-    The pinned ones are the level. Where there are others they tell the noise with them, for which
-    there must be ten or more in all: these are of runs that nobody vouches for.
+    The noise is what they tell themselves, or what later runs tell, whichever is more: runs of one
+    sitting know nothing of the noise between days, and later ones may be few.
     """
     sign = -1.0 if series.better == "higher" else 1.0
-    logs = sign * np.log(earlier)
-    later = len(earlier) > pinned
-    spread = spread_of_steps(logs) if later else spread_about_mean(logs)
+    level, steps = sign * np.log(samples.level), sign * np.log(samples.steps)
+    spreads = [spread_about_mean(level)] if samples.level_tells else []
+    spreads += [spread_of_steps(steps)] if samples.steps_tell else []
+    spread = max(spreads, key=lambda one: float(one.deviation))
     return Sample(
         series=series,
-        estimates=prediction(logs[:pinned], sign * np.log(series.head), spread),
+        estimates=prediction(level, sign * np.log(series.head), spread),
         spread=float(spread.deviation),
         noise=float(spread.deviation),
-        base=_geometric_mean(earlier[:pinned]),
+        base=_geometric_mean(samples.level),
         head=_geometric_mean(series.head),
-        launches=len(earlier),
+        launches=samples.count,
     )
 
 

@@ -1,7 +1,7 @@
 """Which results of a baseline's runs are samples: the first so many from a benchmark's anchor on.
 
-Those of pinned and accepted runs are the level that is judged by. Where they are too few to tell
-the noise, later runs do. The window does not slide: its level is what somebody has vouched for.
+Those of pinned and accepted runs are the level that is judged by; later ones tell the noise. The
+window does not slide: its level is what somebody has vouched for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.compare.history import FEWEST
 from gpubench_plugin.compare.matching import WINDOW
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ class Window:
     anchors: Mapping[str, str]
     since: str
     head: Run | None = None
-    _taken: Counter[_Place] = field(default_factory=Counter)
-    _pinned: Counter[_Place] = field(default_factory=Counter)
+    _later: Counter[_Place] = field(default_factory=Counter)
 
     def take(
         self,
@@ -58,16 +56,22 @@ class Window:
             if name in but or (only is not None and name not in only):
                 continue
             place = _place(machine, result)
-            if not self._is_after_anchor(name, run, pinned=pinned) or self._taken[place] >= WINDOW:
+            level = self._is_level(name, run, pinned=pinned)
+            if not self._is_after_anchor(name, run, pinned=pinned) or (
+                self._later[place] >= WINDOW and not level
+            ):
                 continue
             if result.outcome == "measured":
-                level = pinned or self.anchors.get(name) == run.run_id
-                self._taken[place] += 1
-                self._pinned[place] += level
+                self._later[place] += not level
                 kept[name] = replace(result, pinned=level)
             elif pinned:
                 kept[name] = result
         return replace(run, results=kept)
+
+    def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
+        """Whether the run is what the benchmark's level was set by: accepted, else pinned."""
+        anchor = self.anchors.get(name)
+        return pinned if anchor is None else run.run_id == anchor
 
     def full(self, benchmarks: Collection[str]) -> bool:
         """Whether no further run can add a sample that the head's `benchmarks` are judged by."""
@@ -79,7 +83,7 @@ class Window:
             for name in benchmarks
             if name in self.head.results
         ]
-        return all(self._taken[p] >= WINDOW or self._pinned[p] >= FEWEST for p in places)
+        return all(self._later[place] >= WINDOW for place in places)
 
     def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
         anchor = self.anchors.get(name)

@@ -125,6 +125,7 @@ def _result(name: str, entry: Mapping[str, Any]) -> Result:
         launches=({name: metric.value for name, metric in metrics.items()},),
         settings=settings_of(told(options)),
         configuration=by_dot_key(told(options)),
+        foreign=True,
     )
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from gpubench_plugin.compare.effects import better_bar, worse_bar
-from gpubench_plugin.compare.history import FEWEST
 from gpubench_plugin.compare.limits import DEFAULT, Limit
 from gpubench_plugin.compare.paired import LOOKS
+from gpubench_plugin.compare.samples import FEWEST
 from gpubench_plugin.compare.statistics import (
     Bools,
     Floats,

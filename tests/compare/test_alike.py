@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from made import result, run
 
@@ -104,6 +106,16 @@ def test_a_foreign_file_has_no_settings_to_differ_in():
     default = result(configuration={"a": 1})
     assert of_settings(default, head, partly=True) == ["a"]
     assert of_settings(default, base, partly=True) == []
+
+
+def test_of_an_entry_that_pytest_benchmark_alone_wrote_less_is_known():
+    """Also in a file or a run that is ours otherwise."""
+    ours, theirs = result(settings={"a": 1}), replace(result(), foreign=True)
+    likeness = Likeness(exempt=(), allow=False)
+    runs = run("a", ours), run("b", theirs)
+    assert likeness.differences(runs[0], ours, runs[1], theirs) == ""
+    assert likeness.differences(runs[1], theirs, runs[0], ours) == ""
+    assert likeness.differences(runs[0], ours, runs[1], result()) != ""
 
 
 def test_two_clocks_are_not_comparable():

@@ -118,17 +118,37 @@ def test_the_level_is_that_of_the_pinned_runs_alone():
     assert pinned([*DRAWN[:2], *later], 2, 1.0).kind != "regressed"
 
 
-def test_where_ten_are_pinned_later_runs_do_not_count():
-    """Neither for the level nor for the noise."""
+def test_where_ten_are_pinned_the_larger_noise_counts():
+    """That of the pinned runs, of one sitting maybe, or that of later ones; never their level."""
     alone = pinned(DRAWN[:10], 10, 1.1)
-    assert pinned([*DRAWN[:10], *3.0 * DRAWN[10:20]], 10, 1.1) == alone
+    quiet = pinned([*DRAWN[:10], *3.0 * DRAWN[10:20] ** 0.1], 10, 1.1)
+    loud = pinned([*DRAWN[:10], *DRAWN[10:20] ** 9], 10, 1.1)
+    assert (quiet.interval, quiet.base) == (alone.interval, alone.base)
+    assert loud.smallest_visible_effect > 2 * alone.smallest_visible_effect
+    assert loud.base == alone.base
     assert "10 earlier runs" in alone.reason
+    assert "10 pinned and 10 later runs" in loud.reason
+    assert "with ten pinned less" not in loud.reason
+
+
+def test_a_few_of_both_are_too_few():
+    """Five of one sitting and five later ones tell neither noise."""
+    few = pinned(DRAWN[:10], 5, 2.0)
+    assert few.kind == "inconclusive"
+    assert "5 pinned and 5 later runs: 10 pinned ones are needed, or 9 later ones" in few.reason
+
+
+def test_a_pinned_zero_allows_no_ratio():
+    """However many later runs have a value."""
+    verdict = pinned([0.0, *DRAWN[:15]], 1, 1.0)
+    assert (verdict.kind, verdict.base) == ("errored", 0.0)
 
 
 def test_where_none_is_pinned_the_oldest_run_is_the_level():
     """On a machine that no pinned run knows."""
     verdict = pinned([1.0, *1.3 * DRAWN[1:20]], 0, 1.3)
     assert (verdict.kind, verdict.base) == ("regressed", pytest.approx(1.0))
+    assert "20 earlier runs, none pinned, the oldest is the level" in verdict.reason
 
 
 def test_a_fixed_bound_needs_no_history():

@@ -461,3 +461,23 @@ def test_the_pinned_ones_are_counted_among_the_values():
     assert unpaired([run("a", minimum)], [head]).series[0].pinned == 1
     assert {one.pinned for one in match(bases, [head] * 4, paired=True).series} == {None}
     assert {one.pinned for one in unpaired(bases[3:], [head]).series} == {0}
+
+
+def test_a_fixed_bound_counts_where_the_base_failed():
+    """It needs no base beside it: each launch of the head must keep it."""
+    failed = result(outcome="failed")
+    bases = [run("a", one) for one in (*[failed] * 4, timed(0.01))]
+    heads = [run("b", timed(value)) for value in (*[1.0] * 4, 0.01)]
+    found = match(bases, heads, paired=True, limits={"step_time_s": "<=0.25"})
+    (series,) = found.series
+    assert series.head == (1.0, 1.0, 1.0, 1.0, 0.01)
+
+
+def test_pinned_runs_stand_before_the_others():
+    """The first values of the base are the level, whatever lies between the pinned runs."""
+    bases = [run("a", timed(value)) for value in (1.0, 2.0, 3.0)]
+    for number in (0, 2):
+        one = bases[number].results["test_a"]
+        bases[number] = run("a", replace(one, pinned=True))
+    (series,) = unpaired(bases, [run("b", timed(1.0))]).series
+    assert (series.base, series.level) == ((1.0, 3.0, 2.0), (1.0, 3.0))

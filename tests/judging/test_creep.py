@@ -114,15 +114,17 @@ def test_a_step_before_there_are_ten_runs_does_not_become_the_level(
     assert verdict.effect == pytest.approx(0.10, abs=0.03)
 
 
-def test_runs_after_ten_pinned_ones_that_nobody_judged_do_not_count(tmp_path: Path) -> None:
-    """The pinned ones tell level and noise; the others are not even looked for."""
+def test_runs_after_ten_pinned_ones_that_nobody_judged_do_not_move_the_level(
+    tmp_path: Path,
+) -> None:
+    """Though all of them are slower."""
     branch = Branch(tmp_path, seed=7, step=0.30, pins=10, judges=False)
     branch.go(21)
 
-    found, past = branch.judged(20)
+    found, _ = branch.judged(20)
     (verdict,) = (v for v in found.verdicts if (v.id, v.metric) == (MLP, "step_time_s"))
     assert verdict.kind == "regressed", verdict.reason
-    assert [run.run_id for run in past.runs] == [run_id(pin) for pin in range(10)]
+    assert verdict.effect == pytest.approx(0.30, abs=0.03)
 
 
 @pytest.mark.parametrize("seed", range(3))

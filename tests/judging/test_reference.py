@@ -33,6 +33,16 @@ def numbers(found: Reference, benchmark: str = MLP) -> list[int]:
     return [int(run.run_id[-6:], 16) for run in found.runs if benchmark in run.results]
 
 
+def levels(found: Reference, benchmark: str) -> list[int]:
+    """The numbers of the runs that are the level of a benchmark."""
+    return [n for n in numbers(found, benchmark) if _is_level(found, n, benchmark)]
+
+
+def _is_level(found: Reference, number: int, benchmark: str) -> bool:
+    (run,) = (run for run in found.runs if run.run_id == run_id(number))
+    return run.results[benchmark].pinned
+
+
 @pytest.fixture(params=["registry", "folders"])
 def url(request: pytest.FixtureRequest) -> str:
     """Every rule holds with a registry and without one."""
@@ -113,6 +123,24 @@ def test_an_anchor_that_is_a_fit_run_gives_all_its_results(tmp_path: Path, url: 
     assert numbers(found) == [2, 3]
     assert numbers(found, RESNET) == [0, 1, 2, 3]
     assert len(found.runs) == 4
+
+
+def test_the_level_is_that_of_the_pinned_runs_or_of_the_accepted_one_alone(
+    tmp_path: Path, url: str
+) -> None:
+    """Runs between pinned ones are samples of a benchmark whose level was accepted before them."""
+    for number in range(8):
+        write_run(tmp_path, number, BOTH)
+    store(tmp_path, url)
+    baselines = Baselines(tmp_path)
+    baselines.set("main", [run_id(n) for n in (1, 3, 5)], branch="main")
+    baselines.accept("main", run_id(3), MLP, reason="a better loss")
+
+    found = look_up(tmp_path, url=url)
+    assert levels(found, MLP) == [3]
+    assert levels(found, RESNET) == [1, 3, 5]
+    assert numbers(found) == [3, 4, 5, 6, 7]
+    assert numbers(found, RESNET) == [1, 3, 5, 6, 7]
 
 
 def test_the_run_to_be_judged_is_never_a_sample(tmp_path: Path, url: str) -> None:
@@ -214,7 +242,7 @@ def test_all_samples_of_a_baseline_are_known_as_what_it_rests_on(tmp_path: Path,
     baselines = Baselines(tmp_path)
     known = [baselines.expect("main")]
     found = rested_on(known, settings_url=url, results_dir=tmp_path)
-    assert found == {run_id(number): "main" for number in range(2, 22)}
+    assert found == {run_id(number): "main" for number in range(2, 23)}
 
 
 def test_a_name_that_a_silent_registry_may_know_is_not_called_unknown(tmp_path: Path) -> None:
