@@ -34,7 +34,7 @@ def compare_runs(base: Run, head: Run, **options: Unpack[Options]) -> Comparison
 
 
 def compare_threshold(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:
-    """One run against the median of earlier ones by thresholds alone, and labelled so.
+    """One run against the median of the pinned earlier ones by thresholds alone, and labelled so.
 
     Where they have nothing in common, a note says so.
 

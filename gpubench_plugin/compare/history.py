@@ -26,7 +26,7 @@ ADVICE: Final = "`gpubench ab` is the way to know"
 
 
 def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
-    """One verdict per series, in order: the prediction t of its head among the earlier runs.
+    """One verdict per series, in order: the prediction t of its head beside the pinned level.
 
     Args:
         series: `base` holds one value per earlier run, `head` one per run that is judged.
