@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.channel import RANKS_FOLDER
-from gpubench_plugin.conclusion import concluded
+from gpubench_plugin.conclusion import OwnMetric, concluded
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.loop import Progress
     from gpubench_plugin.measure.subject import Subject
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.records import Better
 
     Step = Callable[[], object]
 
@@ -67,6 +68,7 @@ class Bench:
         self._carried = carried
         self._progress = progress
         self._called = False
+        self._own: dict[str, OwnMetric] = {}
 
     @property
     def _reduction(self) -> Reduction:
@@ -116,6 +118,27 @@ class Bench:
         if self._group.world.is_root:  # the others' would be sent for nothing
             self._notes.measurement = measurement
         return measurement
+
+    def record(
+        self,
+        name: str,
+        value: float | Callable[[], float],
+        *,
+        unit: str = "1",
+        better: Better = "none",
+    ) -> None:
+        """Add a metric of your own to the record; say so before the step is measured.
+
+        A function is asked after the timed calls. Of several ranks rank zero's value counts.
+
+        Raises:
+            UsageProblem: said too late or twice, or the unit is none of ``metrics.base.UNITS``.
+        """
+        if self._called:
+            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) after the measurement")
+        if name in self._own:
+            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was said twice")
+        self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
 
     def _claim(self, given: Work) -> None:
         if self._called:
@@ -261,7 +284,7 @@ class Bench:
             append(folder, self._group.world.rank, self._case.id, samples)
 
     def _compute(self, observation: Observation, check: Check) -> Measurement:
-        return concluded(self._item, self._case, observation, check)
+        return concluded(self._item, self._case, observation, check, own=self._own.values())
 
 
 def _is_amount(amount: object) -> bool:

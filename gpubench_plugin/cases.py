@@ -9,7 +9,12 @@ import pytest
 
 from gpubench_plugin import catalog, devices, stated_limits
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.marks import BenchmarkMark, assignments, check_precisions
+from gpubench_plugin.marks import (
+    BenchmarkMark,
+    assignments,
+    check_precisions,
+    full_profile_only,
+)
 from gpubench_plugin.records import Measurement, Outcome
 from gpubench_plugin.selection import fixture_names, is_adopted
 
@@ -30,6 +35,7 @@ class Case:
 
     `rounds` are those it is to run, where ``measure.rounds_file`` names it. An `adopted` one was
     written for pytest-benchmark: it runs where and as an ordinary test does, and is measured there.
+    One with `full_profile_only` is too slow on a CPU for a run of the whole suite.
     """
 
     id: str
@@ -40,6 +46,7 @@ class Case:
     configuration: Configuration[Any]
     rounds: FrozenRounds | None = None
     adopted: bool = False
+    full_profile_only: bool = False
 
     @property
     def name(self) -> str:
@@ -63,6 +70,8 @@ class Case:
             return pytest.skip.Exception(
                 f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
             )
+        if self.full_profile_only and self._is_quick:
+            return pytest.skip.Exception("measured on a CPU with --measure.profile=full only")
         most = self.device.most_ranks
         if most is not None and self.world_size > most and started in {None, 1}:
             return Unsupported(
@@ -71,6 +80,10 @@ class Case:
         if started is not None and started != self.world_size:
             return pytest.skip.Exception(f"runs on {self.world_size} ranks, not on {started}")
         return None
+
+    @property
+    def _is_quick(self) -> bool:
+        return self.device.type == "cpu" and self.configuration.measure.profile != "full"
 
     def record(self, outcome: Outcome, reason: str = "") -> Measurement:
         """A measurement without numbers: the benchmark's record unless it is measured."""
@@ -158,6 +171,7 @@ class Cases:
             device=device,
             configuration=configuration,
             rounds=self._frozen(configuration.measure.rounds_file).get(item.nodeid),
+            full_profile_only=full_profile_only(item, precision),
         )
 
     def _adopted(self, item: pytest.Item) -> Case:

@@ -94,8 +94,15 @@ def assignments(node: pytest.Item) -> tuple[str, ...]:
     return found
 
 
+def full_profile_only(node: pytest.Item, precision: str) -> bool:
+    """Whether a ``gpubench_full`` mark of `node` keeps it, in `precision`, out of quick runs."""
+    return any(
+        not mark.args or precision in mark.args for mark in node.iter_markers("gpubench_full")
+    )
+
+
 def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
-    """Refuse a ``precision`` mark that names a precision there is not.
+    """Refuse a ``precision`` or ``gpubench_full`` mark that names a precision there is not.
 
     Raises:
         UsageProblem: naming the mark, the value and what is allowed.
@@ -107,6 +114,12 @@ def check_precisions(node: pytest.Item, allowed: Iterable[str]) -> None:
         if mark.kwargs or not mark.args:
             hint = nearest("names", mark.kwargs)
             raise UsageProblem(f"{node.nodeid}: mark precision takes names only{hint}")
+    for mark in node.iter_markers("gpubench_full"):
+        for name in mark.args:
+            if name not in allowed:
+                raise not_one_of(f"{node.nodeid}: mark gpubench_full", str(name), allowed)
+        if mark.kwargs:
+            raise UsageProblem(f"{node.nodeid}: mark gpubench_full takes names of precisions only")
 
 
 def _is_ranks(ranks: object) -> bool:

@@ -21,6 +21,8 @@ SECTIONS: Final = (
     "measure",
     "profiling",
     "gate",
+    "moe",
+    "diffusion",
 )
 """The sections of a configuration, known here without importing the schema."""
 
@@ -111,6 +113,10 @@ MARKS: Final = (
         "'model.channels_last=true'."
     ),
     "precision(*names): the precisions this benchmark offers; --precision chooses among them.",
+    (
+        "gpubench_full(*precisions): measured on a CPU with --measure.profile=full only; with "
+        "arguments, in these precisions."
+    ),
 )
 
 SHORT_NAMES: Final = tuple(FLAGS)

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
+from gpubench_plugin.configuration.diffusion import DiffusionSection
+from gpubench_plugin.configuration.moe import MoeSection
+from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt, Section
+
 LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
 Preset = Literal["tiny", "full"]
-
-
-class Section(BaseModel):
-    """A frozen group of keys in which an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ExperimentSection(Section):
@@ -43,6 +39,9 @@ class ModelSection(Section):
     )
     cudnn_benchmark: bool | None = Field(
         default=None, description="Let cuDNN try its convolutions and take the fastest; null: yes"
+    )
+    activation_checkpointing: bool = Field(
+        default=False, description="Compute activations again in the backward pass"
     )
 
 
@@ -234,3 +233,5 @@ class Configuration(Section, Generic[M_co]):
     measure: MeasureSection = MeasureSection()
     profiling: ProfilingSection = ProfilingSection()
     gate: GateSection = GateSection()
+    moe: MoeSection = MoeSection()
+    diffusion: DiffusionSection = DiffusionSection()

@@ -21,6 +21,7 @@ UNITS = (
     "TFLOP/s",
     "bytes",
     "fraction",
+    "iterations/s",
     "count",
     "1",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from gpubench_plugin.configuration.schema import PositiveInt
+from gpubench_plugin.configuration.section import PositiveInt
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 

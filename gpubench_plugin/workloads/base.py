@@ -13,15 +13,20 @@ from gpubench_plugin.errors import Unsupported
 
 
 class Batch(NamedTuple):
-    """Inputs and the targets they should lead to; the first dimension counts samples."""
+    """Inputs and the targets they should lead to; the first dimension counts samples.
+
+    `context` holds what else the model takes of each sample: time steps, text embeddings.
+    """
 
     inputs: Tensor
     targets: Tensor
+    context: tuple[Tensor, ...] = ()
 
     def split(self, size: int) -> tuple[Batch, ...]:
         """Views of `size` consecutive samples each."""
-        parts = zip(self.inputs.split(size), self.targets.split(size), strict=True)
-        return tuple(Batch(inputs, targets) for inputs, targets in parts)
+        columns = (self.inputs, self.targets, *self.context)
+        parts = zip(*(column.split(size) for column in columns), strict=True)
+        return tuple(Batch(part[0], part[1], part[2:]) for part in parts)
 
 
 S = TypeVar("S", bound=ModelSection)
@@ -34,7 +39,8 @@ class Workload(ABC, Generic[S]):
     moves anything: whoever calls :meth:`build` sets the seed, the device and the memory format.
 
     Raises:
-        Unsupported: ``model.channels_last`` is asked of a model without convolutions.
+        Unsupported: ``model.channels_last`` is asked of a model without convolutions, or
+            ``model.activation_checkpointing`` of one that cannot.
     """
 
     Section: ClassVar[type[ModelSection]] = ModelSection
@@ -43,6 +49,9 @@ class Workload(ABC, Generic[S]):
     convolutional: ClassVar[bool] = False
     """Whether the memory format channels_last means anything to the model."""
 
+    checkpoints_activations: ClassVar[bool] = False
+    """Whether the library that the model comes from can compute activations again."""
+
     tokens_per_sample: int | None = None
     """Tokens in one sample; None where samples are not made of tokens."""
 
@@ -50,6 +59,10 @@ class Workload(ABC, Generic[S]):
         self.section = section
         if section.channels_last and not self.convolutional:
             raise Unsupported(f"model.channels_last: {section.name} has no convolutions")
+        if section.activation_checkpointing and not self.checkpoints_activations:
+            raise Unsupported(
+                f"model.activation_checkpointing: {section.name} cannot compute activations again"
+            )
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -73,16 +86,40 @@ class Workload(ABC, Generic[S]):
         A `generator`, if given, must live on `device`.
         """
 
-    @abstractmethod
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
         """Real images as this model's batch, on the device where they are.
 
-        `images` are grey, N×1×H×W with values from 0 to 1, `labels` are N class numbers.
+        `images` are N×1×H×W (grey) or N×3×H×W with values from 0 to 1, `labels` are N class
+        numbers.
 
         Raises:
             Unsupported: the model is not one of images.
             UsageProblem: the model is configured for fewer classes.
         """
+        raise Unsupported(f"{self.section.name} is no model of images")
+
+    def from_text(self, tokens: Tensor) -> Batch:
+        """Real text as this model's batch, on the device where it is.
+
+        `tokens` are N×(L + 1) token numbers: every one but the last of a row is followed by its
+        target.
+
+        Raises:
+            Unsupported: the model is not one of text.
+            UsageProblem: the model is configured for fewer different tokens, or shorter rows.
+        """
+        raise Unsupported(f"{self.section.name} is no model of text")
+
+    def from_table(self, features: Tensor, targets: Tensor) -> Batch:
+        """Rows of a table as this model's batch, on the device where they are.
+
+        `features` are N×F numbers, `targets` N numbers to be predicted, both normalised.
+
+        Raises:
+            Unsupported: the model does not predict a number from a row.
+            UsageProblem: the model is configured for other features.
+        """
+        raise Unsupported(f"{self.section.name} is no model of tables")
 
     @abstractmethod
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -16,6 +16,8 @@ NAMES = (
     "measure",
     "profiling",
     "gate",
+    "moe",
+    "diffusion",
 )
 
 
