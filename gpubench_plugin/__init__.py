@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gpubench_plugin.api import load_run, run
     from gpubench_plugin.errors import (
         CorrectnessError,
         GpubenchError,
@@ -32,14 +33,18 @@ __all__ = [
     "Unsupported",
     "UsageProblem",
     "Work",
+    "load_run",
+    "run",
 ]
 
 
-def __getattr__(name: str) -> type:
-    """The public class called `name`."""
+def __getattr__(name: str) -> object:
+    """The public class or function called `name`."""
     if name in __all__:
-        from gpubench_plugin import errors, records
+        from gpubench_plugin import api, errors, records
 
-        public: type = getattr(errors, name, None) or getattr(records, name)
+        public: object = next(
+            getattr(room, name) for room in (errors, records, api) if hasattr(room, name)
+        )
         return public
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.channel import CARRIED
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.options import destination
+from gpubench_plugin.options import RUN_FILE, destination
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resumption import reopen
@@ -49,7 +49,15 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
             was asked for cannot go on here.
     """
     _require_writable_json(config)
-    return _resumed(config, settings, cases) if settings.resume else _new(config, settings, cases)
+    opened = (_resumed if settings.resume else _new)(config, settings, cases)
+    _tell(opened.recorder.directory)
+    return opened
+
+
+def _tell(directory: RunDirectory) -> None:
+    """Say where the run is to whoever started this session and asked, and to nobody below it."""
+    if file := os.environ.pop(RUN_FILE, ""):
+        Path(file).write_text(str(directory.path), encoding="utf-8")
 
 
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:

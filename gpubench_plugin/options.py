@@ -119,6 +119,9 @@ MARKS: Final = (
     ),
 )
 
+RUN_FILE: Final = "GPUBENCH_RUN_FILE"
+"""The variable that names a file into which the session writes where its run is."""
+
 SHORT_NAMES: Final = tuple(FLAGS)
 """The names that ``--<name>`` may stand for, without the leading dashes."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics._totals import per_second
 from gpubench_plugin.metrics.base import MetricSource
@@ -21,6 +21,11 @@ class AlgorithmBandwidth(MetricSource):
     mean over the calls: here the length of all timed blocks, each the slowest rank's, over the
     timed calls.
     """
+
+    produces: ClassVar = {
+        "algbw_bytes_per_s": "Size of the message over the time of a collective",
+    }
+    where = "collectives"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fact ``collective_bytes`` per call, as a rate."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.records import Metric, Observation
 
@@ -30,6 +30,12 @@ UNITS = (
 
 class MetricSource(ABC):
     """Computes one metric, or a few that belong together, from an observation alone."""
+
+    produces: ClassVar[Mapping[str, str]]
+    """The names of the metrics it may compute, each with its meaning in a line."""
+
+    where: ClassVar[str] = "everywhere"
+    """Where there is something to compute."""
 
     @abstractmethod
     def compute(self, seen: Observation) -> Iterable[Metric]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics._totals import per_second
 from gpubench_plugin.metrics.base import MetricSource
@@ -21,6 +21,11 @@ class BusBandwidth(MetricSource):
     between numbers of ranks. Source:
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
+
+    produces: ClassVar = {
+        "busbw_bytes_per_s": "The same times the factor of the collective and the ranks",
+    }
+    where = "collectives"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The facts ``collective_bytes`` times ``bus_factor`` per call, as a rate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics._medians import median_step_s
 from gpubench_plugin.metrics.base import MetricSource
@@ -20,6 +20,11 @@ class Compilation(MetricSource):
     It includes whatever else happens only once, such as the choice of kernels. A first step no
     longer than a steady one, compiled by an earlier call, has no compile time.
     """
+
+    produces: ClassVar = {
+        "compile_time_s": "First call less a steady one",
+    }
+    where = "compiled models"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """First step minus median step, where the fact ``compiled`` is set."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics._totals import timed_s
 from gpubench_plugin.metrics.base import MetricSource
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 class DataWait(MetricSource):
     """How much of the timed blocks the host spent waiting for the next batch."""
+
+    produces: ClassVar = {
+        "data_wait_fraction": "Share of the time in which the host waited for a batch",
+    }
+    where = "training and inference"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fact ``data_wait_s`` over the length of all timed blocks."""

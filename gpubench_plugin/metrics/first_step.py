@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 class FirstStep(MetricSource):
     """The very first call of the step, before the warm-up."""
+
+    produces: ClassVar = {
+        "first_step_s": "The very first call",
+    }
+    where = "everywhere but adopted tests"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """Seconds until the first step is done, where somebody saw it."""

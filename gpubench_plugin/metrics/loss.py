@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 class Loss(MetricSource):
     """The loss at the first and at the last step of the check, all on one batch."""
+
+    produces: ClassVar = {
+        "loss_first": "Loss at the first step of the untimed check",
+        "loss_last": "Loss at its last step",
+    }
+    where = "training"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The facts ``loss_first`` and ``loss_last``."""

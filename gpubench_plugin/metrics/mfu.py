@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics._flops import flops_per_device
 from gpubench_plugin.metrics._peaks import find
@@ -21,6 +21,11 @@ class Mfu(MetricSource):
     Source: A. Chowdhery et al., PaLM (2022), section 4.1, https://arxiv.org/abs/2204.02311. A
     device or a type without a known peak has no MFU: that of another one would be a wrong number.
     """
+
+    produces: ClassVar = {
+        "mfu": "Share of the device's dense peak that counted operations reach",
+    }
+    where = "devices whose peak is known"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fraction of the dense peak, where operations were counted and the peak is known."""

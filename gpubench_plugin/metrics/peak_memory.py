@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 class PeakMemory(MetricSource):
     """The most memory any rank held at once."""
+
+    produces: ClassVar = {
+        "peak_memory_bytes": "Most memory held at once, on the rank that held most",
+    }
+    where = "cpu (resident), cuda, mps, xpu"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fact ``peak_memory_bytes``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 class RankSkew(MetricSource):
     """The difference between the slowest and the fastest rank."""
+
+    produces: ClassVar = {
+        "rank_skew_s": "Slowest rank's median less the fastest rank's",
+    }
+    where = "2 ranks or more"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The range of the ranks' median rounds, where there are several ranks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 class Rounds(MetricSource):
     """How many rounds the median and its interval rest on."""
+
+    produces: ClassVar = {
+        "rounds": "Whole rounds that were timed",
+    }
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The number of whole rounds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 class SkippedSteps(MetricSource):
     """Timed steps that the gradient scaler skipped since a gradient was not finite."""
+
+    produces: ClassVar = {
+        "skipped_steps": "Timed steps that the gradient scaler skipped",
+    }
+    where = "training"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fact ``skipped_steps``."""

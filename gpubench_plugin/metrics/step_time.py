@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.interval import median_interval
 from gpubench_plugin.metrics._medians import rounds_s
@@ -26,6 +26,17 @@ class StepTime(MetricSource):
     for that level have no interval. Percentiles are interpolated linearly, as numpy does; of
     durations that were too many to keep they are the sketch's.
     """
+
+    produces: ClassVar = {
+        "step_time_s": "Median of the rounds",
+        "step_time_ci_low_s": "Lower end of that median's confidence interval",
+        "step_time_ci_high_s": "Upper end of the same interval",
+        "step_time_mean_s": "Mean of the durations",
+        "step_time_min_s": "Shortest duration",
+        "step_time_max_s": "Longest duration",
+        "step_time_p95_s": "95th percentile of the durations",
+        "step_time_p99_s": "99th percentile of the durations",
+    }
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """Seconds per call of the step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics._flops import flops_per_device
 from gpubench_plugin.metrics.base import MetricSource
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 class Tflops(MetricSource):
     """The counted operations over the total time, per device."""
+
+    produces: ClassVar = {
+        "tflops": "Counted operations per second and device",
+    }
+    where = "where operations are counted or stated"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """TFLOP/s per device, where operations were counted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics._totals import per_second
 from gpubench_plugin.metrics.base import MetricSource
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 class Throughput(MetricSource):
     """Total work over total time, for each kind of work that the benchmark states."""
+
+    produces: ClassVar = {
+        "samples_per_s": "Samples over the length of all blocks",
+        "tokens_per_s": "Tokens over the length of all blocks",
+        "bytes_per_s": "Bytes over the length of all blocks",
+    }
+    where = "where the benchmark states its work"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """Samples, tokens and bytes per second."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import fsum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 class Warmup(MetricSource):
     """The calls between the first step and the first timed one."""
+
+    produces: ClassVar = {
+        "warmup_s": "Time of the calls between the first and the first timed one",
+        "warmup_iterations": "Number of those calls",
+    }
+    where = "everywhere but adopted tests"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """Their time and their number, where somebody saw them."""

@@ -11,6 +11,7 @@ class AMP(Autocast):
     """fp16 autocast with a real gradient scaler."""
 
     name = "amp"
+    where = "devices with autocast: cpu, cuda, mps, xpu"
     compute_dtype = "fp16"
     dtype = torch.float16
 

@@ -26,6 +26,9 @@ class Precision:
     compute_dtype: ClassVar[str]
     """What matrix products compute in, which selects the peak for MFU: fp32, tf32, fp16 or bf16."""
 
+    where: ClassVar[str] = "everywhere"
+    """The devices that have it; on this machine, ask :meth:`unsupported`."""
+
     def unsupported(self, device: torch.device) -> str | None:
         """Why `device` lacks this precision; None where it has it."""
         return None

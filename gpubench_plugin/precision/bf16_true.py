@@ -11,5 +11,6 @@ class BF16True(TrueHalf):
     """Weights, inputs and arithmetic in bf16."""
 
     name = "bf16-true"
+    where = "devices with bf16: cpu, cuda from Ampere on, xpu"
     compute_dtype = "bf16"
     dtype = torch.bfloat16

@@ -11,5 +11,6 @@ class FP16True(TrueHalf):
     """Weights, inputs and arithmetic in fp16: for inference; training may underflow."""
 
     name = "fp16-true"
+    where = "everywhere; slow on a cpu"
     compute_dtype = "fp16"
     dtype = torch.float16

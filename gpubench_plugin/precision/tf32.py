@@ -20,6 +20,7 @@ class TF32(Precision):
     """
 
     name = "tf32"
+    where = "cuda from Ampere on"
     compute_dtype = "tf32"
 
     def unsupported(self, device: torch.device) -> str | None:

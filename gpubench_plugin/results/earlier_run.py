@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import Measurement
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.recorded import (
+    beginning_of,
+    configurations_of,
+    environment_of,
+    measurements_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.records import Json, Measurement
     from gpubench_plugin.results.run_directory import RunDirectory
 
 
@@ -57,19 +60,17 @@ class EarlierRun:
     @classmethod
     def _read(cls, directory: RunDirectory, lines: Journal) -> EarlierRun:
         events = journal.read(directory.journal)
-        beginning = next((e for e in events if e["event"] == "run_started"), None)
-        if beginning is None:
-            raise ResultsError(f"{directory.journal} has no beginning: the run never started")
-        configurations = _configurations(directory)
+        beginning = beginning_of(directory, events)
+        configurations = configurations_of(directory)
         return cls(
             directory=directory,
             journal=lines,
             started=beginning["time"],
             resumed=tuple(e["time"] for e in events if e["event"] == "run_resumed"),
             command=tuple(beginning["command"]),
-            environment=_mapping(directory.system, json.loads),
+            environment=environment_of(directory),
             configurations=configurations,
-            measurements=_measurements(configurations, beginning.get("params", {}), events),
+            measurements=measurements_of(configurations, beginning.get("params", {}), events),
         )
 
     def measured(self, ids: Iterable[str], *, launches: int) -> frozenset[str]:
@@ -80,56 +81,3 @@ class EarlierRun:
             if self.measurements[i].outcome == "measured"
             and self.measurements[i].launches >= launches
         )
-
-
-def _measurements(
-    configurations: Mapping[str, Json], params: Mapping[str, Json], events: Sequence[Json]
-) -> dict[str, Measurement]:
-    latest = {event["id"]: event for event in events if event["event"] == "benchmark"}
-    return {
-        i: _recorded(latest[i]) if i in latest else _never_recorded(i, params.get(i, {}), settings)
-        for i, settings in configurations.items()
-    }
-
-
-def _recorded(event: Json) -> Measurement:
-    known = {field.name for field in fields(Measurement)}
-    data = journal.restored(event)
-    return Measurement.from_json({name: data[name] for name in data if name in known})
-
-
-def _never_recorded(node_id: str, params: Json, configuration: Json) -> Measurement:
-    return Measurement(
-        id=node_id,
-        name=node_id.rpartition("::")[2],
-        params=params,
-        world_size=configuration["distributed"]["world_size"],
-        outcome="not_measured",
-        reason="the run ended before it",
-        configuration=configuration,
-    )
-
-
-def _configurations(directory: RunDirectory) -> dict[str, Json]:
-    import yaml
-
-    # libyaml's parser, where it was built in, is many times faster.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    def parse(text: str) -> Any:
-        try:
-            return yaml.load(text, Loader=loader)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{directory.config_resolved.name}: {error}") from error
-
-    return _mapping(directory.config_resolved, parse)
-
-
-def _mapping(path: Path, parse: Callable[[str], Any]) -> Json:
-    try:
-        facts = parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-    if not isinstance(facts, dict):
-        raise ResultsError(f"{path} is not as it was written: no mapping")
-    return facts

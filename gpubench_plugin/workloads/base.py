@@ -49,6 +49,9 @@ class Workload(ABC, Generic[S]):
     convolutional: ClassVar[bool] = False
     """Whether the memory format channels_last means anything to the model."""
 
+    where: ClassVar[str] = "everywhere"
+    """Where it can be built."""
+
     checkpoints_activations: ClassVar[bool] = False
     """Whether the library that the model comes from can compute activations again."""
 

@@ -75,6 +75,14 @@ def test_little_is_enough(
     assert [value for value in values if not math.isfinite(value)] == []
 
 
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_source_says_what_it_produces(source: str, everything: Observation) -> None:
+    """The names of what is computed when all was seen are those stated, each with a meaning."""
+    stated = catalog.load("metrics", source).produces  # type: ignore[attr-defined] # of MetricSource
+    assert {metric.name for metric in computed(source, everything)} == set(stated)
+    assert all(stated.values())
+
+
 def test_names_are_unique(everything: Observation) -> None:
     """No two sources compute a metric of the same name."""
     counts = Counter(metric.name for source in SOURCES for metric in computed(source, everything))

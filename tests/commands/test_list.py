@@ -1,0 +1,59 @@
+"""The command that lists what there is to measure with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpubench_plugin import catalog
+from gpubench_plugin.cli import main
+
+
+def rows(capsys, *arguments):
+    """What it prints as JSON."""
+    assert main(["list", "--format=json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_everything_has_a_line_and_a_place(capsys):
+    """Each workload, precision, parallelism and metric has a meaning and where it works."""
+    found = rows(capsys)
+    named = {}
+    for row in found:
+        named.setdefault(row["kind"], []).append(row["name"])
+    for kind in ("workloads", "precision", "parallelism"):
+        assert tuple(named[kind]) == catalog.choices(kind)
+    assert {"step_time_s", "samples_per_s", "mfu"} <= set(named["metrics"])
+    assert [row for row in found if not (row["meaning"] and row["where"])] == []
+
+
+def test_a_kind_is_listed_alone(capsys):
+    """Any kind of component can be asked for by its name."""
+    assert {row["kind"] for row in rows(capsys, "optimizers", "commands")} == {
+        "optimizers",
+        "commands",
+    }
+
+
+def test_the_table_has_one_line_for_each(capsys):
+    """Below each kind stands a line for every component, aligned."""
+    assert main(["list", "precision"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert (head, [line.split()[0] for line in lines]) == (
+        "precision",
+        list(catalog.choices("precision")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("metrcs", "KIND: unknown 'metrcs' (did you mean 'metrics'?)"),
+        ("--format=jsn", "--format: unknown 'jsn' (did you mean 'json'?)"),
+    ],
+)
+def test_a_mistyped_argument_is_answered_with_the_nearest(capsys, argument, message):
+    """One line on the error output, exit code 2."""
+    assert main(["list", argument]) == 2
+    assert message in capsys.readouterr().err
