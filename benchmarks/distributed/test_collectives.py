@@ -11,7 +11,6 @@ from gpubench_plugin import catalog
 
 @pytest.mark.parametrize("size", ["1KiB", "64KiB", "1MiB", "4MiB", "64MiB", "1GiB"])
 @pytest.mark.parametrize("name", catalog.choices("collectives"))
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="collectives", ranks=">=2")
 def test_collective(gpubench, collective, name, size):
     """One collective of all ranks, verified on each."""

@@ -28,6 +28,8 @@ _NOTHING: Final = -1.0
 _BUFFERS: Final = 3
 """Given, received, expected: at no time are there more of the message's size."""
 
+_DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
 _NOT_OFFERED: Final = re.compile(
     r"does not support|no support for|not implemented|unsupported device type|No backend type",
     re.IGNORECASE,
@@ -143,13 +145,22 @@ class Exchange:
 
 
 def exchange(
-    name: str, size: str, *, group: ProcessGroup, device: torch.device, largest_bytes: int | None
+    name: str,
+    size: str,
+    *,
+    group: ProcessGroup,
+    device: torch.device,
+    largest_bytes: int | None,
+    computed_in: str = "fp32",
 ) -> Exchange:
     """The collective `name` on messages of `size`, such as ``64KiB``; every rank must ask for it.
 
+    What is exchanged is of the type that a precision's matrix products are `computed_in`: fp32,
+    tf32 (which is stored as fp32), fp16 or bf16.
+
     Raises:
         Unsupported: on every rank alike, for a single rank, messages larger than `largest_bytes`
-            or too small to be divided, or too little memory on any rank.
+            or too small to be divided, sums that are not exact, or too little memory on any rank.
         UsageProblem: there is no such collective, or `size` is not a size.
     """
     kind: type[Collective] = catalog.load("collectives", name)
@@ -159,14 +170,21 @@ def exchange(
     if largest_bytes is not None and size_bytes > largest_bytes:
         limit = f"distributed.largest_message_bytes={largest_bytes}"
         raise Unsupported(f"{name} of {size}: larger than {limit}; see --preset=full")
-    collective = kind(rank=world.rank, world_size=world.size, size_bytes=size_bytes, device=device)
+    collective = kind(
+        rank=world.rank,
+        world_size=world.size,
+        size_bytes=size_bytes,
+        device=device,
+        dtype=_DTYPES.get(computed_in, torch.float32),
+    )
     _require_memory(f"{name} of {size}", _BUFFERS * size_bytes, group, device)
     return Exchange(collective, group)
 
 
 def _require_memory(what: str, needed: int, group: ProcessGroup, device: torch.device) -> None:
     """Let all ranks go on, or none: one alone would wait for the others."""
-    mine = {"free": free_bytes(device, local_ranks=group.world.local_size)}
+    local_ranks = group.world.local_size
+    mine = {"free": free_bytes(device, local_ranks=local_ranks, shared=group.shared)}
     told = group.gather(f"memory for {what}", mine) or [mine]
     known = [rank["free"] for rank in told if rank["free"] is not None]
     least = group.publish(f"memory for {what}", {"free": min(known, default=None)})["free"]

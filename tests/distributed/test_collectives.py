@@ -56,6 +56,10 @@ def test_three_ranks_exchange_what_they_must_and_notice_when_they_do_not(
         assert expected == [
             run for runs in zip(*(f["measured"] for f in found), strict=True) for run in runs
         ]
+        halves = [collectives[rank + RANKS] for rank in range(RANKS)]
+        assert [run["collective_bytes"] for f in found for run in f["measured_in_16_bits"]] == [
+            half.size_bytes for half in halves for _ in range(2)
+        ]
         for spoiler in found[0]["spoilt"]:
             assert any(name in f["spoilt"][spoiler] for f in found), (name, spoiler)
         assert any(name in f["idle"] for f in found), name
@@ -80,6 +84,27 @@ def test_message_too_small_to_be_divided_is_refused(name: str) -> None:
     make(name, world_size=4, size_bytes=least)
     with pytest.raises(Unsupported, match=f"4 ranks need at least {least}"):
         make(name, world_size=4, size_bytes=least - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("ranks", [2, 8, 100])
+def test_sums_are_exact_in_every_type(ranks: int, dtype: torch.dtype) -> None:
+    """What is to be received is an integer that the type has, and no rank of few gives zeros."""
+    sums = catalog.load("collectives", "all-reduce")(
+        rank=0, world_size=ranks, size_bytes=2**14, device=torch.device("cpu"), dtype=dtype
+    )
+    exact = sum(sums.values(rank, count=sums.count).double() for rank in range(ranks))
+    assert sums.expected().dtype == dtype
+    assert sums.expected().double().equal(exact)
+    assert ranks > 8 or all(sums.values(rank, count=9).count_nonzero() for rank in range(ranks))
+
+
+def test_sums_that_are_not_exact_are_refused() -> None:
+    """The reason names the number of ranks and what to do; other collectives go on."""
+    asked = {"rank": 0, "world_size": 129, "size_bytes": 2**14, "device": torch.device("cpu")}
+    catalog.load("collectives", "all-gather")(**asked, dtype=torch.bfloat16)
+    with pytest.raises(Unsupported, match=r"sums over 129 ranks are not exact in .*fp32"):
+        catalog.load("collectives", "all-reduce")(**asked, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ class AllReduce(Collective):
     """
 
     name = "all-reduce"
+    sums = True
     in_place = True
     grows = True
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.all_to_all import AllToAll
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -23,8 +23,18 @@ class AllToAllUneven(AllToAll):
 
     name = "all-to-all-uneven"
 
-    def __init__(self, *, rank: int, world_size: int, size_bytes: int, device: torch.device):
-        super().__init__(rank=rank, world_size=world_size, size_bytes=size_bytes, device=device)
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        size_bytes: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ):
+        super().__init__(
+            rank=rank, world_size=world_size, size_bytes=size_bytes, device=device, dtype=dtype
+        )
         ranks = range(world_size)
         self._to = [self.weight(rank, target) * self.part for target in ranks]
         self._of = [self.weight(source, rank) * self.part for source in ranks]

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-DTYPE: Final = torch.float32
-"""What is exchanged, in every precision of the benchmark: only its bytes matter."""
-
 _ALIGNMENT_BYTES: Final = 16
-_PERIOD: Final = 4093
+_LONGEST_PERIOD: Final = 4093
 """The largest prime below 4096: sums of as many ranks' values stay below 2**24, exact in fp32."""
+
+_EXACT: Final = {torch.float32: 2**24, torch.float16: 2**11, torch.bfloat16: 2**8}
+"""Up to which number each type has all integers."""
 
 
 class Collective(ABC):
@@ -34,7 +34,8 @@ class Collective(ABC):
     of whole 16 bytes.
 
     Raises:
-        Unsupported: the message is too small for that.
+        Unsupported: the message is too small for that, or there are too many ranks for their sums
+            to be exact in `dtype`.
     """
 
     name: ClassVar[str]
@@ -46,11 +47,24 @@ class Collective(ABC):
     grows: ClassVar[bool] = False
     """Whether a call adds to the result of the call before: then zeros are timed."""
 
-    def __init__(self, *, rank: int, world_size: int, size_bytes: int, device: torch.device):
+    sums: ClassVar[bool] = False
+    """Whether what is received is a sum over the ranks."""
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        size_bytes: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ):
         self.rank = rank
         self.world_size = world_size
         self.device = device
-        self.part = self._aligned(size_bytes // self.parts) // DTYPE.itemsize
+        self.dtype = dtype
+        self._period = self._longest_period()
+        self.part = self._aligned(size_bytes // self.parts) // dtype.itemsize
         if self.part == 0:
             least = self.parts * _ALIGNMENT_BYTES
             raise Unsupported(
@@ -70,7 +84,7 @@ class Collective(ABC):
     @property
     def size_bytes(self) -> int:
         """The bytes that algorithm bandwidth counts."""
-        return self.count * DTYPE.itemsize
+        return self.count * self.dtype.itemsize
 
     @property
     @abstractmethod
@@ -94,23 +108,36 @@ class Collective(ABC):
 
         Element i of rank r is (i + 1)·(r + 1) modulo a prime: it differs between ranks, and between
         an element and its neighbours, so that no contribution can be missing, doubled or elsewhere
-        unnoticed.
+        unnoticed. Where a sum of many ranks in a 16-bit type leaves room for a small prime only,
+        ranks whose numbers differ by a multiple of it give the same.
         """
-        period = torch.zeros(_PERIOD, dtype=torch.int64)
-        numbers = torch.arange(start + 1, start + 1 + _PERIOD)
+        length = self._period
+        period = torch.zeros(length, dtype=torch.int64)
+        numbers = torch.arange(start + 1, start + 1 + length)
         for rank in ranks:
-            period += numbers * (rank + 1) % _PERIOD
-        repetitions = -(-count // _PERIOD)
-        return period.to(self.device, DTYPE).repeat(repetitions)[:count]
+            period += numbers * (rank + 1) % length
+        repetitions = -(-count // length)
+        return period.to(self.device, self.dtype).repeat(repetitions)[:count]
 
     def joined(self, pieces: Iterable[Tensor], *, count: int) -> Tensor:
         """The `pieces` one after another, each dropped before the next is made."""
-        whole = torch.empty(count, dtype=DTYPE, device=self.device)
+        whole = torch.empty(count, dtype=self.dtype, device=self.device)
         end = 0
         for piece in pieces:
             whole[end : end + piece.numel()] = piece
             end += piece.numel()
         return whole
+
+    def _longest_period(self) -> int:
+        """The largest prime for which every value, or sum of values, is exact in the type."""
+        summed = self.world_size if self.sums else 1
+        most = min(_EXACT[self.dtype] // summed, _LONGEST_PERIOD)
+        if most < 2:
+            raise Unsupported(
+                f"{self.name}: sums over {self.world_size} ranks are not exact in {self.dtype}; "
+                "measure it in fp32, of which only the bytes matter"
+            )
+        return next(n for n in range(most, 1, -1) if all(n % k for k in range(2, n // 2 + 1)))
 
     @staticmethod
     def _aligned(size_bytes: int) -> int:

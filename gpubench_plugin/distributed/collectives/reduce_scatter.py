@@ -19,6 +19,7 @@ class ReduceScatter(Collective):
     """Every rank gives a message and receives its own part of the sum of all."""
 
     name = "reduce-scatter"
+    sums = True
 
     @property
     def bus_factor(self) -> float:

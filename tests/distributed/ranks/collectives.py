@@ -103,11 +103,21 @@ def main() -> None:
         for name in catalog.choices("collectives"):
             kind = catalog.load("collectives", name)
 
-            def made(size: str, name: str = name) -> Exchange:
-                return exchange(name, size, group=group, device=group.device, largest_bytes=None)
+            def made(size: str, name: str = name, computed_in: str = "fp32") -> Exchange:
+                return exchange(
+                    name,
+                    size,
+                    group=group,
+                    device=group.device,
+                    largest_bytes=None,
+                    computed_in=computed_in,
+                )
 
             found[name] = {
                 "measured": [measure(made(size)) for size in ("100B", "1KiB", "100KiB")],
+                "measured_in_16_bits": [
+                    measure(made("1KiB", computed_in=dtype)) for dtype in ("bf16", "fp16")
+                ],
                 "spoilt": {s.__name__: complaint(s, kind, made("1KiB")) for s in SPOILERS},
                 "idle": idle_timed_calls(kind, made("1KiB")),
             }
