@@ -247,7 +247,7 @@ class Bench:
             traced,
             section=section,
             device=self._device,
-            path=self._traces and self._traces / f"{_file_name(self._case)}.json",
+            path=self._traces and self._traces / f"{file_name(self._case)}.json",
         )
 
     def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
@@ -295,6 +295,6 @@ def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for part in parts for key, value in part.items()}
 
 
-def _file_name(case: Case) -> str:
+def file_name(case: Case) -> str:
     """The case's name as a file's: what a file system might refuse is replaced."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", case.name).strip("-")

@@ -52,6 +52,8 @@ RANKS_FOLDER = pytest.StashKey[Path]()
 """The folder of what each rank writes for itself."""
 TRACES = pytest.StashKey[Path]()
 """The folder of the run's profiles."""
+CHECKPOINTS = pytest.StashKey[Path]()
+"""The folder of the run's checkpoints; rank zero's alone."""
 
 
 def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:

@@ -100,6 +100,23 @@ def _describe(kind: str, number: int) -> Device:
     )
 
 
+def too_few(device: Device, ranks: int, *, shared: bool) -> str:
+    """Why `ranks` of a host cannot have what they need of the kind of `device`, or nothing.
+
+    Each needs one of its own, unless one is `shared` by all of them.
+    """
+    if shared:
+        shareable = device.type in {"cuda", "xpu"}
+        need = f"distributed.share_device: is for cuda and xpu; on {device.type} leave it out"
+        return "" if shareable else need
+    if device.most_ranks is None or ranks <= device.most_ranks:
+        return ""
+    return (
+        f"{ranks} ranks need a {device.type} device each, here: {device.most_ranks}; "
+        "--distributed.share_device=true puts them on one"
+    )
+
+
 def host() -> Device:
     """The CPU; torch is not asked."""
     return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)

@@ -29,6 +29,8 @@ class BenchmarkMark:
     def of(cls, node: pytest.Item) -> BenchmarkMark:
         """The closest mark of `node`, or the default one.
 
+        What a mark of the node's parameters says stands above it, argument by argument.
+
         Raises:
             UsageProblem: an argument is unknown or of the wrong type.
         """
@@ -36,13 +38,16 @@ class BenchmarkMark:
         if mark is None:
             return cls()
         where = f"{node.nodeid}: mark gpubench"
-        if mark.args:
-            raise UsageProblem(f"{where}: takes keyword arguments only, got {mark.args!r}")
+        said: dict[str, Any] = {}
+        for each in (mark, *_of_parameters(node)):
+            if each.args:
+                raise UsageProblem(f"{where}: takes keyword arguments only, got {each.args!r}")
+            said.update(each.kwargs)
         allowed = [f.name for f in fields(cls)]
-        for name in mark.kwargs:
+        for name in said:
             if name not in allowed:
                 raise not_one_of(f"{where}: argument", name, allowed)
-        made = cls(**{k: v for k, v in mark.kwargs.items() if v is not None})
+        made = cls(**{k: v for k, v in said.items() if v is not None})
         made._check(where)
         return made
 
@@ -78,6 +83,15 @@ class BenchmarkMark:
             isinstance(self.timeout_s, int | float) and self.timeout_s > 0
         ):
             raise UsageProblem(f"{where}: timeout_s={self.timeout_s!r}; allowed: seconds above 0")
+
+
+def _of_parameters(node: pytest.Item) -> list[pytest.Mark]:
+    """The ``gpubench`` marks that the parameters of `node` carry."""
+    callspec = getattr(node, "callspec", None)
+    marks = getattr(callspec, "marks", ())
+    # A mark of a parameter may be the decorator that pytest.mark makes, or the mark in it.
+    plain = (getattr(mark, "mark", mark) for mark in marks)
+    return [mark for mark in plain if mark.name == "gpubench"]
 
 
 def assignments(node: pytest.Item) -> tuple[str, ...]:

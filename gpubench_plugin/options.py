@@ -23,6 +23,8 @@ SECTIONS: Final = (
     "gate",
     "moe",
     "diffusion",
+    "micro",
+    "inference",
 )
 """The sections of a configuration, known here without importing the schema."""
 

@@ -15,7 +15,12 @@ import pytest
 from gpubench_plugin import hookspecs, neighbours
 from gpubench_plugin.arguments import lend_short_names
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.fixtures.communication import exposed_communication
+from gpubench_plugin.fixtures.convergence import convergence
+from gpubench_plugin.fixtures.diffusion import diffusion
+from gpubench_plugin.fixtures.generation import decode, prefill
 from gpubench_plugin.fixtures.measuring import _gpubench_carrier, collective, gpubench
+from gpubench_plugin.fixtures.moe import moe_layer
 from gpubench_plugin.fixtures.ranks import (
     gpubench_config,
     precision,
@@ -46,12 +51,18 @@ __all__ = [
     "_gpubench_carrier",
     "_gpubench_parallelism",
     "collective",
+    "convergence",
     "data",
+    "decode",
+    "diffusion",
+    "exposed_communication",
     "gpubench",
     "gpubench_config",
     "inference",
     "model",
+    "moe_layer",
     "precision",
+    "prefill",
     "process_group",
     "torch_device",
     "trainer",
@@ -145,14 +156,14 @@ def _enlist(config: pytest.Config) -> None:
 
 
 def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve | None) -> None:
-    from gpubench_plugin import cases
+    from gpubench_plugin import case_resolution
     from gpubench_plugin.roles import Roles
 
     config = session.config
     if _PROBLEM in config.stash:
         raise config.stash[_PROBLEM]
     if _only_looks(config):
-        cases.check_marks(benchmarks)
+        case_resolution.check_marks(benchmarks)
     else:
         roles = Roles(session, _settings(config), _ranks(config))
         roles.start(benchmarks, valve, config.stash.get(_WORKER, None))

@@ -35,14 +35,20 @@ class Ranks:
         """The number of ranks if several have been started; else the world is still to be made."""
         return None if self.world.size == 1 else self.world.size
 
-    def process_group(self, backend: str, device: torch.device) -> ProcessGroup:
-        """The group with that backend; another backend than before closes the earlier group."""
+    def process_group(
+        self, backend: str, device: torch.device, *, shared: bool = False
+    ) -> ProcessGroup:
+        """The group with that backend; another backend than before closes the earlier group.
+
+        With `shared`, all ranks of this host are on that one device.
+        """
         from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for
 
-        wanted = backend_for(device, backend)
-        if self._group is None or (self._group.backend, self._group.device) != (wanted, device):
+        wanted = backend_for(device, backend, shared=shared)
+        key = wanted, device, shared
+        if self._group is None or self._group.key != key:
             self.close()
-            self._group = ProcessGroup(self.world, device=device, backend=wanted)
+            self._group = ProcessGroup(self.world, device=device, backend=wanted, shared=shared)
             self._group.skip_to(self._operation)
         return self._group
 

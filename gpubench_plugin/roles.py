@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.adoption.adopter import Adopter
 from gpubench_plugin.alone import Alone
-from gpubench_plugin.cases import CASE, Cases, case_on_ranks, check_marks
+from gpubench_plugin.case_resolution import Cases, check_marks
+from gpubench_plugin.cases import CASE, case_on_ranks
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.gate.unjudged import Unjudged, measuring_is_off
 from gpubench_plugin.interruption import Interruption

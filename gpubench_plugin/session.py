@@ -16,7 +16,7 @@ import pytest
 
 from gpubench_plugin import channel
 from gpubench_plugin.cases import device_models, devices_of
-from gpubench_plugin.channel import CARRIED, PROGRESS, TRACES
+from gpubench_plugin.channel import CARRIED, CHECKPOINTS, PROGRESS, TRACES
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.open_run import open_run
 from gpubench_plugin.reports import terminal
@@ -75,6 +75,7 @@ class Session:
         self._unselected = self._run.earlier.keys() - self._cases.keys()
         self._measurements = {i: self._run.earlier[i] for i in self._unselected | self._run.kept}
         self._config.stash[TRACES] = self._run.recorder.directory.traces
+        self._config.stash[CHECKPOINTS] = self._run.recorder.directory.checkpoints
         self._config.stash[PROGRESS] = self._show_progress
 
     @property

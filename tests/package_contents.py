@@ -13,6 +13,9 @@ WHEEL = (
     "gpubench_plugin/configs/mlp.yaml",
     "gpubench_plugin/configs/resnet50.yaml",
     "gpubench_plugin/datasets/digits.csv.gz",
+    "gpubench_plugin/datasets/diabetes_data_raw.csv.gz",
+    "gpubench_plugin/datasets/diabetes_target.csv.gz",
+    "gpubench_plugin/datasets/asyoulik.txt.gz",
     "gpubench_plugin/datasets/README.md",
 )
 ENTRIES = ("[pytest11]\ngpubench = gpubench_plugin.plugin", "gpubench = gpubench_plugin.cli:main")

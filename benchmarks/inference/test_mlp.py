@@ -2,8 +2,11 @@
 
 import pytest
 
+from gpubench_plugin.variants import COMPILED, PLAIN, over
 
+
+@over(PLAIN, COMPILED)
 @pytest.mark.gpubench(config="mlp")
-def test_mlp_infer(gpubench, inference):
+def test_mlp_infer(gpubench, inference, variant):
     """Logits of an MLP for one batch of digits."""
     gpubench(inference.step, samples=inference.samples_per_step)

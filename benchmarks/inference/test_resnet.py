@@ -1,13 +1,15 @@
-"""Forward passes of residual networks, in both memory formats."""
+"""Forward passes of residual networks, in both memory formats and at several batch sizes."""
 
 import pytest
 
-memory_formats = pytest.mark.parametrize(
-    "memory_format",
-    [
-        pytest.param("channels_last", marks=pytest.mark.gpubench_set("model.channels_last=true")),
-        pytest.param("contiguous", marks=pytest.mark.gpubench_set("model.channels_last=false")),
-    ],
+from gpubench_plugin.variants import (
+    CHANNELS_LAST,
+    CONTIGUOUS,
+    MOST_SAMPLES,
+    ONE_SAMPLE,
+    SOME_SAMPLES,
+    memory_formats,
+    over,
 )
 
 
@@ -18,8 +20,14 @@ def test_resnet18_infer(gpubench, inference, memory_format):
     gpubench(inference.step, samples=inference.samples_per_step)
 
 
-@memory_formats
+@over(
+    CHANNELS_LAST,
+    CONTIGUOUS,
+    CHANNELS_LAST & ONE_SAMPLE,
+    CHANNELS_LAST & SOME_SAMPLES,
+    CHANNELS_LAST & MOST_SAMPLES,
+)
 @pytest.mark.gpubench(config="resnet50")
-def test_resnet50_infer(gpubench, inference, memory_format):
+def test_resnet50_infer(gpubench, inference, variant):
     """Logits of ResNet-50 for one batch of images."""
     gpubench(inference.step, samples=inference.samples_per_step)

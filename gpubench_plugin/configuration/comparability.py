@@ -16,8 +16,12 @@ _NO_PART: Final = (
     "measure.profile",  # the keys it sets are part
     "measure.rounds_file",
     "measure.timeout_s",
+    "measure.check",  # untimed, like the keys that begin so
+    "training.checkpoint",
+    "training.resume",
     "distributed.failure_grace_s",
     "distributed.divergence_s",
+    "diffusion.receive_timeout_s",
 )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpubench_plugin.configuration.section import PositiveInt, Section
+from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt, Section
 
 
 class DiffusionSection(Section):
@@ -16,10 +16,13 @@ class DiffusionSection(Section):
         default=8, description="Denoising steps asked of the scheduler"
     )
     samples: PositiveInt = Field(default=1, description="Samples that follow each other")
-    scheduler: str = Field(default="ddim", description="The noise scheduler")
-    unet: Literal["dummy", "conditional"] = Field(
-        default="conditional", description="What denoises: a small stand-in, or diffusers' UNet"
+    scheduler: str = Field(
+        default="ddim", description="The noise scheduler, one whose steps can be split"
     )
-    remainder: Literal["refuse", "first", "last"] = Field(
-        default="refuse", description="Steps that do not divide: refused, or on that rank"
+    remainder: Literal["refuse", "first", "last", "spread"] = Field(
+        default="refuse",
+        description="Steps that do not divide: refused, on that rank, or on the first few",
+    )
+    receive_timeout_s: PositiveFloat = Field(
+        default=300.0, description="A message that does not come for so long fails the benchmark"
     )

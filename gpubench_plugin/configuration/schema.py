@@ -11,6 +11,8 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 from pydantic import Field
 
 from gpubench_plugin.configuration.diffusion import DiffusionSection
+from gpubench_plugin.configuration.inference import InferenceSection
+from gpubench_plugin.configuration.micro import MicroSection
 from gpubench_plugin.configuration.moe import MoeSection
 from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt, Section
 
@@ -37,6 +39,9 @@ class ModelSection(Section):
     compile: Literal["none", "default", "reduce-overhead", "max-autotune"] = Field(
         default="none", description="Mode of torch.compile"
     )
+    compile_backend: str = Field(
+        default="inductor", description="Back end of torch.compile, one of torch's registry"
+    )
     cudnn_benchmark: bool | None = Field(
         default=None, description="Let cuDNN try its convolutions and take the fastest; null: yes"
     )
@@ -48,7 +53,24 @@ class ModelSection(Section):
 class DataSection(Section):
     """Where batches come from."""
 
-    source: str = Field(default="synthetic", description="synthetic, or a shipped real data set")
+    source: str = Field(
+        default="synthetic",
+        description="synthetic, a shipped real data set, or images from a path",
+    )
+    path: str | None = Field(
+        default=None,
+        description="images: CIFAR-10 (binary), MNIST, or a folder of one folder per class",
+    )
+    workers: int = Field(default=0, ge=0, description="images: processes that load ahead")
+    pin_memory: bool | None = Field(
+        default=None, description="images: load into pinned memory; null: for CUDA"
+    )
+    prefetch_factor: PositiveInt = Field(
+        default=2, description="images: batches that each worker loads ahead"
+    )
+    persistent_workers: bool = Field(
+        default=True, description="images: workers live on from epoch to epoch"
+    )
     global_batch_size: PositiveInt | None = Field(
         default=None,
         description="Samples per step over all ranks (strong scaling), instead of per rank",
@@ -82,6 +104,33 @@ class TrainingSection(Section):
     loss_drop: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
         description="The last three losses must be below this share of the first three",
+    )
+    evaluate: bool = Field(
+        default=False, description="Evaluate on held-out samples after the untimed training"
+    )
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Convergence: train until the held-out samples have it"
+    )
+    target_loss: PositiveFloat | None = Field(
+        default=None, description="Convergence: the same of their loss; one target is given"
+    )
+    evaluate_every: PositiveInt | None = Field(
+        default=None, description="Convergence: steps between evaluations; null: an epoch"
+    )
+    max_steps: PositiveInt = Field(
+        default=1000, description="Convergence: a target not reached by then is an error"
+    )
+    parity_band: PositiveFloat = Field(
+        default=0.05, description="Convergence: largest relative error of the final loss"
+    )
+    deterministic: bool = Field(
+        default=False, description="Deterministic algorithms only, or unsupported"
+    )
+    checkpoint: bool = Field(
+        default=False, description="Write a checkpoint of the untimed training, latest and best"
+    )
+    resume: str | None = Field(
+        default=None, description="Checkpoint to go on from: its manifest, or the folder of latest"
     )
 
 
@@ -125,11 +174,21 @@ class DistributedSection(Section):
     fsdp_reduce_dtype: Literal["fp32", "bf16", "fp16"] | None = Field(
         default=None, description="fsdp2: reduce gradients in; null: what they are computed in"
     )
+    pipeline_schedule: Literal["GPipe", "1F1B", "Interleaved1F1B", "ZBVZeroBubble"] = Field(
+        default="1F1B", description="pipeline: the order in which microbatches pass the stages"
+    )
+    pipeline_microbatches: PositiveInt | None = Field(
+        default=None,
+        description="pipeline: equal parts of the batch; null: at least as many as stages",
+    )
     threads: PositiveInt | None = Field(
         default=None, description="CPU threads per rank; null: its share"
     )
     largest_message_bytes: PositiveInt | None = Field(
         default=None, description="Collectives on larger messages are skipped; null: on none"
+    )
+    share_device: bool = Field(
+        default=False, description="All ranks of a host on one device, over gloo: a simulator"
     )
     failure_grace_s: PositiveFloat = Field(
         default=5.0, description="A rank that does not end this long after another failed is hung"
@@ -146,6 +205,8 @@ PARALLELISM_OF: Final = {
     "reshard_after_forward": "fsdp2",
     "fsdp_param_dtype": "fsdp2",
     "fsdp_reduce_dtype": "fsdp2",
+    "pipeline_schedule": "pipeline",
+    "pipeline_microbatches": "pipeline",
 }
 """The keys of the section ``distributed`` that one parallelism alone reads."""
 
@@ -199,6 +260,18 @@ class MeasureSection(Section):
         description="Longer is a hang; null: the mark's, else that of the ini file",
     )
     gc: bool = Field(default=False, description="Leave Python's garbage collector on while timing")
+    check: bool | None = Field(
+        default=None,
+        description="Compare the first training steps with fp32; null: with preset tiny",
+    )
+    check_steps: PositiveInt = Field(default=5, description="check: steps compared")
+    check_loss_band: PositiveFloat | None = Field(
+        default=None, description="check: largest relative error of a loss; null: the precision's"
+    )
+    check_gradient_band: PositiveFloat | None = Field(
+        default=None,
+        description="check: largest relative error of a gradient norm; null: the precision's",
+    )
 
 
 class ProfilingSection(Section):
@@ -235,3 +308,5 @@ class Configuration(Section, Generic[M_co]):
     gate: GateSection = GateSection()
     moe: MoeSection = MoeSection()
     diffusion: DiffusionSection = DiffusionSection()
+    micro: MicroSection = MicroSection()
+    inference: InferenceSection = InferenceSection()

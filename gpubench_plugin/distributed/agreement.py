@@ -23,6 +23,11 @@ class RankAgreement:
         self._group = group
         self.world_size: int = 1 if group is None else group.size()
 
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        """The gloo group of the hosts; None of a single rank."""
+        return self._group
+
     def decide(self, proposal: int) -> int:
         """Rank zero's proposal, on every rank; no rank returns before all have asked."""
         if self._group is None:

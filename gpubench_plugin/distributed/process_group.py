@@ -39,7 +39,8 @@ class ProcessGroup:
 
     The default group that collectives use has the `backend`; control messages and the agreement
     of the ranks have a store and a group of their own. A default group that exists already, made
-    by a conftest say, is used with its own backend and outlives this.
+    by a conftest say, is used with its own backend and outlives this. With `shared`, all ranks of
+    a host work on one `device`.
 
     Raises:
         UsageProblem: the backend does not fit the device, the ranks cannot meet, or the default
@@ -53,10 +54,12 @@ class ProcessGroup:
         device: torch.device,
         backend: str = "auto",
         timeout: timedelta = TIMEOUT,
+        shared: bool = False,
     ):
         self.world = world
-        self.device = bound_device(device, world)
-        self.backend = backend_for(device, backend)
+        self.shared = shared
+        self.device = bound_device(device, world, shared=shared)
+        self.backend = backend_for(device, backend, shared=shared)
         store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
         with ExitStack() as leaving:
             leaving.enter_context(_gloo_on_loopback(world))
@@ -65,6 +68,11 @@ class ProcessGroup:
             self._leaving = leaving.pop_all()
         control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
         self._control = control
+
+    @property
+    def key(self) -> tuple[str, torch.device, bool]:
+        """What one is asked for by: backend, device, and whether the ranks share that."""
+        return self.backend, self.device, self.shared
 
     def gather(self, tag: str, record: Json) -> list[Json] | None:
         """Every rank's record in the order of ranks, on rank zero; None on the others at once.
@@ -148,12 +156,22 @@ class ProcessGroup:
         leaving.callback(dist.destroy_process_group)
 
 
-def backend_for(device: torch.device, configured: str = "auto") -> str:
+def backend_for(device: torch.device, configured: str = "auto", *, shared: bool = False) -> str:
     """The backend for tensors on `device`: NCCL on CUDA, XCCL on XPU, gloo elsewhere.
 
+    On a device that ranks have `shared` it is gloo: NCCL takes one rank per device.
+
     Raises:
-        UsageProblem: NCCL or XCCL was asked for on another device, or torch was built without it.
+        UsageProblem: NCCL or XCCL was asked for on another device, or on a shared one, or torch
+            was built without it.
     """
+    if shared:
+        if configured in _NEEDS:
+            raise UsageProblem(
+                f"distributed.backend={configured!r}: takes one rank per device, not several as "
+                "with distributed.share_device; allowed: auto, gloo"
+            )
+        return "gloo"
     if configured == "auto":
         if device.type == "cuda" and dist.is_nccl_available():
             return "nccl"
@@ -172,8 +190,10 @@ def backend_for(device: torch.device, configured: str = "auto") -> str:
     return configured
 
 
-def bound_device(device: torch.device, world: World) -> torch.device:
+def bound_device(device: torch.device, world: World, *, shared: bool = False) -> torch.device:
     """The device of this rank: of CUDA and XPU the one with its local rank, unless one is named.
+
+    Where they have it `shared`, it is the one that is named, else the first.
 
     Raises:
         UsageProblem: one device is named for several ranks, or there is none for this rank.
@@ -182,6 +202,8 @@ def bound_device(device: torch.device, world: World) -> torch.device:
         raise UsageProblem(f"device mps: one rank only, not {world.size}; allowed: cpu, cuda, xpu")
     if device.type not in {"cuda", "xpu"}:
         return device
+    if shared:
+        return torch.device(device.type, device.index or 0)
     devices = getattr(torch, device.type).device_count()
     if world.local_rank >= devices:
         raise UsageProblem(
@@ -193,7 +215,8 @@ def bound_device(device: torch.device, world: World) -> torch.device:
     if world.local_size > 1 and device.index != world.local_rank:
         raise UsageProblem(
             f"device {device}: names one device for {world.local_size} ranks; "
-            f"allowed: {device.type}, of which each rank takes its own"
+            f"allowed: {device.type}, of which each rank takes its own, or with it "
+            "distributed.share_device=true"
         )
     return device
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.channel import LONGEST_REASON, RANKS_FOLDER, TRACES
+from gpubench_plugin.channel import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES
 from gpubench_plugin.gang import lifeline, stacks
 from gpubench_plugin.gang.serial import LONGEST_TEXT, bounded, warning_to_json
 from gpubench_plugin.gang.wire import Wire
@@ -106,6 +106,7 @@ class Worker:
         self._config.stash[RANKS_FOLDER] = run / "ranks"
         if ranks.world.is_root:
             self._config.stash[TRACES] = run / "traces"
+            self._config.stash[CHECKPOINTS] = run / "checkpoints"
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep why something could not be collected: the controller may know it."""

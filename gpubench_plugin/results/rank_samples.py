@@ -1,6 +1,7 @@
 """``ranks/rank-<n>.jsonl``: all that one rank of several has timed, a line for each benchmark.
 
-What the ranks send to rank zero is bounded; this is not.
+What the ranks send to rank zero is bounded; this is not. Where a benchmark keeps what the rank did
+in one call, there is a line for that, too.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from gpubench_plugin.results import atomic, json_text
 from gpubench_plugin.results.journal import utc_now
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.records import Json, Samples
 
 
 def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
@@ -25,10 +27,21 @@ def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
     Raises:
         ResultsError: they could not be written.
     """
+    _append(folder, rank, benchmark, {"samples": asdict(samples)})
+
+
+def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
+    """Append the `events` of one call of the `benchmark` to the file of `rank` in `folder`.
+
+    Raises:
+        ResultsError: they could not be written.
+    """
+    _append(folder, rank, benchmark, {"events": list(events)})
+
+
+def _append(folder: Path, rank: int, benchmark: str, more: Json) -> None:
     path = folder / f"rank-{rank}.jsonl"
-    line = json_text.text(
-        {"benchmark": benchmark, "time": utc_now(), "rank": rank, "samples": asdict(samples)}
-    )
+    line = json_text.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **more})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="ascii") as file:

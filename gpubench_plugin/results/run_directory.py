@@ -120,6 +120,11 @@ class RunDirectory:
         """Folder of the profiler's traces; made by whoever writes the first."""
         return self.path / "traces"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the trainings' checkpoints; made by whoever writes the first."""
+        return self.path / "checkpoints"
+
     def __str__(self) -> str:
         return str(self.path)
 

@@ -75,7 +75,9 @@ class Torchrun:
         self._order = {item.nodeid: number for number, item in enumerate(items, start=1)}
         case = items[0].stash[CASE]
         group = self._ranks.process_group(
-            case.configuration.distributed.backend, torch.device(case.device.torch_name)
+            case.configuration.distributed.backend,
+            torch.device(case.device.torch_name),
+            shared=case.shares_device,
         )
         digest = same_tests.digest_of(list(self._order))
         mine = {"digest": digest, **Peer.this_process().to_json()}

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from gpubench_plugin.configuration.schema import TrainingSection
     from gpubench_plugin.training.agreement import Agreement
+    from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.workloads.base import Batch
 
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]
 Log = Callable[[Mapping[str, object]], None]
+
+DEFAULT_STEPS: Final = 20
+"""Length of the untimed check where ``training.steps`` is null."""
 
 
 def scalar(loss_of: LossFunction, seen: list[Tensor]) -> LossFunction:
@@ -48,20 +53,30 @@ def require_finite(loss: float, *, step: int | None = None) -> None:
         raise CorrectnessError(f"the loss {where} is {loss}")
 
 
-def require_gradients(module: nn.Module, *, finite: bool, agreement: Agreement) -> None:
+def require_gradients(
+    module: nn.Module,
+    *,
+    finite: bool,
+    agreement: Agreement,
+    names: Sequence[str] | None = None,
+) -> None:
     """Refuse a trainable parameter without a gradient, or (if `finite`) with NaN or inf in it.
 
-    Of a sharded gradient each rank looks at its shard; all of them refuse what one does.
+    Of a sharded gradient each rank looks at its shard; all of them refuse what one does. Where each
+    rank has other parameters, `names` lists those of all ranks.
 
     Raises:
         CorrectnessError: naming the parameter.
     """
     gradients = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
-    missing = agreement.mean([float(gradient is None) for gradient in gradients.values()])
-    not_finite = agreement.mean(
-        [float(finite and not _is_finite(gradient)) for gradient in gradients.values()]
+    names = tuple(gradients) if names is None else names
+    missing = agreement.mean(
+        [float(name in gradients and gradients[name] is None) for name in names]
     )
-    for name, is_missing, is_not_finite in zip(gradients, missing, not_finite, strict=True):
+    not_finite = agreement.mean(
+        [float(finite and not _is_finite(gradients.get(name))) for name in names]
+    )
+    for name, is_missing, is_not_finite in zip(names, missing, not_finite, strict=True):
         if is_missing:
             raise CorrectnessError(f"parameter {name} got no gradient: the loss ignores it")
         if is_not_finite:
@@ -152,3 +167,19 @@ class LossHistory:
         self._unread.clear()
         step, loss = len(self._losses), self._losses[-1]
         self._log({"event": "training_step", "step": step, "loss": loss, **self._state()})
+
+
+def steps_of_check(training: TrainingSection, data: DataSource) -> int:
+    """Optimizer steps of the untimed check.
+
+    Raises:
+        UsageProblem: ``training.epochs`` of data without an end.
+    """
+    if training.epochs is None:
+        return training.steps or DEFAULT_STEPS
+    if data.steps_per_epoch is None:
+        raise UsageProblem(
+            f"training.epochs={training.epochs}: these data have no epochs; "
+            "use training.steps, or data.source=digits"
+        )
+    return -(-training.epochs * data.steps_per_epoch // training.accumulation_steps)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class Inference:
     """Runs `module` on `data` in eval mode: one call of :meth:`step` is one batch.
 
-    Nothing in it waits for the device.
+    Nothing in it waits for the device. `ranks_per_batch` ranks work on the same batch, of which
+    each counts an equal part.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Inference:
         data: DataSource,
         precision: Precision,
         device: torch.device,
+        ranks_per_batch: int = 1,
     ):
         self._module = module.eval()
         # Parameters gathered by FSDP2 need version counters, which inference mode leaves out.
@@ -47,13 +49,14 @@ class Inference:
         self._data = data
         self._precision = precision
         self._device = device
+        self._ranks_per_batch = ranks_per_batch
         self._output: Tensor | None = None
         self._data_wait_ns = 0
 
     @property
     def samples_per_step(self) -> int:
         """Samples per call of :meth:`step` on this rank."""
-        return self._data.batch_size
+        return self._data.batch_size // self._ranks_per_batch
 
     @property
     def tokens_per_step(self) -> int | None:
@@ -88,13 +91,16 @@ class Inference:
         self._data_wait_ns = 0
 
     def finish(self) -> Mapping[str, float]:
-        """``data_wait_s`` since :meth:`begin`.
+        """``data_wait_s`` since :meth:`begin`; of a denoising network ``iterations_per_call``.
 
         Raises:
             CorrectnessError: an output of the last call is not finite.
         """
         self._require_finite_output()
-        return {"data_wait_s": self._data_wait_ns / 1e9}
+        facts = {"data_wait_s": self._data_wait_ns / 1e9}
+        if self._workload.denoises:
+            facts["iterations_per_call"] = 1.0
+        return facts
 
     def work(self) -> Work:
         """Samples and tokens of one batch on this rank."""

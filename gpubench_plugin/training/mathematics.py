@@ -16,8 +16,10 @@ def run_once(workload: Workload[Any], *, samples: int, backward: bool) -> None:
     """Build the model and a batch of `samples`, run forward (and `backward`), compute nothing.
 
     On fake tensors, which know their shape only: a ``FlopCounterMode`` around the call counts the
-    full model anywhere, in no memory.
+    full model anywhere, in no memory. Activations computed again are not counted, as is the custom
+    for MFU: Chowdhery et al. 2022, PaLM, https://arxiv.org/abs/2204.02311, appendix B.
     """
+    workload = workload.without_data()
     with FakeTensorMode(), nullcontext() if backward else torch.no_grad():
         module = workload.build()
         batch = workload.synthetic_batch(samples, device=torch.device("cpu"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
+from gpubench_plugin.compilation.backends import compiler
 
 if TYPE_CHECKING:
     from gpubench_plugin.configuration.schema import ModelSection
@@ -35,13 +36,12 @@ def build_model(
     parallelism, by parts where `compiled` says so, as torch advises:
     https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
     """
+    compile_part = compiler(mode=section.compile, backend=section.compile_backend)
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed)
         module = workload.build()
     module = precision.convert_module(module)
     module = module.to(device=device, memory_format=workload.memory_format)  # type: ignore[call-overload] # a gap in its stub
     if section.compile != "none":
-        # Not module.compile(): that leaves a bare nn.Sequential uncompiled without a word.
-        compile_part = cast("Wrap", partial(torch.compile, mode=section.compile))
         module = compile_part(module) if compiled is None else compiled(module, compile_part)
     return module if wrap is None else wrap(module)

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from math import hypot
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 
 from gpubench_plugin import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
-    from torch import Tensor, nn
+    from torch import Tensor
     from torch.amp import GradScaler
     from torch.optim import Optimizer
 
     from gpubench_plugin.configuration.schema import TrainingSection
+
+GlobalNorm = Callable[[Iterable[nn.Parameter]], float]
 
 
 class Optimization:
     """The part of a training step that is the same for every model.
 
     Where gradients overflow, the `scaler` leaves an update out; the schedule waits for the
-    updates that happen, as far as the host knows of them.
+    updates that happen, as far as the host knows of them. `global_norm` is that of the gradients
+    of parameters which other ranks may have, or have a part of.
     """
 
     def __init__(
@@ -34,6 +40,7 @@ class Optimization:
         training: TrainingSection,
         device: torch.device,
         scaler: GradScaler | None,
+        global_norm: GlobalNorm | None = None,
     ):
         self._parameters = [p for p in parameters if p.requires_grad]
         builder = catalog.load("optimizers", training.optimizer)(
@@ -44,8 +51,10 @@ class Optimization:
         self._scheduler = schedule.build(self._optimizer)
         self._clipping = training.gradient_clipping
         self.scaler = scaler
+        self._global_norm = global_norm or _norm_of_gradients
         self._updates = None if scaler is None else ScaledUpdates(self._optimizer, device)
         self._steps = 0
+        self._steps_before = 0
 
     @property
     def learning_rate(self) -> float:
@@ -56,6 +65,11 @@ class Optimization:
     def steps(self) -> int:
         """Calls of :meth:`update` since the last :meth:`reset`."""
         return self._steps
+
+    @property
+    def total_steps(self) -> int:
+        """Calls of :meth:`update` from the very start, also before a checkpoint."""
+        return self._steps_before + self._steps
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss`, scaled where the precision needs it."""
@@ -80,8 +94,41 @@ class Optimization:
             self._scheduler.step()
         self._steps += 1
 
+    def gradient_norm(self) -> float:
+        """The 2-norm of the gradients of all parameters together, without the scaler's scale.
+
+        Waits for the device. To be asked before :meth:`update`, by every rank.
+        """
+        scale = 1.0 if self.scaler is None else self.scaler.get_scale()
+        return self._global_norm(self._parameters) / scale
+
+    def discard(self) -> None:
+        """Drop the gradients, as a step does that is skipped."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self._steps += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of optimizer, schedule and scaler; None of what there is not."""
+        scheduler, scaler = self._scheduler, self.scaler
+        return {
+            "optimizer": self._optimizer.state_dict(),
+            "scheduler": None if scheduler is None else scheduler.state_dict(),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "steps": self.total_steps,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave of an optimization of the same kind."""
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        self._steps_before = state["steps"] - self._steps
+
     def reset(self) -> None:
         """Count steps and skipped steps from zero."""
+        self._steps_before += self._steps
         self._steps = 0
         if self._updates is not None:
             self._updates.reset()
@@ -89,6 +136,13 @@ class Optimization:
     def skipped_steps(self) -> int:
         """Steps since :meth:`reset` that left the weights alone; waits for the device."""
         return 0 if self._updates is None else self._steps - self._updates.applied()
+
+
+def _norm_of_gradients(parameters: Iterable[nn.Parameter]) -> float:
+    """In fp32 whatever the gradients' dtype, whose range a norm may exceed."""
+    gradients = (p.grad for p in parameters if p.grad is not None)
+    norms = (torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients)
+    return hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
 
 
 class ScaledUpdates:

@@ -7,7 +7,6 @@ from itertools import repeat
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.check import (
@@ -17,10 +16,15 @@ from gpubench_plugin.training.check import (
     require_gradients,
     require_updates,
     scalar,
+    steps_of_check,
 )
+from gpubench_plugin.training.determinism import naming_what_is_not_deterministic
 from gpubench_plugin.training.mathematics import run_once
 from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.random_state import RandomState
+from gpubench_plugin.training.state import load_model_state, model_state
 from gpubench_plugin.training.waiting import wait_for
+from gpubench_plugin.training.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,22 +37,25 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.agreement import Agreement
     from gpubench_plugin.training.check import Log, LossFunction
     from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.optimization import GlobalNorm
+    from gpubench_plugin.training.passes import Passes
+    from gpubench_plugin.training.reference import Reference
     from gpubench_plugin.workloads.base import Batch, Workload
-
-DEFAULT_STEPS = 20
-"""Length of the untimed check where ``training.steps`` is null."""
 
 
 class Trainer:
     """Trains `module` on `data`: one call of :meth:`step` is one optimizer step.
 
-    Between :meth:`begin` and :meth:`finish` nothing reads from the device, so that steps can queue
-    up on it; the exception is torch's own: an optimizer that is not fused makes a GradScaler wait
-    in every step.
+    Between :meth:`begin` and :meth:`finish` nothing reads from the device, so that steps queue up
+    on it; the exception is torch's own: a GradScaler waits for an optimizer that is not fused.
 
     Several ranks find the same in their checks through `agreement`. `no_sync` gives the context
     in which gradients stay on their rank, and `differs_from_one_process` why what the ranks train
-    is not what one process would with the global batch (None: it is), which goes on record.
+    is not what one process would with the global batch (None: it is), which goes on record. The
+    first steps of the check are compared with those of a `reference`, for which `global_norm` is
+    the norm of gradients that are spread over the ranks. `passes` stands for the loss and its
+    backward pass where a parallelism has its own way; `ranks_per_batch` ranks work on the same
+    batch, of which each counts an equal part.
 
     Raises:
         UsageProblem: ``training.epochs`` of data without an end.
@@ -67,6 +74,10 @@ class Trainer:
         no_sync: Callable[[], AbstractContextManager[Any]] | None = None,
         agreement: Agreement | None = None,
         differs_from_one_process: str | None = None,
+        global_norm: GlobalNorm | None = None,
+        reference: Reference | None = None,
+        passes: Passes | None = None,
+        ranks_per_batch: int = 1,
     ):
         self._module = module.train()
         self._workload = workload
@@ -77,7 +88,8 @@ class Trainer:
         self._device = device
         self._no_sync = nullcontext if no_sync is None else no_sync
         self._agreement = Alone() if agreement is None else agreement
-        self._differs_from_one_process = differs_from_one_process
+        differs = {"differs_from_one_process": differs_from_one_process}
+        self._said_of_ranks = {} if self._agreement.world_size == 1 else differs
         self._optimization = Optimization(
             module.parameters(),
             training=training,
@@ -87,15 +99,21 @@ class Trainer:
                 init_scale=precision_section.init_scale,
                 growth_interval=precision_section.growth_interval,
             ),
+            global_norm=global_norm,
         )
-        self._check_steps = _check_steps(training, data)
+        self._reference = reference
+        self._passes = passes
+        self._loss_of: LossFunction = workload.loss if passes is None else passes
+        self._ranks_per_batch = ranks_per_batch
+        self._check_steps = steps_of_check(training, data)
         self._loss: Tensor | None = None
         self._data_wait_ns = 0
+        self._batches = 0
 
     @property
     def samples_per_step(self) -> int:
         """Samples per call of :meth:`step` on this rank."""
-        return self._data.batch_size * self._accumulation_steps
+        return self._data.batch_size * self._accumulation_steps // self._ranks_per_batch
 
     @property
     def tokens_per_step(self) -> int | None:
@@ -103,21 +121,59 @@ class Trainer:
         tokens = self._workload.tokens_per_sample
         return None if tokens is None else tokens * self.samples_per_step
 
+    @property
+    def last_loss(self) -> Tensor:
+        """The loss of the last batch that was trained on, on this rank and on the device."""
+        assert self._loss is not None
+        return self._loss
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps from the very start, also before a checkpoint."""
+        return self._optimization.total_steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Model, optimizer, schedule, scaler, steps and batches taken; nothing is copied."""
+        own = {"model": model_state(self._module), "batches": self._batches}
+        return {**own, **self._optimization.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from the state of a trainer of the same kind, also in the data."""
+        load_model_state(self._module, state["model"])
+        self._optimization.load_state_dict(state)
+        self._batches = state["batches"]
+        for _ in range(self._batches):
+            next(self._data)
+
     def step(self) -> None:
         """One optimizer step: the hot path."""
-        self._train(self._data, self._workload.loss)
+        self._gradients(self._data, self._loss_of)
+        self._optimization.update()
+        self._batches += self._accumulation_steps
+
+    def step_alone(self) -> None:
+        """The same without an exchange of gradients: ranks that share a model drift apart."""
+        with self._no_sync():
+            self._gradients(self._data, self._loss_of)
+        self._optimization.update()
 
     def prepare(self, log: Log) -> Check:
         """Train untimed, and check that it is training.
 
         The steps repeat one fixed batch, or with ``training.epochs`` pass over the data. The first
-        one is timed and looked at closely.
+        one is timed and looked at closely, the first few are compared with the reference.
 
         Raises:
             CorrectnessError: a loss is not a finite scalar or does not fall as
-                ``training.loss_drop`` asks, a gradient is missing or not finite, or every step was
-                skipped by the GradScaler.
+                ``training.loss_drop`` asks, a gradient is missing or not finite, every step was
+                skipped by the GradScaler, or the first steps are not the reference's.
+            Unsupported: an operation has no deterministic form, and must have one.
         """
+        with naming_what_is_not_deterministic():
+            return self._checked(log)
+
+    def _checked(self, log: Log) -> Check:
+        start = RandomState.capture(self._device)
         self._optimization.reset()
         history = LossHistory(
             log,
@@ -125,24 +181,37 @@ class Trainer:
             state=self._progress,
             agreement=self._agreement,
         )
-        batches = self._check_batches()
-        first_step_s = self._first_step(batches)
-        history.add(self._last_loss())
+        watch = Watch(0 if self._reference is None else self._reference.steps, self._optimization)
+        over_epochs = self._training.epochs is not None
+        batches = watch.batches(self._data if over_epochs else repeat(self._data.fixed_batch()))
+        loss_of = watch.losses(self._loss_of)
+        first_step_s = self._first_step(batches, loss_of, watch)
+        history.add(self.last_loss)
         for _ in range(self._check_steps - 1):
-            self._train(batches, self._workload.loss)
-            history.add(self._last_loss())
+            self._gradients(batches, loss_of)
+            watch.before_update()
+            self._optimization.update()
+            watch.after_update()
+            history.add(self.last_loss)
+        self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
         losses = history.close()
         skipped = self._optimization.skipped_steps()
         require_updates(self._check_steps, skipped)
-        drop = loss_drop(losses, limit=self._training.loss_drop)
+        reference = self._reference
+        compared = Check() if reference is None else reference.compare(watch.steps, start=start)
+        # What goes on from a checkpoint may have little left to lose.
+        resumed = self._training.resume is not None
+        drop = loss_drop(losses, limit=None if resumed else self._training.loss_drop)
         return Check(
             correctness={
                 "losses": losses,
                 "loss_drop": drop,
                 "skipped_steps": skipped,
-                **self._said_of_ranks(),
+                **self._said_of_ranks,
+                **compared.correctness,
             },
             facts={
+                **compared.facts,
                 "first_step_s": first_step_s,
                 "loss_first": losses[0],
                 "loss_last": losses[-1],
@@ -174,10 +243,6 @@ class Trainer:
         """Forward and backward of one step on tensors without data, for a FLOP counter."""
         run_once(self._workload, samples=self.samples_per_step, backward=True)
 
-    def _train(self, batches: Iterator[Batch], loss_of: LossFunction) -> None:
-        self._gradients(batches, loss_of)
-        self._optimization.update()
-
     def _gradients(self, batches: Iterator[Batch], loss_of: LossFunction) -> None:
         for _ in range(self._accumulation_steps - 1):
             with self._no_sync():
@@ -188,6 +253,9 @@ class Trainer:
         asked = perf_counter_ns()
         batch = next(batches)
         self._data_wait_ns += perf_counter_ns() - asked
+        if self._passes is not None:
+            self._loss = loss_of(self._module, batch)
+            return
         with self._precision.forward_context(self._device):
             loss = loss_of(self._module, batch)
         self._loss = loss.detach()
@@ -195,58 +263,36 @@ class Trainer:
             loss = loss / self._accumulation_steps
         self._optimization.backward(loss)
 
-    def _first_step(self, batches: Iterator[Batch]) -> float:
-        """Train one step with every check; its duration in seconds without the checks of gradients.
-
-        They stand between the two halves of the step: clipping would spread a NaN to all of them.
-        """
+    def _first_step(self, batches: Iterator[Batch], loss_of: LossFunction, watch: Watch) -> float:
+        """Train one step with every check; its duration in seconds without those of gradients."""
         losses: list[Tensor] = []
         wait_for(self._device)
         began = perf_counter()
-        self._gradients(batches, scalar(self._workload.loss, losses))
+        self._gradients(batches, scalar(loss_of, losses))
         wait_for(self._device)
         halfway = perf_counter()
         # Not before the backward pass, in which other ranks would wait for one that gave up.
         require_finite(self._mean(losses), step=1)
-        # A scaled gradient that is not finite is a step to skip, not an error.
+        # Before the update, whose clipping would spread a NaN to all gradients. A scaled gradient
+        # that is not finite is a step to skip, not an error.
         finite = self._optimization.scaler is None
-        require_gradients(self._module, finite=finite, agreement=self._agreement)
+        names = None if self._passes is None else self._passes.parameter_names
+        require_gradients(self._module, finite=finite, agreement=self._agreement, names=names)
+        watch.before_update()
         resumed = perf_counter()
         self._optimization.update()
         wait_for(self._device)
-        return halfway - began + perf_counter() - resumed
-
-    def _check_batches(self) -> Iterator[Batch]:
-        return self._data if self._training.epochs else repeat(self._data.fixed_batch())
+        ended = perf_counter()
+        watch.after_update()
+        return halfway - began + ended - resumed
 
     def _mean(self, losses: Sequence[Tensor]) -> float:
         """The mean of `losses` over them and the ranks; not finite if one is not."""
         (mean,) = self._agreement.mean([sum(map(float, losses)) / len(losses)])
         return mean
 
-    def _said_of_ranks(self) -> Mapping[str, object]:
-        if self._agreement.world_size == 1:
-            return {}
-        return {"differs_from_one_process": self._differs_from_one_process}
-
-    def _last_loss(self) -> Tensor:
-        assert self._loss is not None
-        return self._loss
-
     def _progress(self) -> Mapping[str, object]:
         return {
             "learning_rate": self._optimization.learning_rate,
             "skipped_steps": self._optimization.skipped_steps(),
         }
-
-
-def _check_steps(training: TrainingSection, data: DataSource) -> int:
-    """Optimizer steps of the untimed check."""
-    if training.epochs is None:
-        return training.steps or DEFAULT_STEPS
-    if data.steps_per_epoch is None:
-        raise UsageProblem(
-            f"training.epochs={training.epochs}: these data have no epochs; "
-            "use training.steps, or data.source=digits"
-        )
-    return -(-training.epochs * data.steps_per_epoch // training.accumulation_steps)

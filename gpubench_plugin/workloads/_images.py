@@ -31,6 +31,7 @@ class ImageClassifier(Workload[S]):
     """A workload whose samples are square images, each of one class."""
 
     channels: ClassVar[int] = 3
+    classifies = True
 
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None
@@ -42,12 +43,18 @@ class ImageClassifier(Workload[S]):
         return Batch(images.contiguous(memory_format=self.memory_format), classes)
 
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
-        """The images scaled to the model's size (bilinearly), grey repeated in every channel."""
-        present = int(labels.max()) + 1
+        """The images scaled to the model's size (bilinearly), grey repeated in every channel.
+
+        A model of grey images takes the mean of the colours. Classes are looked at on the CPU
+        only: elsewhere every batch would have to be waited for.
+        """
+        present = int(labels.max()) + 1 if labels.device.type == "cpu" else 0
         if present > self.section.classes:
             raise UsageProblem(
                 f"model.classes: {self.section.classes} is too few; the images are of {present}"
             )
+        if self.channels == 1:
+            images = images.mean(1, keepdim=True)
         side = self.section.image_size
         scaled = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
         coloured = scaled.expand(-1, self.channels, -1, -1)

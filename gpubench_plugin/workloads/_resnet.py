@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from gpubench_plugin.configuration.section import PositiveInt
-from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,19 +31,16 @@ class ResNet(ImageClassifier[ResNetSection]):
 
     Section: ClassVar[type[ResNetSection]] = ResNetSection
     convolutional = True
+    where = NEEDS_TRANSFORMERS
     depths: ClassVar[tuple[int, int, int, int]]
     layer_type: ClassVar[Literal["basic", "bottleneck"]]
 
     def build(self) -> nn.Module:
         """``ResNetForImageClassification`` with random weights."""
-        try:
-            from transformers import ResNetConfig, ResNetForImageClassification
-        except ImportError as error:
-            raise Unsupported(
-                f"{self.section.name} comes from transformers, which cannot be imported "
-                f"({error}): pip install 'pytest-gpubench[suite]'"
-            ) from error
-        config = ResNetConfig(
+        config_class, model_class = from_library(
+            self.section.name, "transformers", "ResNetConfig", "ResNetForImageClassification"
+        )
+        config = config_class(
             num_channels=self.channels,
             embedding_size=self.section.embedding_size,
             hidden_sizes=self.section.hidden_sizes,
@@ -51,7 +48,7 @@ class ResNet(ImageClassifier[ResNetSection]):
             layer_type=self.layer_type,
             num_labels=self.section.classes,
         )
-        module: nn.Module = ResNetForImageClassification(config)
+        module: nn.Module = model_class(config)
         return module
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +31,19 @@ class Batch(NamedTuple):
         return tuple(Batch(part[0], part[1], part[2:]) for part in parts)
 
 
+class Stages(NamedTuple):
+    """A model cut into `modules` that run one after the other, each on the output of the last.
+
+    All but the first take, and all but the last give, one floating tensor; for one sample it has
+    the shape `between`. `loss` takes the last output and the targets to a scalar, which is the mean
+    over the samples: only then is the mean over equal parts of a batch that of the batch.
+    """
+
+    modules: tuple[nn.Module, ...]
+    between: tuple[int, ...]
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+
 S = TypeVar("S", bound=ModelSection)
 
 
@@ -52,8 +67,14 @@ class Workload(ABC, Generic[S]):
     where: ClassVar[str] = "everywhere"
     """Where it can be built."""
 
+    classifies: ClassVar[bool] = False
+    """Whether the outputs are logits of one class per sample, so that accuracy means something."""
+
     checkpoints_activations: ClassVar[bool] = False
     """Whether the library that the model comes from can compute activations again."""
+
+    denoises: ClassVar[bool] = False
+    """Whether a forward pass is one of the steps in which samples are made from noise."""
 
     tokens_per_sample: int | None = None
     """Tokens in one sample; None where samples are not made of tokens."""
@@ -79,6 +100,15 @@ class Workload(ABC, Generic[S]):
         Raises:
             Unsupported: a library that the model comes from is not installed.
         """
+
+    def without_data(self) -> Self:
+        """The workload to build for counting: the same mathematics, run where tensors have no data.
+
+        What is computed a second time to save memory is no part of the mathematics.
+        """
+        made = copy(self)
+        made.section = self.section.model_copy(update={"activation_checkpointing": False})
+        return made
 
     @abstractmethod
     def synthetic_batch(
@@ -123,6 +153,29 @@ class Workload(ABC, Generic[S]):
             UsageProblem: the model is configured for other features.
         """
         raise Unsupported(f"{self.section.name} is no model of tables")
+
+    def tensor_plan(self, ranks: int) -> Mapping[str, str] | None:
+        """How `ranks` share each layer of the built model; None where nobody has worked it out.
+
+        By pattern of module names, ``*`` for one part between dots: ``colwise`` shares a layer's
+        outputs and ``rowwise`` its inputs, ``colwise-gathered`` gives the whole output to every
+        rank, and ``vocabulary`` shares the rows of an embedding. What is not named is on every
+        rank as a whole.
+
+        Raises:
+            Unsupported: a size of the model does not divide among so many ranks.
+        """
+        return None
+
+    def stages(self, module: nn.Module, count: int) -> Stages | None:
+        """The built `module` cut into `count` stages; None where nobody has worked it out.
+
+        The stages take the layers over, which must not be used through `module` any more.
+
+        Raises:
+            Unsupported: it cannot be cut into so many.
+        """
+        return None
 
     @abstractmethod
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:

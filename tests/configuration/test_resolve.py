@@ -280,7 +280,7 @@ class TestRulesBetweenKeys:
         assert resolver.refusal("distributed.parallelism=fsdpp") == [
             (
                 "--distributed.parallelism=fsdpp: unknown (did you mean 'fsdp2'?); "
-                "allowed: auto, ddp, fsdp2, none"
+                "allowed: auto, ddp, fsdp2, none, pipeline, tensor"
             )
         ]
 
@@ -325,8 +325,9 @@ class TestRefusals:
             (
                 "data.batch_size=3",
                 (
-                    "unknown key (did you mean 'training.batch_size'?); "
-                    "allowed: source, global_batch_size"
+                    "unknown key (did you mean 'training.batch_size' or 'inference.batch_size'?); "
+                    "allowed: source, path, workers, pin_memory, prefetch_factor, "
+                    "persistent_workers, global_batch_size"
                 ),
             ),
             (
@@ -337,7 +338,7 @@ class TestRefusals:
                 ),
             ),
             ("data.warmup_seconds=3", "unknown key (did you mean 'measure.warmup_s'?); allowed: "),
-            ("data.zzz=3", "unknown key; allowed: source, global_batch_size"),
+            ("data.zzz=3", "unknown key; allowed: source, path, workers, pin_memory"),
             ("train.steps=3", "unknown section (did you mean 'training'?); allowed: experiment"),
             (
                 "training.batch_size=many",
@@ -392,7 +393,8 @@ class TestRefusals:
         resolver.overlay("batch_size: 3", "configs/x.yaml")
         (line,) = resolver.refusal(name="x")
         assert line.startswith(
-            "configs/x.yaml: batch_size: unknown section (did you mean 'training.batch_size'?)"
+            "configs/x.yaml: batch_size: unknown section "
+            "(did you mean 'training.batch_size' or 'inference.batch_size'?)"
         )
 
     def test_a_section_must_be_a_mapping(self, resolver: Resolver) -> None:
@@ -401,7 +403,8 @@ class TestRefusals:
         assert resolver.refusal(name="x") == [
             (
                 "configs/x.yaml: data: null is not allowed; "
-                "allowed: a mapping with the keys source, global_batch_size"
+                "allowed: a mapping with the keys source, path, workers, pin_memory, "
+                "prefetch_factor, persistent_workers, global_batch_size"
             )
         ]
 

@@ -18,6 +18,8 @@ NAMES = (
     "gate",
     "moe",
     "diffusion",
+    "micro",
+    "inference",
 )
 
 

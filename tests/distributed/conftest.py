@@ -26,6 +26,10 @@ OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "T
 @pytest.fixture
 def environment() -> dict[str, str]:
     """An environment for ranks: of this checkout, one thread each, in no other world."""
+    return environment_of_ranks()
+
+
+def environment_of_ranks() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith((*OF_LAUNCHERS, "GLOO_"))}
     checkout = str(Path(gpubench_plugin.__file__).parents[1])
     path = os.pathsep.join(filter(None, (checkout, kept.get("PYTHONPATH"))))
@@ -60,6 +64,23 @@ def torchrun(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run
         return read_ranks(tmp_path, ranks)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def equivalence(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each of two ranks found in the script ``equivalence.py``, which runs once."""
+    folder = tmp_path_factory.mktemp("equivalence")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launcher, str(SCRIPTS / "equivalence.py"), str(folder)],
+        env=environment_of_ranks(),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return read_ranks(folder)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ class Told:
     """A group of two in which the other rank has said how much memory it has."""
 
     backend = "gloo"
+    shared = False
     agreement = RankAgreement()
 
     def __init__(self, *, free: int | None = None, size: int = 2):

@@ -1,4 +1,7 @@
-"""What every parallelism must keep, shipped or plugged in: on one rank, and on two real ones."""
+"""What every parallelism with a batch per rank must keep, shipped or plugged in.
+
+``test_equivalence.py`` looks at all workloads, and at parallelisms whose ranks share a batch.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ SCRIPT = Path(__file__).parent / "ranks" / "train.py"
 TRAIN = runpy.run_path(str(SCRIPT))
 LARGEST_ERROR = 1e-5
 
-every_parallelism = pytest.mark.parametrize("name", catalog.choices("parallelism"))
+every_parallelism = pytest.mark.parametrize("name", ["none", *TRAIN["PARALLELISMS"]])
 several_ranks = pytest.mark.parametrize("name", TRAIN["PARALLELISMS"])
 every_workload = pytest.mark.parametrize("workload", TRAIN["WORKLOADS"])
 

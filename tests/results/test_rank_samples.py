@@ -38,6 +38,20 @@ def test_every_benchmark_is_a_line_with_all_samples(tmp_path: Path) -> None:
     assert set(told[0]["samples"]) == set(asdict(SAMPLES))
 
 
+def test_events_of_a_call_stand_beside_the_samples(tmp_path: Path) -> None:
+    """What a rank did is a line of its own, and may come before what it timed."""
+    events = [{"event": "step", "duration_s": 0.5}]
+    rank_samples.append_events(tmp_path, 1, "a", events)
+    rank_samples.append(tmp_path, 1, "a", SAMPLES)
+    lines = (tmp_path / "rank-1.jsonl").read_text().splitlines()
+    told = [json.loads(line) for line in lines]
+    assert [sorted(line) for line in told] == [
+        ["benchmark", "events", "rank", "time"],
+        ["benchmark", "rank", "samples", "time"],
+    ]
+    assert told[0]["events"] == events
+
+
 def test_a_file_that_cannot_be_written_is_named(read_only_folder: Path) -> None:
     """The error says which, and why."""
     with pytest.raises(ResultsError, match=r"rank-0\.jsonl was not written: .*[Rr]ead-only|denied"):

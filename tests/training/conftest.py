@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -49,12 +50,31 @@ class Slope(Workload[ModelSection]):
     def from_images(self, images: torch.Tensor, labels: torch.Tensor) -> Batch:
         return Batch(images.flatten(1)[:, :2].contiguous(), labels.float().unsqueeze(1))
 
+    def from_text(self, tokens: torch.Tensor) -> Batch:
+        return Batch(tokens[:, :2].float(), tokens[:, 2:3].float())
+
+    def from_table(self, features: torch.Tensor, targets: torch.Tensor) -> Batch:
+        return Batch(features[:, :2].contiguous(), targets.unsqueeze(1))
+
     def forward(self, module: nn.Module, batch: Batch) -> torch.Tensor:
         return self.distort(module(batch.inputs), module)
 
     def loss(self, module: nn.Module, batch: Batch) -> torch.Tensor:
         error = module(batch.inputs).float() - batch.targets
         return self.distort(error.square().mean(), module)
+
+
+@pytest.fixture
+def binary_cifar(tmp_path: Path) -> Path:
+    """A folder like CIFAR-10's in its binary version: 60 noisy images and 20 held out."""
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    for name, count in (("data_batch_1.bin", 40), ("data_batch_2.bin", 20), ("test_batch.bin", 20)):
+        records = draw.integers(0, 256, (count, 3073), dtype=np.uint8)
+        records[:, 0] = np.arange(count) % 10
+        (folder / name).write_bytes(records.tobytes())
+    return folder
 
 
 @pytest.fixture
@@ -74,6 +94,7 @@ def make_trainer(slope: Slope) -> Callable[..., Trainer]:
         module: nn.Module | None = None,
         data: Any = None,
         no_sync: Any = None,
+        reference: Any = None,
         **training: Any,
     ) -> Trainer:
         chosen = catalog.load("precision", precision)()
@@ -89,6 +110,7 @@ def make_trainer(slope: Slope) -> Callable[..., Trainer]:
             precision_section=PrecisionSection(init_scale=init_scale),
             device=CPU,
             no_sync=no_sync,
+            reference=reference,
         )
 
     return make

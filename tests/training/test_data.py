@@ -6,47 +6,140 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
+from gpubench_plugin.configuration.schema import DataSection
+from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.training.data._shares import held_out_rows
 
 CPU = torch.device("cpu")
 every_source = pytest.mark.parametrize("name", catalog.choices("data"))
 
 
+@pytest.fixture
+def source(slope, binary_cifar):
+    """Makes the source of a name, `images` with the images of a small archive."""
+    sources = []
+
+    def make(name, **arguments):
+        path = str(binary_cifar) if name == "images" else None
+        section = DataSection(source=name, path=path)
+        made = catalog.load("data", name).configured(section, slope, device=CPU, **arguments)
+        sources.append(made)
+        return made
+
+    yield make
+    for made in sources:
+        made.close()
+
+
 @every_source
-def test_gives_batches_of_the_asked_size_without_end(name, slope):
+def test_gives_batches_of_the_asked_size_without_end(name, source):
     """Every batch has the size asked for, also past the end of an epoch."""
-    source = catalog.load("data", name)(slope, batch_size=400, device=CPU)
-    beyond = (source.steps_per_epoch or 1) + 1
-    assert {400} == {len(next(source).inputs) for _ in range(beyond)}
-    assert source.batch_size == 400
-    assert iter(source) is source
+    made = source(name, batch_size=400)
+    beyond = (made.steps_per_epoch or 1) + 1
+    assert {400} == {len(next(made).inputs) for _ in range(beyond)}
+    assert made.batch_size == 400
+    assert iter(made) is made
 
 
 @every_source
-def test_ranks_have_their_own_batches(name, slope):
+def test_ranks_have_their_own_batches(name, source):
     """Two ranks of one seed do not see the same batch."""
-    first, second = (
-        catalog.load("data", name)(slope, batch_size=8, device=CPU, world_size=2, rank=rank)
-        for rank in range(2)
-    )
+    first, second = (source(name, batch_size=8, world_size=2, rank=rank) for rank in range(2))
     assert not first.fixed_batch().inputs.equal(second.fixed_batch().inputs)
 
 
 @every_source
-def test_equal_arguments_give_equal_batches(name, slope):
+def test_equal_arguments_give_equal_batches(name, source):
     """A source is a function of its arguments."""
-    first, second = (
-        catalog.load("data", name)(slope, batch_size=8, device=CPU, seed=5) for _ in range(2)
-    )
+    first, second = (source(name, batch_size=8, seed=5) for _ in range(2))
     assert next(first).inputs.equal(next(second).inputs)
 
 
 @every_source
-def test_batches_are_converted_beforehand(name, slope):
-    """The conversion of a precision reaches the fixed batch and the iterator's."""
-    source = catalog.load("data", name)(
-        slope,
+def test_batches_are_converted(name, source):
+    """The conversion of a precision reaches the fixed batch, the iterator's, and those held out."""
+    made = source(
+        name,
         batch_size=8,
-        device=CPU,
         convert=lambda batch: batch._replace(inputs=batch.inputs.bfloat16()),
     )
-    assert {torch.bfloat16} == {next(source).inputs.dtype, source.fixed_batch().inputs.dtype}
+    batches = [next(made), made.fixed_batch(), *made.held_out()]
+    assert {torch.bfloat16} == {batch.inputs.dtype for batch in batches}
+
+
+@every_source
+def test_restart_begins_anew(name, source):
+    """After a restart the same batches come as at first, also from the middle of an epoch."""
+    made = source(name, batch_size=8)
+    first = [next(made).inputs.clone() for _ in range(3)]
+    made.restart()
+    assert all(next(made).inputs.equal(before) for before in first)
+
+
+@every_source
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_held_out_samples_belong_to_one_rank_each(name, world_size, source):
+    """Ranks have equally many held-out batches, which together are those of one process."""
+    ranks = [
+        [
+            batch.inputs
+            for batch in source(name, batch_size=7, world_size=world_size, rank=rank).held_out()
+        ]
+        for rank in range(world_size)
+    ]
+    whole = [batch.inputs for batch in source(name, batch_size=10_000).held_out()]
+    if name == "synthetic":
+        assert whole == []
+        return
+    assert len({len(batches) for batches in ranks}) == 1
+    together = torch.cat([batch for batches in ranks for batch in batches])
+    assert _rows(together) == _rows(torch.cat(whole))
+
+
+@every_source
+def test_held_out_samples_do_not_depend_on_the_seed(name, source):
+    """What is held out is the same in every run."""
+    ones, others = (list(source(name, batch_size=50, seed=seed).held_out()) for seed in (1, 2))
+    assert all(
+        one.inputs.equal(other.inputs) and one.targets.equal(other.targets)
+        for one, other in zip(ones, others, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "held_out"), [("digits", 1438, 359), ("diabetes", 354, 88)]
+)
+def test_every_row_is_trained_on_or_held_out(name, training, held_out, source, slope):
+    """The parts of a table have the sizes stated, and together every row of the file once."""
+    table = source(name, batch_size=8).read(slope)
+    assert (len(table.training[0]), len(table.held_out[0])) == (training, held_out)
+    trained, others = held_out_rows(training + held_out)
+    assert sorted([*trained, *others]) == list(range(training + held_out))
+
+
+@pytest.mark.parametrize("key", [{"path": "somewhere"}, {"workers": 2}])
+def test_keys_of_a_loader_are_refused_elsewhere(key, slope):
+    """A source that loads nothing refuses the keys of the section that say how to."""
+    section = DataSection(source="digits", **key)
+    with pytest.raises(UsageProblem, match=rf"data\.{next(iter(key))}=.* data\.source=images"):
+        catalog.load("data", "digits").configured(section, slope, batch_size=8, device=CPU)
+
+
+def test_source_that_cannot_begin_anew_is_unsupported(slope):
+    """A source without a restart says so where one is asked for, and holds nothing out."""
+
+    class Once(catalog.load("data", "synthetic").__mro__[1]):
+        def __next__(self):
+            return None
+
+        def fixed_batch(self):
+            return None
+
+    made = Once(slope, batch_size=1, device=CPU)
+    assert (made.held_out(), made.description(), made.close()) == ((), {}, None)
+    with pytest.raises(Unsupported, match="Once: this source of data cannot begin anew"):
+        made.restart()
+
+
+def _rows(inputs):
+    return sorted(map(tuple, inputs.flatten(1).tolist()))

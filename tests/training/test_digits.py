@@ -45,17 +45,16 @@ def test_changed_file_is_refused(tmp_path):
 
 
 def test_ranks_share_the_data_without_overlap(slope):
-    """Two ranks see disjoint samples, equally many, and together all but a remainder."""
+    """Two ranks' batches together are those of one process with the global batch."""
     ranks = [
-        Digits(slope, batch_size=898, device=CPU, world_size=2, rank=rank, seed=3)
+        Digits(slope, batch_size=100, device=CPU, world_size=2, rank=rank, seed=3)
         for rank in range(2)
     ]
-    assert [source.steps_per_epoch for source in ranks] == [1, 1]
-    _, labels = read_digits()
-    order = np.random.default_rng(3).permutation(1797)
-    assert [labels[order[r::2]][:898].tolist() for r in range(2)] == [
-        targets(source, 1) for source in ranks
-    ]
+    one = Digits(slope, batch_size=200, device=CPU, seed=3)
+    assert [source.steps_per_epoch for source in (*ranks, one)] == [8, 8, 8]
+    for _ in range(7):
+        parts = [next(source).inputs for source in ranks]
+        assert torch.stack(parts, dim=1).flatten(0, 1).equal(next(one).inputs)
 
 
 def test_wraps_around(slope):
@@ -63,8 +62,14 @@ def test_wraps_around(slope):
     source = Digits(slope, batch_size=1000, device=CPU)
     assert source.steps_per_epoch == 2
     epoch, again = targets(source, 2), targets(source, 2)
-    assert epoch[:203] == epoch[1797:]
+    assert epoch[:562] == epoch[1438:]
     assert epoch == again
+
+
+def test_every_digit_is_held_out(slope):
+    """About a fifth of each digit's images is held out."""
+    _, held_out = Digits(slope, batch_size=8, device=CPU).read(slope)
+    assert all(25 <= count <= 47 for count in np.bincount(held_out[1]))
 
 
 def test_order_follows_the_seed(slope):

@@ -62,3 +62,10 @@ def test_counting_leaves_no_trace(slope):
         next(Synthetic(slope, batch_size=2, device=torch.device("cpu"))).inputs,
         torch._subclasses.FakeTensor,
     )
+
+
+def test_activations_computed_again_are_not_counted(shipped):
+    """With model.activation_checkpointing a step has the FLOPs of one without."""
+    plain = shipped("vit", "fp32")
+    again = shipped("vit", "fp32", "model.activation_checkpointing=true")
+    assert flops(again.flops_step) == flops(plain.flops_step) > 0

@@ -81,7 +81,7 @@ def test_compiled_module_is_compiled(monkeypatch):
 
 def test_parallelism_decides_which_parts_are_compiled(monkeypatch):
     """What compiles one part is handed to the parallelism, with the configured mode."""
-    monkeypatch.setattr(torch, "compile", lambda module, mode: torch.nn.Sequential(module))
+    monkeypatch.setattr(torch, "compile", lambda module, **_: torch.nn.Sequential(module))
 
     def compiled(module, compile_part):
         module[1] = compile_part(module[1])
@@ -93,7 +93,7 @@ def test_parallelism_decides_which_parts_are_compiled(monkeypatch):
 
 def test_wrapper_holds_the_compiled_module(monkeypatch):
     """A parallelism wraps the compiled module, on its device."""
-    monkeypatch.setattr(torch, "compile", lambda module, mode: torch.nn.Sequential(module))
+    monkeypatch.setattr(torch, "compile", lambda module, **_: torch.nn.Sequential(module))
     seen = []
 
     def wrap(module):

@@ -7,7 +7,7 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.configuration.schema import TrainingSection
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Unsupported, UsageProblem
 
 every_optimizer = pytest.mark.parametrize("name", catalog.choices("optimizers"))
 
@@ -69,3 +69,10 @@ def test_sharded_parameters_are_fused_where_torch_can(name):
     if not kind.can_fuse_sharded:
         with pytest.raises(UsageProblem, match=f"{name} has no fused form of sharded parameters"):
             kind(TrainingSection(optimizer=name, fused=True), cuda, sharded=True)
+
+
+def test_adamw_on_fp16_parameters_is_unsupported():
+    """AdamW would divide by zero in fp16, so it is refused with what to choose instead."""
+    builder = catalog.load("optimizers", "adamw")(TrainingSection(), torch.device("cpu"))
+    with pytest.raises(Unsupported, match="choose precision amp or bf16-true"):
+        builder.build([torch.nn.Parameter(torch.ones(3, dtype=torch.float16))])

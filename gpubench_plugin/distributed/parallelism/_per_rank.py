@@ -25,7 +25,8 @@ def drawn_or_normalised_per_rank(module: nn.Module) -> str | None:
     """Which layers of `module` depend on how the global batch is split; None: none of them.
 
     Batch normalisation takes its statistics, and dropout draws its mask, from what one rank has.
-    ``SyncBatchNorm`` takes those of all ranks and is not among them.
+    ``SyncBatchNorm`` takes those of all ranks and is not among them. A layer of another kind says
+    so itself, in an attribute ``differs_per_rank``.
     """
     found = Counter(_reasons(module))
     return "; ".join(f"{reason} ({count} layers)" for reason, count in found.items()) or None
@@ -37,3 +38,5 @@ def _reasons(module: nn.Module) -> Iterator[str]:
             yield f"{type(layer).__name__} normalises by each rank's own batch"
         elif isinstance(layer, _DRAWING) and layer.training and layer.p > 0:
             yield f"{type(layer).__name__} draws on each rank on its own"
+        elif layer.training and (said := getattr(layer, "differs_per_rank", None)):
+            yield str(said)

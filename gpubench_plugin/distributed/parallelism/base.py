@@ -6,12 +6,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
+
 from gpubench_plugin.distributed.parallelism._per_rank import drawn_or_normalised_per_rank
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import nn
 
-    from gpubench_plugin.configuration.schema import DistributedSection
+    from gpubench_plugin.configuration.schema import DistributedSection, TrainingSection
+    from gpubench_plugin.distributed.parallelism._contracts import Divisible, Numerics, Passes
     from gpubench_plugin.distributed.process_group import ProcessGroup
 
 Compile = Callable[["nn.Module"], "nn.Module"]
@@ -20,13 +26,20 @@ Compile = Callable[["nn.Module"], "nn.Module"]
 class Parallelism:
     """A way to train one model on the ranks of `group`; a subclass states what it changes.
 
-    The life of one: ask :meth:`unsupported`, compile the module by :meth:`compiled` where that is
-    wanted, :meth:`wrap` it before the optimizer sees its parameters, and run all but the last
+    The life of one: ask :meth:`unsupported`, let it :meth:`take` what is to be trained, compile
+    the module by :meth:`compiled` where that is wanted, :meth:`wrap` it before the optimizer sees
+    its parameters, run the :meth:`passes` of a batch where it has its own, and all but the last
     batch of an accumulated step within :meth:`no_sync`.
     """
 
     name: ClassVar[str]
     """What the user writes as ``distributed.parallelism``."""
+
+    shares_batch: ClassVar[bool] = False
+    """Whether all ranks work on one and the same batch, rather than each on its own."""
+
+    where: ClassVar[str] = "any number of ranks"
+    """On which ranks and models it runs."""
 
     def __init__(self, group: ProcessGroup, section: DistributedSection):
         self.group = group
@@ -38,6 +51,14 @@ class Parallelism:
         `compute_dtype` is what matrix products compute in: fp32, tf32, fp16 or bf16.
         """
         return None
+
+    def take(self, workload: Divisible, training: TrainingSection) -> None:
+        """Learn what is to be trained, and how, before the model is built.
+
+        Raises:
+            Unsupported: it cannot train this model, or not in this way.
+            UsageProblem: the batch cannot be shared as configured.
+        """
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
         """The `module` compiled, before it is wrapped: here as one whole."""
@@ -51,12 +72,30 @@ class Parallelism:
         """
         return module
 
+    def passes(self, module: nn.Module, precision: Numerics) -> Passes | None:
+        """How a batch passes through the wrapped `module`; None: forward, then backward.
+
+        Raises:
+            Unsupported: not in this precision.
+        """
+        return None
+
     def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
         """Where forward and backward passes of a wrapped `module` keep gradients to their rank.
 
         For all but the last batch of an accumulated step.
         """
         return nullcontext()
+
+    def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
+        """The 2-norm of the gradient of all `parameters`, of which this rank has some or parts.
+
+        It waits for the device. Every rank must call it after the backward pass of the last batch
+        of a step; all of them find the same.
+        """
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = get_total_norm(gradients)
+        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
         """Why training `module` is not what one process does with the global batch; None: it is.

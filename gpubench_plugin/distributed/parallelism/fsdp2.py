@@ -62,9 +62,12 @@ class FSDP2(Parallelism):
         """The `module` with rank zero's parameters and buffers, sharded block by block.
 
         Raises:
-            Unsupported: a parameter is not contiguous, as with ``model.channels_last``.
+            Unsupported: a parameter is not contiguous, as with ``model.channels_last``, or batch
+                normalisation is to compute in a 16-bit type.
         """
         _require_contiguous(module)
+        if self.section.fsdp_param_dtype is not None:
+            _require_no_batch_norm(module, self.section.fsdp_param_dtype)
         if self.group.world.size > 1:
             _copy_from_rank_zero(module)
         mesh = DeviceMesh.from_group(_default_group(), self.group.device.type)
@@ -117,6 +120,15 @@ def _require_contiguous(module: nn.Module) -> None:
             raise Unsupported(
                 f"fsdp2: torch shards contiguous parameters only, and {name} is not; "
                 "set model.channels_last=false"
+            )
+
+
+def _require_no_batch_norm(module: nn.Module, dtype: str) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise Unsupported(
+                f"distributed.fsdp_param_dtype={dtype}: {name} normalises over the batch, whose "
+                "statistics need fp32; leave the key out and choose the precision bf16 or amp"
             )
 
 

@@ -6,11 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.errors import Unsupported, UsageProblem
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from typing import Self
 
     import torch
 
+    from gpubench_plugin.configuration.schema import DataSection
     from gpubench_plugin.workloads.base import Batch, Workload
 
 Convert = Callable[["Batch"], "Batch"]
@@ -25,7 +29,8 @@ class DataSource(ABC, Iterator["Batch"]):
     """An endless iterator over one rank's batches, which lie ready on the device.
 
     `workload` says how samples become inputs, `convert` casts them for the precision: both run
-    once, here, and never while something is timed. Equal arguments give equal batches.
+    once, here, and never while something is timed, unless loading is what is timed. Equal
+    arguments give equal batches.
     """
 
     steps_per_epoch: int | None = None
@@ -44,6 +49,24 @@ class DataSource(ABC, Iterator["Batch"]):
     ):
         self.batch_size = batch_size
 
+    @classmethod
+    def configured(
+        cls, section: DataSection, workload: Workload[Any], **arguments: Any
+    ) -> DataSource:
+        """The source that the section ``data`` describes; `arguments` are those of the class.
+
+        Raises:
+            UsageProblem: a key that only a source with a loader reads.
+        """
+        loaders = {"path": section.path, "workers": section.workers or None}
+        for key, value in loaders.items():
+            if value is not None:
+                raise UsageProblem(
+                    f"data.{key}={value}: data.source={section.source} reads nothing from there; "
+                    "only data.source=images does"
+                )
+        return cls(workload, **arguments)
+
     def __iter__(self) -> Self:
         return self
 
@@ -54,6 +77,28 @@ class DataSource(ABC, Iterator["Batch"]):
     @abstractmethod
     def fixed_batch(self) -> Batch:
         """Always the same batch, for checks that train on one."""
+
+    def held_out(self) -> Iterable[Batch]:
+        """This rank's share of the samples for evaluation, never trained on; none by default.
+
+        Every rank has equally many batches; they may be smaller than those to train on.
+        """
+        return ()
+
+    def restart(self) -> None:
+        """Go on as if nothing had been asked for yet.
+
+        Raises:
+            Unsupported: the source cannot.
+        """
+        raise Unsupported(f"{type(self).__name__}: this source of data cannot begin anew")
+
+    def description(self) -> Mapping[str, object]:
+        """What the record should say of the data, in JSON; nothing by default."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of processes and files; the source is not used again."""
 
 
 BASE = DataSource

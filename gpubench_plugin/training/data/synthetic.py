@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
+from gpubench_plugin.training.determinism import synthetic_seed
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Batch, Workload
@@ -27,7 +28,7 @@ class Synthetic(DataSource):
         convert: Convert = unchanged,
     ):
         super().__init__(workload, batch_size=batch_size, device=device)
-        generator = torch.Generator(device).manual_seed(seed * world_size + rank)
+        generator = torch.Generator(device).manual_seed(synthetic_seed(seed, world_size, rank))
         batch = workload.synthetic_batch(batch_size, device=device, generator=generator)
         self._batch = convert(batch)
 
@@ -38,3 +39,6 @@ class Synthetic(DataSource):
     def fixed_batch(self) -> Batch:
         """The batch."""
         return self._batch
+
+    def restart(self) -> None:
+        """Nothing to do: it is always the same batch."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training.optimizers.base import OptimizerBuilder
 
 if TYPE_CHECKING:
@@ -18,7 +19,18 @@ class AdamW(OptimizerBuilder):
     """``torch.optim.AdamW``."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """AdamW with the configured rate and weight decay, betas and epsilon torch's."""
+        """AdamW with the configured rate and weight decay, betas and epsilon torch's.
+
+        Raises:
+            Unsupported: a parameter is in fp16, in which squares of gradients below 2.4e-4 and
+                epsilon (1e-8) are zero, so that updates divide by zero.
+        """
+        parameters = list(parameters)
+        if any(parameter.dtype is torch.float16 for parameter in parameters):
+            raise Unsupported(
+                "adamw on fp16 parameters divides by squares of gradients that vanish in fp16; "
+                "choose precision amp or bf16-true, or training.optimizer=sgd"
+            )
         return torch.optim.AdamW(
             parameters,
             lr=self.training.learning_rate,

@@ -26,8 +26,12 @@ from gpubench_plugin.training.trainer import Trainer
 CPU = torch.device("cpu")
 BATCH = 8
 
-PARALLELISMS = tuple(name for name in catalog.choices("parallelism") if name != "none")
-WORKLOADS = catalog.choices("workloads")
+PARALLELISMS = tuple(
+    name
+    for name in catalog.choices("parallelism")
+    if name != "none" and not catalog.load("parallelism", name).shares_batch
+)
+WORKLOADS = ("mlp", "resnet18")
 PARTS = ("gradients", "options", "compiled", "training", "nan", "overflow")
 OPTIONS = {
     "ddp-small-buckets": ("ddp", {"bucket_cap_mb": 0.001}),
@@ -185,7 +189,7 @@ def compiled(parallelism, world):
         operations.extend(node for node in graph.graph.nodes if node.op == "call_function")
         return graph.forward
 
-    real, torch.compile = torch.compile, lambda module, mode: real(module, backend=backend)
+    real, torch.compile = torch.compile, lambda module, **_: real(module, backend=backend)
     try:
         found = compared(made(configured("mlp", "model.compile=default")), parallelism, world)
     finally:

@@ -1,0 +1,10 @@
+"""Training on a table of patients until the disease of those held out is predicted well."""
+
+import pytest
+
+
+@pytest.mark.gpubench(config="convergence-diabetes", ranks="any")
+@pytest.mark.precision("fp32", "bf16", "amp")
+def test_diabetes(gpubench, convergence):
+    """Regression by a multilayer perceptron, to a normalised squared error below 0.6."""
+    gpubench(convergence.step, setup=convergence.restart)

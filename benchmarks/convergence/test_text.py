@@ -1,0 +1,11 @@
+"""Training on the characters of a play until those held out are predicted well."""
+
+import pytest
+
+
+@pytest.mark.gpubench(config="convergence-text-llama", ranks="any")
+@pytest.mark.precision("fp32", "bf16", "amp")
+@pytest.mark.gpubench_full("amp")
+def test_text_llama(gpubench, convergence):
+    """A Llama of two layers."""
+    gpubench(convergence.step, setup=convergence.restart)

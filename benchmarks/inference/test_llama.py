@@ -1,0 +1,23 @@
+"""Generation with a Llama from a static cache: the prompt, and token after token."""
+
+import pytest
+
+from gpubench_plugin.variants import MOST_SAMPLES, ONE_SAMPLE, executions, over
+
+
+@executions
+@pytest.mark.gpubench_set("inference.batch_size=1")
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="llama")
+def test_llama_prefill(gpubench, prefill, execution):
+    """One prompt up to its first token: ttft_s."""
+    gpubench(prefill.step)
+
+
+@over(ONE_SAMPLE, MOST_SAMPLES, argument="batch")
+@executions
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="llama")
+def test_llama_decode(gpubench, decode, execution, batch):
+    """One more token of every row, chosen greedily: tpot_s."""
+    gpubench(decode.step)

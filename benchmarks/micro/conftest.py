@@ -1,0 +1,29 @@
+"""What the benchmarks of single operations ask for: sizes, the type of numbers, its tolerance."""
+
+import pytest
+
+from gpubench_plugin import Unsupported
+
+
+@pytest.fixture
+def sizes(gpubench_config):
+    """The section ``micro`` of the configuration."""
+    return gpubench_config.micro
+
+
+@pytest.fixture
+def dtype(precision):
+    """What tensors are stored in: the type in which the precision computes products."""
+    from gpubench_plugin.micro.closeness import DTYPES
+
+    if precision.compute_dtype not in DTYPES:
+        raise Unsupported(f"no type of tensor for products in {precision.compute_dtype}")
+    return DTYPES[precision.compute_dtype]
+
+
+@pytest.fixture
+def tolerance(precision, dtype):
+    """Largest relative error of a result."""
+    from gpubench_plugin.micro.closeness import TOLERANCES
+
+    return TOLERANCES[precision.compute_dtype]

@@ -1,0 +1,50 @@
+"""Scaled dot product attention by each of torch's implementations."""
+
+import pytest
+
+
+@pytest.mark.parametrize("direction", ["forward", "forward_backward"])
+@pytest.mark.parametrize("implementation", ["math", "flash", "efficient", "cudnn"])
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="micro")
+def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementation, direction):
+    """Attention without a mask; what torch cannot take here is unsupported, with its reasons."""
+    import torch
+    from torch.nn.attention import sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from gpubench_plugin.micro.attention import BACKENDS, attend, flops
+    from gpubench_plugin.micro.closeness import require_close
+
+    backward = direction == "forward_backward"
+    shape = (sizes.batch, sizes.heads, sizes.tokens, sizes.head_size)
+    query, key, value, upstream = (
+        torch.randn(shape, device=torch_device, dtype=dtype) for _ in range(4)
+    )
+    inputs = (query, key, value)
+    for tensor in inputs:
+        tensor.requires_grad_(backward)
+
+    def attention():
+        return scaled_dot_product_attention(*inputs)
+
+    def attention_and_gradients():
+        return torch.autograd.grad(scaled_dot_product_attention(*inputs), inputs, upstream)
+
+    output = attend(implementation, attention)
+    few = [tensor.detach()[:1, :1].double().requires_grad_(backward) for tensor in inputs]
+    exact = torch.softmax(few[0] @ few[1].mT / sizes.head_size**0.5, dim=-1) @ few[2]
+    compared = [("output", output[:1, :1], exact)]
+    step = attention_and_gradients if backward else attention
+    with sdpa_kernel(BACKENDS[implementation]):
+        if backward:
+            computed = (gradient[:1, :1] for gradient in step())
+            expected = torch.autograd.grad(exact, few, upstream[:1, :1].double())
+            names = ("gradient of query", "gradient of key", "gradient of value")
+            compared += zip(names, computed, expected, strict=True)
+        errors = [
+            require_close(f"attention by {implementation}, {what}", *pair, tolerance=tolerance)
+            for what, *pair in compared
+        ]
+        gpubench.record("relative_error", max(errors))
+        gpubench(step, samples=sizes.batch, flops=flops(*shape, backward=backward))

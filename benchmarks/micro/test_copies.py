@@ -1,0 +1,78 @@
+"""Copies on the device, and between it and the host; and what starting a kernel costs."""
+
+import pytest
+
+from gpubench_plugin import Unsupported
+
+
+@pytest.mark.precision("fp32")
+@pytest.mark.gpubench(config="micro")
+def test_copy_device(gpubench, torch_device, sizes):
+    """``micro.copy_bytes`` from one place of the device's memory to another: read and written."""
+    import torch
+
+    from gpubench_plugin.micro.closeness import require_equal
+
+    source = torch.randint(0, 256, (sizes.copy_bytes,), dtype=torch.uint8, device=torch_device)
+    target = torch.zeros_like(source)
+
+    def step():
+        target.copy_(source)
+
+    step()
+    require_equal("copy on the device", target, source)
+    gpubench(step, bytes=2 * sizes.copy_bytes)
+
+
+@pytest.mark.parametrize("memory", ["pinned", "pageable"])
+@pytest.mark.parametrize("direction", ["host_to_device", "device_to_host"])
+@pytest.mark.precision("fp32")
+@pytest.mark.gpubench(config="micro")
+def test_copy_host(gpubench, torch_device, sizes, direction, memory):
+    """``micro.copy_bytes`` between the host and the device."""
+    import torch
+
+    from gpubench_plugin.micro.closeness import require_equal
+
+    if torch_device.type == "cpu":
+        raise Unsupported("there is no copy to a CPU; choose --device=cuda")
+    pinned = memory == "pinned"
+    source = torch.randint(0, 256, (sizes.copy_bytes,), dtype=torch.uint8)
+    if direction == "host_to_device":
+        source = source.pin_memory() if pinned else source
+        target = torch.zeros(sizes.copy_bytes, dtype=torch.uint8, device=torch_device)
+        host = source
+    else:
+        target = torch.zeros(sizes.copy_bytes, dtype=torch.uint8, pin_memory=pinned)
+        source = source.to(torch_device)
+        host = target
+    if pinned != host.is_pinned():
+        raise Unsupported(f"memory could not be {memory}")
+
+    def step():
+        target.copy_(source, non_blocking=True)
+
+    step()
+    torch.accelerator.synchronize(torch_device)
+    require_equal("copy", target, source)
+    gpubench(step, bytes=sizes.copy_bytes)
+
+
+@pytest.mark.precision("fp32")
+@pytest.mark.gpubench(config="micro")
+def test_launch(gpubench, torch_device):
+    """A kernel on one number, over and over: the time is what starting one takes."""
+    import torch
+
+    from gpubench_plugin.micro.closeness import require_equal
+
+    if torch_device.type != "cuda":
+        raise Unsupported("kernels are launched on CUDA devices only; choose --device=cuda")
+    number = torch.zeros(1, device=torch_device)
+
+    def step():
+        number.add_(1.0)
+
+    step()
+    require_equal("launch", number, torch.ones(1))
+    gpubench(step)

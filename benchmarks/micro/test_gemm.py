@@ -1,0 +1,72 @@
+"""Products of square matrices, in the type of numbers that the precision multiplies."""
+
+import pytest
+
+from gpubench_plugin import Unsupported
+
+_CHECKED_ROWS = 64
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        "x1",
+        pytest.param("x2", marks=pytest.mark.gpubench_full()),
+        pytest.param("x4", marks=pytest.mark.gpubench_full()),
+    ],
+)
+@pytest.mark.gpubench(config="micro")
+def test_matmul(gpubench, torch_device, sizes, dtype, tolerance, scale):
+    """A product of two square matrices of ``micro.matrix_size``, or two or four times as large."""
+    import torch
+
+    from gpubench_plugin.micro.closeness import require_close
+
+    size = sizes.matrix_size * int(scale[1:])
+    left, right = (torch.randn(size, size, device=torch_device, dtype=dtype) for _ in range(2))
+    product = torch.empty_like(left)
+
+    def step():
+        torch.mm(left, right, out=product)
+
+    step()
+    rows = slice(None, None, max(1, size // _CHECKED_ROWS))
+    expected = left[rows].double() @ right.double()
+    error = require_close("matmul", product[rows], expected, tolerance=tolerance)
+    gpubench.record("relative_error", error)
+    gpubench(step, flops=2 * size**3)
+
+
+@pytest.fixture
+def fp8_products(precision):
+    """The precision, with the peak of fp8 to be compared with: what is multiplied is fp8."""
+    precision.compute_dtype = "fp8"
+
+
+@pytest.mark.precision("bf16")
+@pytest.mark.gpubench(config="micro")
+def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products):
+    """A product of two fp8 (e4m3) matrices with a scale each, its result in bf16."""
+    import torch
+
+    from gpubench_plugin.micro.closeness import TOLERANCES, require_close
+
+    size = sizes.matrix_size
+    exact = torch.randn(2, size, size, device=torch_device)
+    left, right = exact.to(torch.float8_e4m3fn)
+    right = right.t().contiguous().t()  # the columns lie one after the other, as fp8 units want it
+    one = torch.ones((), device=torch_device)
+
+    def step():
+        return torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+    try:
+        product = step()
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Unsupported(f"torch multiplies no fp8 matrices here: {reason}") from error
+    rows = slice(None, None, max(1, size // _CHECKED_ROWS))
+    expected = left[rows].double() @ right.double()
+    error = require_close("fp8 matmul", product[rows], expected, tolerance=TOLERANCES["bf16"])
+    gpubench.record("relative_error", error)
+    gpubench(step, flops=2 * size**3)

@@ -1,0 +1,113 @@
+"""A process that trains a few steps and reports where the time since its start went.
+
+It is started by ``test_cold_start.py`` with the reading of the monotonic clock before its start,
+which all processes of a machine share, and a resolved configuration on its standard input. It
+writes one JSON object: seconds by stage, in their order, the loss after every step, and the
+reading of the clock at the end.
+"""
+
+import time
+
+_BEGAN_NS = time.monotonic_ns()
+
+import json  # noqa: E402 # the interpreter is up: this is the first thing to be timed
+import sys  # noqa: E402
+
+STEADY_STEPS = 5
+
+
+class Stages:
+    """Seconds by stage, each from the end of the one before."""
+
+    def __init__(self, started_ns):
+        self.seconds = {}
+        self.last_ns = started_ns
+
+    def end(self, name, at_ns=None):
+        """The stage called `name` ends now."""
+        now_ns = time.monotonic_ns() if at_ns is None else at_ns
+        self.seconds[name] = (now_ns - self.last_ns) * 1e-9
+        self.last_ns = now_ns
+
+
+def main(started_ns):
+    """Train, and report."""
+    stages = Stages(started_ns)
+    stages.end("interpreter", _BEGAN_NS)
+    import torch
+
+    stages.end("import_torch")
+    from gpubench_plugin import catalog
+    from gpubench_plugin.configuration.schema import Configuration
+    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.training.optimization import Optimization
+    from gpubench_plugin.training.waiting import wait_for
+
+    said = json.load(sys.stdin)
+    kind = catalog.load("workloads", said["model"]["name"])
+    configuration = Configuration[kind.Section].model_validate_json(json.dumps(said))
+    precision = catalog.load("precision", configuration.precision.name)()
+    stages.end("import_workload")
+    device = torch.device(configuration.experiment.device)
+    if device.type != "cpu":
+        torch.zeros(1, device=device)
+        wait_for(device)
+        stages.end("device_init")
+    torch.manual_seed(configuration.experiment.seed)
+    with precision.switches():
+        workload = kind(configuration.model)
+        model = build_model(
+            workload,
+            section=configuration.model,
+            seed=configuration.experiment.seed,
+            device=device,
+            precision=precision,
+        )
+        batch = precision.convert_batch(
+            workload.synthetic_batch(configuration.training.batch_size, device=device)
+        )
+        scaler = precision.scaler(
+            device,
+            init_scale=configuration.precision.init_scale,
+            growth_interval=configuration.precision.growth_interval,
+        )
+        optimization = Optimization(
+            model.train().parameters(),
+            training=configuration.training,
+            device=device,
+            scaler=scaler,
+        )
+        wait_for(device)
+        stages.end("model_build")
+        losses = []
+
+        def backward():
+            with precision.forward_context(device):
+                loss = workload.loss(model, batch)
+            optimization.backward(loss)
+            losses.append(loss.detach())
+
+        if configuration.model.compile != "none":
+            backward()
+            model.zero_grad(set_to_none=True)
+            wait_for(device)
+            stages.end("compile")
+        backward()
+        optimization.update()
+        wait_for(device)
+        stages.end("first_step")
+        for _ in range(STEADY_STEPS):
+            backward()
+            optimization.update()
+        wait_for(device)
+        stages.end("steady_steps")
+        report = {
+            "stages": stages.seconds,
+            "losses": [float(loss) for loss in losses],
+            "ended_ns": stages.last_ns,
+        }
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

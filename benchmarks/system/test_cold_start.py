@@ -1,0 +1,118 @@
+"""What passes between the start of a process and a steady training step."""
+
+import json
+import math
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from gpubench_plugin import CorrectnessError
+
+_SCRIPT = Path(__file__).with_name("cold_start.py")
+_STEADY_STEPS = 5
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        pytest.param("eager", marks=pytest.mark.gpubench_set("model.compile=none")),
+        pytest.param(
+            "compiled",
+            marks=[pytest.mark.gpubench_set("model.compile=default"), pytest.mark.gpubench_full],
+        ),
+    ],
+)
+@pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
+@pytest.mark.gpubench(config="cold-start")
+def test_cold_start(request, gpubench, gpubench_config, precision, compiled):
+    """A whole process: interpreter, imports, device, model, compilation, steps, and its end.
+
+    Each part is recorded in seconds and as a share of the whole. The step is the process.
+    """
+    from gpubench_plugin.fixtures.running import subjects_of
+
+    process = Process(gpubench_config)
+    subjects_of(request).append(process)
+    for stage in process.stages:
+        seconds, share = partial(process.seconds, stage), partial(process.share, stage)
+        gpubench.record(f"cold_{stage}_s", seconds, unit="s", better="lower")
+        gpubench.record(f"cold_{stage}_fraction", share, unit="fraction")
+    steady_s = partial(process.seconds, "steady_steps", calls=_STEADY_STEPS)
+    gpubench.record("cold_steady_step_s", steady_s, unit="s", better="lower")
+    gpubench(process.run)
+
+
+class Process:
+    """A training script as a thing to measure: each call starts one, and keeps its report."""
+
+    def __init__(self, configuration):
+        self._configuration = configuration.model_dump_json()
+        on_device = ("device_init",) if configuration.experiment.device != "cpu" else ()
+        compiled = ("compile",) if configuration.model.compile != "none" else ()
+        self.stages = (
+            *("interpreter", "import_torch", "import_workload", *on_device, "model_build"),
+            *(*compiled, "first_step", "steady_steps", "exit"),
+        )
+        self._reports = []
+
+    def run(self):
+        """Start the script, and wait for its end.
+
+        Raises:
+            CorrectnessError: it failed, or trained wrong.
+        """
+        started_ns = time.monotonic_ns()
+        done = subprocess.run(
+            [sys.executable, "-P", str(_SCRIPT), str(started_ns)],
+            input=self._configuration,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        ended_ns = time.monotonic_ns()
+        if done.returncode:
+            raise CorrectnessError(f"{_SCRIPT.name} ended with {done.returncode}\n{done.stderr}")
+        report = json.loads(done.stdout.splitlines()[-1])
+        report["stages"]["exit"] = (ended_ns - report["ended_ns"]) * 1e-9
+        if not all(math.isfinite(loss) for loss in report["losses"]):
+            raise CorrectnessError(f"{_SCRIPT.name}: losses {report['losses']}")
+        if tuple(report["stages"]) != self.stages:
+            raise CorrectnessError(f"{_SCRIPT.name}: stages {list(report['stages'])}")
+        self._reports.append(report["stages"])
+
+    def seconds(self, stage, calls=1):
+        """The median of the timed calls."""
+        return median(stages[stage] / calls for stages in self._reports)
+
+    def share(self, stage):
+        """The median share of the whole process."""
+        return median(stages[stage] / sum(stages.values()) for stages in self._reports)
+
+    def prepare(self, log):
+        """Every call is checked."""
+        from gpubench_plugin.records import Check
+
+        return Check()
+
+    def begin(self):
+        """Keep the reports from here on."""
+        self._reports.clear()
+
+    def finish(self):
+        """No facts."""
+        return {}
+
+    def work(self):
+        """No amount of work makes sense of a start."""
+        from gpubench_plugin.records import Work
+
+        return Work()
+
+    def flops_step(self):
+        """Nothing to count."""

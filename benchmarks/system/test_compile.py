@@ -1,0 +1,132 @@
+"""A compiled training step by each back end of torch.compile, and what compiling it costs.
+
+Forward, loss and backward of one batch. Beside the time of a step stand the time that compiling
+takes with an empty cache on disk (``compile_time_s``) and with a full one, graph breaks,
+recompiles, and how many times as fast the step is as one that is not compiled.
+"""
+
+from functools import partial
+
+import pytest
+
+from gpubench_plugin import Unsupported
+
+# inductor on a CPU calls a C++ compiler for a quarter of a minute.
+_HALVES = ("bf16", "bf16-true", "amp", "fp16-true")
+
+compiled = pytest.mark.gpubench_set("model.compile=default")
+
+
+def by(backend, *marks):
+    """The case of one back end."""
+    chosen = pytest.mark.gpubench_set(f"model.compile_backend={backend}")
+    return pytest.param(backend, marks=[chosen, *marks])
+
+
+backends = pytest.mark.parametrize(
+    "backend",
+    [
+        by("eager"),
+        by("aot_eager"),
+        by("gpubench-counting"),
+        by("inductor", pytest.mark.gpubench_full(*_HALVES)),
+        "named",
+    ],
+)
+
+
+@backends
+@compiled
+@pytest.mark.gpubench(config="mlp")
+def test_mlp_compile(compare_with_eager, backend):
+    """An MLP; ``named`` is the back end that ``--model.compile_backend`` names."""
+    compare_with_eager()
+
+
+@backends
+@compiled
+@pytest.mark.gpubench_full
+@pytest.mark.gpubench(config="resnet50")
+def test_resnet50_compile(compare_with_eager, backend):
+    """ResNet-50, with the same back ends."""
+    compare_with_eager()
+
+
+@backends
+@compiled
+@pytest.mark.gpubench_full
+@pytest.mark.gpubench(config="llama")
+def test_llama_compile(compare_with_eager, backend):
+    """Llama, with the same back ends."""
+    compare_with_eager()
+
+
+@pytest.fixture
+def compare_with_eager(
+    request, gpubench, gpubench_config, workload, data, precision, torch_device, backend
+):
+    """Measures the compiled step of the configured model beside the eager one."""
+    from gpubench_plugin.compilation.backends import INDUCTOR, compiler
+    from gpubench_plugin.compilation.study import CompiledStep
+    from gpubench_plugin.fixtures.running import subjects_of
+    from gpubench_plugin.measure.ratio import time_ratio
+    from gpubench_plugin.measure.timer import clock_for
+    from gpubench_plugin.micro.closeness import TOLERANCES
+    from gpubench_plugin.training.mathematics import run_once
+    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.training.waiting import wait_for
+
+    section = gpubench_config.model
+    if backend == "named" and section.compile_backend == INDUCTOR:
+        raise Unsupported("no back end is named; add --model.compile_backend=<name>")
+    eager = build_model(
+        workload,
+        section=section.model_copy(update={"compile": "none", "compile_backend": INDUCTOR}),
+        seed=gpubench_config.experiment.seed,
+        device=torch_device,
+        precision=precision,
+    ).train()
+    batch = data.fixed_batch()
+    size = gpubench_config.training.batch_size
+
+    def loss(batch, module):
+        with precision.forward_context(torch_device):
+            return workload.loss(module, batch)
+
+    study = CompiledStep(
+        eager=eager,
+        compiled=compiler(mode=section.compile, backend=section.compile_backend),
+        loss=partial(loss, batch),
+        other_losses=[
+            partial(loss, batch.split(part)[0]) for part in (size - 1, size - 2) if part > 0
+        ],
+        wait=partial(wait_for, torch_device),
+        tolerance=TOLERANCES[precision.compute_dtype],
+        flops_step=partial(run_once, workload, samples=size, backward=True),
+        samples=size,
+    )
+    clock = clock_for(torch_device, gpubench_config.measure)
+
+    def measured():
+        subjects_of(request).append(study)
+        record = gpubench.record
+        record("compile_cold_s", lambda: study.cost.cold_s, unit="s", better="lower")
+        record("compile_warm_s", lambda: study.cost.warm_s, unit="s", better="lower")
+        record("graphs", lambda: study.cost.graphs, unit="count")
+        record("graph_breaks", lambda: study.cost.graph_breaks, unit="count", better="lower")
+        record("captured_operations", lambda: study.cost.operations, unit="count")
+        record("recompiles", lambda: study.recompiles, unit="count", better="lower")
+        record(
+            "batch_size_recompiles",
+            lambda: study.cost.batch_size_recompiles,
+            unit="count",
+            better="lower",
+        )
+        record(
+            "speedup_over_eager",
+            lambda: time_ratio(study.eager_step, study.step, clock=clock),
+            better="higher",
+        )
+        gpubench(study.step)
+
+    return measured

@@ -1,0 +1,110 @@
+"""Loading batches through torch's DataLoader: how fast, and how long training waits for it."""
+
+import multiprocessing
+import struct
+
+import pytest
+
+from gpubench_plugin import CorrectnessError, Unsupported
+
+_SYNTHETIC_BATCHES = 8
+
+workers = pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param("no_workers", marks=pytest.mark.gpubench_set("data.workers=0")),
+        pytest.param("2_workers", marks=pytest.mark.gpubench_set("data.workers=2")),
+    ],
+)
+memory = pytest.mark.parametrize(
+    "memory",
+    [
+        pytest.param("pinned", marks=pytest.mark.gpubench_set("data.pin_memory=true")),
+        pytest.param("pageable", marks=pytest.mark.gpubench_set("data.pin_memory=false")),
+    ],
+)
+
+
+@pytest.mark.parametrize("dataset", ["digits", "synthetic"])
+@workers
+@memory
+@pytest.mark.precision("fp32")
+@pytest.mark.gpubench(config="resnet18")
+def test_data_loading(gpubench, data, gpubench_config, dataset, workers, memory):
+    """A batch of images as the model's inputs on the device, over and over."""
+    first, again = data.fixed_batch(), next(data)
+    if not (first.inputs == again.inputs).all():
+        raise CorrectnessError("the first batch that is loaded is not the one it should be")
+    data.restart()
+    gpubench.record("pinned_memory", float(data.description()["pinned_memory"]))
+    gpubench(lambda: next(data), samples=gpubench_config.training.batch_size)
+
+
+@pytest.mark.parametrize("dataset", ["digits"])
+@workers
+@memory
+@pytest.mark.precision("fp32")
+@pytest.mark.gpubench(config="resnet18")
+def test_data_loading_train(gpubench, trainer, data, dataset, workers, memory):
+    """Training on what is loaded: ``data_wait_fraction`` is what it waits for batches."""
+    gpubench.record("pinned_memory", float(data.description()["pinned_memory"]))
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+
+
+@pytest.fixture
+def data(
+    tmp_path, gpubench_config, workload, torch_device, precision, process_group, dataset, memory
+):
+    """Images in files of MNIST's format, loaded as the section ``data`` says.
+
+    The workers end with the benchmark.
+    """
+    from gpubench_plugin.training.data.images import Images
+
+    if memory == "pinned" and torch_device.type != "cuda":
+        raise Unsupported("pinned memory is for copies to CUDA; choose --device=cuda")
+    _write(tmp_path, *_pictures(dataset, gpubench_config))
+    section = gpubench_config.data.model_copy(update={"source": "images", "path": str(tmp_path)})
+    loaded = Images.configured(
+        section,
+        workload,
+        batch_size=gpubench_config.training.batch_size,
+        device=torch_device,
+        world_size=process_group.world.size,
+        rank=process_group.world.rank,
+        seed=gpubench_config.experiment.seed,
+        convert=precision.convert_batch,
+    )
+    before = set(multiprocessing.active_children())
+    yield loaded
+    loaded.close()
+    if left := set(multiprocessing.active_children()) - before:
+        raise CorrectnessError(f"{len(left)} workers outlive the benchmark")
+
+
+def _pictures(dataset, configuration):
+    """Images N×H×W in bytes, and N labels."""
+    import numpy as np
+
+    from gpubench_plugin.training.data.digits import read_digits
+
+    if dataset == "digits":
+        images, labels = read_digits()
+        return (images[:, 0] * 255).astype(np.uint8), labels.astype(np.uint8)
+    random = np.random.default_rng(configuration.experiment.seed)
+    count, side = (
+        _SYNTHETIC_BATCHES * configuration.training.batch_size,
+        configuration.model.image_size,
+    )
+    return (
+        random.integers(0, 256, (count, side, side), dtype=np.uint8),
+        random.integers(0, 10, count, dtype=np.uint8),
+    )
+
+
+def _write(folder, images, labels):
+    """Two files as MNIST's: a magic number, the dimensions, the bytes."""
+    shape = struct.pack(">IIII", 0x803, *images.shape)
+    (folder / "train-images-idx3-ubyte").write_bytes(shape + images.tobytes())
+    count = struct.pack(">II", 0x801, len(labels))
+    (folder / "train-labels-idx1-ubyte").write_bytes(count + labels.tobytes())

@@ -1,0 +1,13 @@
+"""Training steps of Llama."""
+
+import pytest
+
+from gpubench_plugin.variants import training_variants
+
+
+@training_variants
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="llama", ranks="any")
+def test_llama_train(gpubench, trainer, variant):
+    """Forward, loss, backward and optimizer of Llama on random tokens."""
+    gpubench(trainer.step, samples=trainer.samples_per_step)

@@ -1,0 +1,40 @@
+"""Training steps of language models with mixtures of experts, from transformers."""
+
+import pytest
+
+from gpubench_plugin.variants import (
+    ACCUMULATED,
+    CHECKPOINTED,
+    COMPILED,
+    FSDP2,
+    FULL,
+    PLAIN,
+    Variant,
+    over,
+)
+
+moe_variants = over(
+    PLAIN,
+    # A loop over the experts instead of one grouped product.
+    Variant(name="eager-experts", assignments=("model.experts_implementation=eager",)) & FULL,
+    COMPILED,
+    ACCUMULATED,
+    CHECKPOINTED,
+    FSDP2,
+)
+
+
+@moe_variants
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="mixtral", ranks="any")
+def test_mixtral_train(gpubench, trainer, variant):
+    """Forward, loss with the router's, backward and optimizer of Mixtral."""
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+
+
+@moe_variants
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="qwen-moe", ranks="any")
+def test_qwen_moe_train(gpubench, trainer, variant):
+    """Forward, loss with the router's, backward and optimizer of Qwen3-MoE."""
+    gpubench(trainer.step, samples=trainer.samples_per_step)

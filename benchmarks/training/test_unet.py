@@ -1,0 +1,33 @@
+"""Training steps of U-Nets that find noise in images, in both memory formats."""
+
+import pytest
+
+from gpubench_plugin.variants import (
+    ACCUMULATED,
+    CHANNELS_LAST,
+    CHECKPOINTED,
+    COMPILED,
+    FSDP2,
+    FULL,
+    PLAIN,
+    over,
+)
+
+# On a CPU channels_last is slower here.
+unet_variants = over(PLAIN, CHANNELS_LAST & FULL, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2)
+
+
+@unet_variants
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="unet2d", ranks="any")
+def test_unet2d_train(gpubench, trainer, variant):
+    """Forward, loss, backward and optimizer of the U-Net of DDPM."""
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+
+
+@unet_variants
+@pytest.mark.gpubench_full("amp", "fp16-true")
+@pytest.mark.gpubench(config="unet-cond", ranks="any")
+def test_unet_cond_train(gpubench, trainer, variant):
+    """Forward, loss, backward and optimizer of the U-Net of Stable Diffusion."""
+    gpubench(trainer.step, samples=trainer.samples_per_step)

@@ -1,0 +1,162 @@
+"""One rank's stages of a pipeline, and how a batch passes through them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
+
+from gpubench_plugin.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from gpubench_plugin.distributed.parallelism._contracts import Cut, Examples
+    from gpubench_plugin.distributed.parallelism.base import Compile
+    from gpubench_plugin.distributed.world import World
+
+    Context = Callable[[], AbstractContextManager[object]]
+
+STAGES_PER_RANK: Final[Mapping[str, int]] = {
+    "GPipe": 1,
+    "1F1B": 1,
+    "Interleaved1F1B": 2,
+    "ZBVZeroBubble": 2,
+}
+"""Stages on each rank, by schedule."""
+
+
+class OwnStages(nn.Module):
+    """The stages of one rank out of `cut`, by their numbers, and the names of all parameters."""
+
+    def __init__(self, cut: Cut, numbers: tuple[int, ...], compile: Compile | None):
+        super().__init__()
+        everywhere = nn.ModuleDict({str(n): stage for n, stage in enumerate(cut.modules)})
+        self.parameter_names = tuple(
+            f"stages.{name}" for name, p in everywhere.named_parameters() if p.requires_grad
+        )
+        self.count = len(cut.modules)
+        self.between = cut.between
+        self.loss = cut.loss
+        self.stages = nn.ModuleDict({str(n): cut.modules[n] for n in numbers})
+        # Not registered: a compiled stage has the same parameters under other names.
+        self.runs = {
+            n: cut.modules[n] if compile is None else compile(cut.modules[n]) for n in numbers
+        }
+
+    def forward(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: no rank has the whole model.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise Unsupported("pipeline: ranks have stages to train; a forward pass alone is not run")
+
+
+def stages_of(cut: Cut, schedule: str, world: World, compile: Compile | None) -> OwnStages:
+    """The stages of this rank of `world`.
+
+    Raises:
+        Unsupported: two stages share a parameter, of which each would train a copy.
+    """
+    owned = [{id(p) for p in stage.parameters()} for stage in cut.modules]
+    if sum(map(len, owned)) > len(set().union(*owned)):
+        raise Unsupported("pipeline: two stages share a parameter, and each would train a copy")
+    return OwnStages(cut, _numbers(schedule, world.rank, world.size), compile)
+
+
+def _numbers(schedule: str, rank: int, ranks: int) -> tuple[int, ...]:
+    """Which stages a rank has: in loops over the ranks, or for ZBV down and up again."""
+    if schedule == "ZBVZeroBubble":
+        return rank, 2 * ranks - 1 - rank
+    return tuple(range(rank, ranks * STAGES_PER_RANK[schedule], ranks))
+
+
+class PipelinePasses:
+    """Runs a torch schedule; its stages learn the shapes of microbatches from the first batch."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        schedule: str,
+        microbatches: int,
+        world: World,
+        device: torch.device,
+        context: Context,
+    ):
+        assert isinstance(module, OwnStages)
+        self.parameter_names = module.parameter_names
+        self._module = module
+        self._name = schedule
+        self._microbatches = microbatches
+        self._ranks = world.size
+        self._device = device
+        self._context = context
+        self._is_first = 0 in module.runs
+        self._is_last = module.count - 1 in module.runs
+        self._no_loss = torch.zeros((), device=device)
+        self._schedule: Any = None
+
+    def __call__(self, module: nn.Module, batch: Examples) -> Tensor:
+        """Add the gradients of `batch`; the loss times the ranks where it is seen, else zero."""
+        if self._schedule is None:
+            self._schedule = self._scheduled(batch)
+        inputs = (batch.inputs,) if self._is_first else ()
+        if not self._is_last:
+            self._schedule.step(*inputs, return_outputs=False)
+            return self._no_loss
+        losses: list[Tensor] = []
+        self._schedule.step(*inputs, target=batch.targets, losses=losses, return_outputs=False)
+        return torch.stack([loss.detach() for loss in losses]).mean() * self._ranks
+
+    def _scheduled(self, batch: Examples) -> Any:
+        inputs = batch.inputs[: len(batch.inputs) // self._microbatches]
+        stages = [self._stage(number, inputs) for number in self._module.runs]
+        schedule: Any = get_schedule_class(self._name)
+        takes_many = issubclass(schedule, PipelineScheduleMulti)
+        return schedule(stages if takes_many else stages[0], self._microbatches, loss_fn=self._loss)
+
+    def _stage(self, number: int, inputs: Tensor) -> PipelineStage:
+        """A stage that knows its shapes: torch else sends them as pickled objects."""
+        own = self._module
+        plain = own.stages[str(number)]
+        dtype = next(plain.parameters()).dtype
+        is_last = number == own.count - 1
+        if number > 0:
+            shape = (len(inputs), *own.between)
+            inputs = torch.zeros(shape, dtype=dtype, device=self._device, requires_grad=True)
+        run = _Stage(own.runs[number], self._context, None if is_last else dtype)
+        with torch.no_grad():
+            output = _Stage(plain, self._context, run.dtype)(inputs)
+        return PipelineStage(
+            run,
+            number,
+            own.count,
+            self._device,
+            input_args=(inputs,),
+            output_args=(output.requires_grad_(),),
+        )
+
+    def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        with self._context():
+            return self._module.loss(output, targets)
+
+
+class _Stage(nn.Module):
+    """A stage in the precision's context; what it hands on has the `dtype` the next one expects."""
+
+    def __init__(self, stage: nn.Module, context: Context, dtype: torch.dtype | None):
+        super().__init__()
+        self.stage = stage
+        self.context = context
+        self.dtype = dtype
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with self.context():
+            output: Tensor = self.stage(inputs)
+        return output if self.dtype is None else output.to(self.dtype)

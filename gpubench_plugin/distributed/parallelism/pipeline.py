@@ -1,0 +1,127 @@
+"""Pipeline parallelism: each rank has some stages of the model, which microbatches pass through."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.distributed.parallelism._microbatches import microbatches
+from gpubench_plugin.distributed.parallelism._stages import (
+    STAGES_PER_RANK,
+    PipelinePasses,
+    stages_of,
+)
+from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
+from gpubench_plugin.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+    from gpubench_plugin.configuration.schema import TrainingSection
+    from gpubench_plugin.distributed.parallelism._contracts import Divisible, Numerics, Passes
+
+
+class PipelineParallel(Parallelism):
+    """Stages and their schedule from ``torch.distributed.pipelining``.
+
+    GPipe and 1F1B have one stage per rank, Interleaved1F1B and ZBVZeroBubble two.
+
+    Sources: https://docs.pytorch.org/docs/stable/distributed.pipelining.html; Huang et al., GPipe,
+    2019, https://arxiv.org/abs/1811.06965; Narayanan et al., Efficient Large-Scale Language Model
+    Training on GPU Clusters, 2021, https://arxiv.org/abs/2104.04473; Qi et al., Zero Bubble
+    Pipeline Parallelism, 2023, https://arxiv.org/abs/2401.10241
+    """
+
+    name = "pipeline"
+    where = "2 ranks or more; training of models that have stages: llama"
+    shares_batch = True
+
+    _workload: Divisible | None = None
+    _microbatches = 1
+    _compile: Compile | None = None
+
+    @property
+    def _stage_count(self) -> int:
+        return STAGES_PER_RANK[self.section.pipeline_schedule] * self.group.world.size
+
+    def unsupported(self, compute_dtype: str) -> str | None:
+        """A single rank, on which nothing would be a pipeline."""
+        return "needs at least 2 ranks" if self.group.world.size < 2 else None
+
+    def take(self, workload: Divisible, training: TrainingSection) -> None:
+        """Refuse what a schedule cannot do, and find the number of microbatches."""
+        if reason := _refusal(self.section.pipeline_schedule, workload.section.compile, training):
+            raise Unsupported(f"pipeline: {reason}")
+        self._workload = workload
+        self._microbatches = microbatches(
+            self.section,
+            stages=self._stage_count,
+            ranks=self.group.world.size,
+            samples=training.batch_size * self.group.world.size,
+        )
+
+    def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
+        """The `module` as it is: :meth:`wrap` compiles this rank's stages, each by itself."""
+        self._compile = compile
+        return module
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """This rank's stages of the `module`.
+
+        Raises:
+            Unsupported: nobody knows how to cut the workload's model into so many stages.
+        """
+        if self._workload is None:
+            raise Unsupported("pipeline: nobody said of which workload this model is")
+        cut = self._workload.stages(module, self._stage_count)
+        if cut is None:
+            raise Unsupported(
+                f"pipeline: {self._workload.section.name} does not say how it is cut into stages; "
+                "use distributed.parallelism=ddp or fsdp2"
+            )
+        return stages_of(cut, self.section.pipeline_schedule, self.group.world, self._compile)
+
+    def passes(self, module: nn.Module, precision: Numerics) -> Passes:
+        """The schedule, which runs both passes of all microbatches."""
+        device = self.group.device
+        if precision.scaler(device, init_scale=1.0, growth_interval=1) is not None:
+            raise Unsupported(
+                "pipeline: a GradScaler would skip the steps of each rank by itself; use bf16"
+            )
+        return PipelinePasses(
+            module,
+            schedule=self.section.pipeline_schedule,
+            microbatches=self._microbatches,
+            world=self.group.world,
+            device=device,
+            context=lambda: precision.forward_context(device),
+        )
+
+    def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
+        """The norm over the stages of all ranks."""
+        own = super().gradient_norm(parameters)
+        (mean,) = self.group.agreement.mean([own**2])
+        return sqrt(mean * self.group.world.size)
+
+
+def _refusal(schedule: str, compile: str, training: TrainingSection) -> str | None:
+    if training.accumulation_steps > 1:
+        return (
+            f"training.accumulation_steps={training.accumulation_steps}: microbatches are what it "
+            "accumulates; set distributed.pipeline_microbatches and a larger batch"
+        )
+    if training.gradient_clipping is not None:
+        return (
+            f"training.gradient_clipping={training.gradient_clipping}: torch clips by the norm of "
+            "each rank's own stages; set null"
+        )
+    if compile in {"reduce-overhead", "max-autotune"}:
+        return (
+            f"model.compile={compile}: CUDA graphs overwrite what a stage gave for one microbatch "
+            "when the next one comes; use default"
+        )
+    if compile != "none" and schedule == "ZBVZeroBubble":
+        return f"{schedule}: torch cannot split the backward pass of a compiled stage; use none"
+    return None

@@ -1,0 +1,107 @@
+"""Tensor parallelism: the ranks share each layer, and all of them work on the same batch."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from gpubench_plugin.distributed.parallelism._replicated import Replicated
+from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
+from gpubench_plugin.errors import Unsupported, not_one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import nn
+
+    from gpubench_plugin.configuration.schema import TrainingSection
+    from gpubench_plugin.distributed.parallelism._contracts import Divisible
+
+_STYLES: Final[Mapping[str, Callable[[], ParallelStyle]]] = {
+    "colwise": ColwiseParallel,
+    "rowwise": RowwiseParallel,
+    "colwise-gathered": lambda: ColwiseParallel(output_layouts=Replicate()),
+    "vocabulary": lambda: RowwiseParallel(input_layouts=Replicate()),
+}
+
+
+class TensorParallel(Parallelism):
+    """Layers shared as the workload's ``tensor_plan`` says; all others are on every rank.
+
+    Sources: https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html;
+    Shoeybi et al., Megatron-LM (2019), https://arxiv.org/abs/1909.08053
+    """
+
+    name = "tensor"
+    where = "2 ranks or more; models with a plan: llama"
+    shares_batch = True
+
+    _plan: Mapping[str, str] | None = None
+    _compile: Compile | None = None
+
+    def take(self, workload: Divisible, training: TrainingSection) -> None:
+        """Ask the workload for its plan."""
+        plan = workload.tensor_plan(self.group.world.size)
+        if plan is None:
+            raise Unsupported(
+                f"tensor: there is no plan of how ranks share the layers of "
+                f"{workload.section.name}; use distributed.parallelism=ddp or fsdp2"
+            )
+        self._plan = plan
+
+    def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
+        """The `module` as it is: :meth:`wrap` compiles it, with its collectives in the graph."""
+        self._compile = compile
+        return module
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The `module` with rank zero's parameters, shared.
+
+        Raises:
+            Unsupported: :meth:`take` was not told of a workload, or its plan is of another model.
+        """
+        if self._plan is None:
+            raise Unsupported("tensor: nobody said of which workload this model is")
+        group = dist.group.WORLD
+        assert group is not None
+        mesh = DeviceMesh.from_group(group, self.group.device.type)
+        _require_layers(module, self._plan)
+        plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}
+        parallelize_module(module, mesh, plan)
+        whole: dict[str, ParallelStyle] = {
+            name: Replicated() for name in _with_plain_parameters(module)
+        }
+        parallelize_module(module, mesh, whole)
+        return module if self._compile is None else self._compile(module)
+
+
+def _require_layers(module: nn.Module, plan: Mapping[str, str]) -> None:
+    """Refuse a plan of which a part would do nothing: torch only warns of that."""
+    names = [name.split(".") for name, _ in module.named_modules()]
+    for pattern, style in plan.items():
+        parts = pattern.split(".")
+        if style not in _STYLES:
+            raise not_one_of(f"the tensor_plan's style of {pattern}", style, _STYLES)
+        if not any(len(n) == len(parts) and all(map(fnmatchcase, n, parts)) for n in names):
+            raise Unsupported(
+                f"tensor: the model has no layer {pattern}, which its plan names; "
+                "the library that it comes from is of a version that calls it something else"
+            )
+
+
+def _with_plain_parameters(module: nn.Module) -> Iterator[str]:
+    """The names of the layers whose own parameters are not shared yet."""
+    for name, layer in module.named_modules():
+        own = tuple(layer.parameters(recurse=False))
+        if own and not any(isinstance(parameter, DTensor) for parameter in own):
+            yield name

@@ -1,0 +1,1 @@
+"""What the benchmarks of single operations share: checks, layouts, observers."""

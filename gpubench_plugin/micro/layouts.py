@@ -1,0 +1,31 @@
+"""The same matrix in other places of memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LAYOUTS: Final = ("contiguous", "padded", "transposed")
+"""``padded``: every row is followed by a gap; ``transposed``: columns lie one after the other."""
+
+_GAP = 8
+
+
+def laid_out(matrix: Tensor, layout: str) -> Tensor:
+    """A matrix equal to `matrix`, with the strides of one of the :data:`LAYOUTS`."""
+    rows, columns = matrix.shape
+    match layout:
+        case "contiguous":
+            return matrix.contiguous()
+        case "padded":
+            room = matrix.new_zeros(rows, columns + _GAP)
+            return room[:, :columns].copy_(matrix)
+        case "transposed":
+            return torch.empty_like(matrix.t().contiguous()).copy_(matrix.t()).t()
+        case other:
+            message = f"no layout {other!r}"
+            raise ValueError(message)

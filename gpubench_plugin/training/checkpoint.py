@@ -1,0 +1,193 @@
+"""Checkpoints of a training: everything it takes to go on as if it had never stopped.
+
+A checkpoint is a file of tensors and a manifest that names it. The file is written first, under a
+name of its own, the manifest ``latest.json`` or ``best.json`` takes its place last: whatever
+happens in between, what the manifests name is whole.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pickle import UnpicklingError
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import torch
+
+from gpubench_plugin.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.training import _durable
+from gpubench_plugin.training.agreement import Alone
+from gpubench_plugin.training.manifest import Manifest, differences, facts_of, refuse
+from gpubench_plugin.training.random_state import RandomState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.training.agreement import Agreement
+
+    Gather = Callable[[str, Json], "list[Json] | None"]
+
+LATEST: Final = "latest.json"
+BEST: Final = "best.json"
+_DATA: Final = "step-*.pt"
+
+
+class Stateful(Protocol):
+    """A training that a checkpoint is made of."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors, numbers and text in nested dictionaries, lists and tuples."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up such a state."""
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps from the start."""
+
+
+class Checkpoints:
+    """The checkpoints of one benchmark, in `folder`: the latest one, and the best one.
+
+    `settings` are what a training must share to go on from them. Rank zero alone has a folder and
+    writes; `gather` brings it the others' random states, and through `agreement` the others learn
+    that it could not.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        settings: Mapping[str, str],
+        device: torch.device,
+        gather: Gather | None = None,
+        agreement: Agreement | None = None,
+    ):
+        self._folder = folder
+        self._settings = settings
+        self._device = device
+        self._gather = gather or (lambda _, record: [record])
+        self._agreement = Alone() if agreement is None else agreement
+
+    def save(
+        self,
+        training: Stateful,
+        metrics: Mapping[str, float],
+        *,
+        is_best: bool | None = None,
+        by: str = "loss",
+    ) -> Path | None:
+        """Write the latest checkpoint, which `is_best` makes the best one, too; its manifest.
+
+        None asks the best one so far, which one with a lower metric of the name `by` replaces.
+        Every rank must call it, and waits for rank zero; all others return None.
+
+        Raises:
+            ResultsError: it could not be written, which every rank raises; the checkpoints before
+                it are intact.
+        """
+        states = self._gather("random states", RandomState.capture(self._device).to_json())
+        written: Path | None = None
+        problem: Exception | None = None
+        if states is not None and self._folder is not None:
+            state = {**training.state_dict(), "random": states}
+            try:
+                manifest = self._write(self._folder, state, training.total_steps, metrics)
+                written = self._name(self._folder, manifest, is_best, by)
+            except (GpubenchError, Unsupported) as error:
+                problem = error
+        (failed,) = self._agreement.mean([float(problem is not None)])
+        if problem is not None:
+            raise problem
+        if failed:
+            raise ResultsError("rank zero could not write its checkpoint")
+        return written
+
+    def load(self, path: Path, training: Stateful, *, rank: int = 0) -> Manifest:
+        """Let `training` go on from the checkpoint at `path`: a manifest, or the latest's folder.
+
+        The random generators are those of `rank` then.
+
+        Raises:
+            UsageProblem: it is not whole, or does not fit, and why. Nothing was loaded then.
+            ResultsError: the operating system does not let it be read.
+        """
+        path = path / LATEST if path.is_dir() else path
+        manifest = Manifest.read(path)
+        here = training.state_dict()
+        refuse(path, list(_other_settings(manifest.settings, self._settings)))
+        refuse(path, differences(_model(manifest.tensors), facts_of(here["model"], "model")))
+        data = path.with_name(manifest.file)
+        manifest.require_file(data)
+        state = _read(data)
+        refuse(data, differences(manifest.tensors, facts_of(state)))
+        states = state.pop("random")
+        if rank >= len(states):
+            raise UsageProblem(f"{path}: has the random states of {len(states)} ranks only")
+        training.load_state_dict(state)
+        RandomState.from_json(states[rank]).restore(self._device)
+        return manifest
+
+    def _write(
+        self, folder: Path, state: Mapping[str, Any], step: int, metrics: Mapping[str, float]
+    ) -> Manifest:
+        data = folder / f"step-{step:09d}-{token_hex(4)}.pt"
+        _durable.write(data, lambda file: torch.save(state, file))
+        return Manifest(
+            file=data.name,
+            bytes=data.stat().st_size,
+            sha256=_durable.digest(data),
+            step=step,
+            metrics=dict(metrics),
+            settings=dict(self._settings),
+            tensors=facts_of(state),
+        )
+
+    def _name(self, folder: Path, manifest: Manifest, is_best: bool | None, by: str) -> Path:
+        """Make the latest, and maybe the best, checkpoint the one described."""
+        latest, best = folder / LATEST, folder / BEST
+        manifest.write(latest)
+        if self._is_best(best, manifest.metrics, by) if is_best is None else is_best:
+            manifest.write(best)
+        self._remove_unnamed(folder)
+        return latest
+
+    def _is_best(self, best: Path, metrics: Mapping[str, float], by: str) -> bool:
+        try:
+            return metrics[by] < Manifest.read(best).metrics[by]
+        except (GpubenchError, KeyError):  # there is none to be compared with
+            return True
+
+    def _remove_unnamed(self, folder: Path) -> None:
+        """Remove what neither manifest names any more."""
+        named = {Manifest.read(m).file for m in (folder / LATEST, folder / BEST) if m.exists()}
+        for data in folder.glob(_DATA):
+            if data.name not in named:
+                with suppress(OSError):  # it does no harm
+                    data.unlink()
+
+
+def _model(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in facts.items() if name.startswith("model.")}
+
+
+def _other_settings(saved: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    return [
+        f"{key} is {saved.get(key)!r} in the checkpoint, {value!r} here"
+        for key, value in here.items()
+        if saved.get(key) != value
+    ]
+
+
+def _read(data: Path) -> dict[str, Any]:
+    """The state in a file, of which nothing is executed."""
+    try:
+        state = torch.load(data, map_location="cpu", weights_only=True)
+    except (UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageProblem(f"{data} is no checkpoint: {first}") from error
+    if not isinstance(state, dict):
+        raise UsageProblem(f"{data} is no checkpoint: it holds a {type(state).__name__}")
+    return state

@@ -1,0 +1,240 @@
+"""Formats in which tensors are written to files and read again, to be measured beside each other.
+
+All of them leave a file that survives a loss of power: what a format does not sync is synced here.
+They read what they wrote themselves, which matters for DCP: its metadata is pickled.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import torch
+
+from gpubench_plugin.errors import CorrectnessError, ResultsError, Unsupported, not_one_of
+from gpubench_plugin.training import _durable
+from gpubench_plugin.training.manifest import differences, facts_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+Tensors = Mapping[str, "Tensor"]
+
+
+class Format(ABC):
+    """Writes tensors to `path`, a file or a folder, and reads them."""
+
+    @abstractmethod
+    def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
+        """Begin to write; training may go on when it returns. The result waits for the rest.
+
+        Raises:
+            Unsupported: the format cannot hold such tensors.
+        """
+
+    @abstractmethod
+    def read(self, like: Tensors, path: Path) -> Tensors:
+        """Tensors as `like`, on the CPU, with the values in `path`."""
+
+
+class TorchSave(Format):
+    """``torch.save``, read with ``weights_only``."""
+
+    def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
+        """Write all of it."""
+        _durable.write(path, lambda file: torch.save(dict(tensors), file))
+        return _nothing
+
+    def read(self, like: Tensors, path: Path) -> Tensors:
+        """Everything in the file."""
+        found: Tensors = torch.load(path, map_location="cpu", weights_only=True)
+        return found
+
+
+class Safetensors(Format):
+    """Hugging Face's format: a header in JSON and the bytes, without any code."""
+
+    def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
+        """Write all of it.
+
+        Raises:
+            Unsupported: a tensor is not contiguous, two share their memory, or the package lacks.
+        """
+        library = _safetensors()
+        for name, tensor in tensors.items():
+            if not tensor.is_contiguous():
+                raise Unsupported(
+                    f"safetensors holds contiguous tensors only, and {name} has the strides "
+                    f"{list(tensor.stride())}; set model.channels_last=false, or write another "
+                    "format, which keeps strides"
+                )
+        try:
+            library.save_file(dict(tensors), path)
+        except RuntimeError as error:
+            raise Unsupported(f"safetensors: {' '.join(str(error).split())}") from error
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        return _nothing
+
+    def read(self, like: Tensors, path: Path) -> Tensors:
+        """Everything in the file."""
+        found: Tensors = _safetensors().load_file(path)
+        return found
+
+
+class DCP(Format):
+    """``torch.distributed.checkpoint``, of all ranks of the default process group.
+
+    It reads into tensors that are there, and casts without a word where their dtype is another.
+    """
+
+    def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
+        """Write all of it."""
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        with _exceptions_of_dcp():
+            save(dict(tensors), checkpoint_id=path)
+        return _nothing
+
+    def read(self, like: Tensors, path: Path) -> Tensors:
+        """Everything, into new tensors."""
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        found: dict[str, Any] = {
+            name: torch.empty_like(t, device="cpu") for name, t in like.items()
+        }
+        with _exceptions_of_dcp():
+            load(found, checkpoint_id=path)
+        return found
+
+
+class DCPThread(DCP):
+    """The same in the background: training goes on once the tensors are copied."""
+
+    in_process: ClassVar[bool] = False
+
+    def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
+        """Copy the tensors to the CPU; a thread, or a process, writes them."""
+        from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
+
+        kind = AsyncCheckpointerType.PROCESS if self.in_process else AsyncCheckpointerType.THREAD
+        with _exceptions_of_dcp():
+            future: Any = async_save(
+                dict(tensors), checkpoint_id=path, async_checkpointer_type=kind
+            )
+
+        def wait() -> None:
+            with _exceptions_of_dcp():
+                future.result()
+
+        return wait
+
+
+class DCPProcess(DCPThread):
+    """The same, written by a process of its own, which the first call starts."""
+
+    in_process = True
+
+
+FORMATS: Final[Mapping[str, type[Format]]] = {
+    "torch-save": TorchSave,
+    "safetensors": Safetensors,
+    "dcp": DCP,
+    "dcp-thread": DCPThread,
+    "dcp-process": DCPProcess,
+}
+
+
+class CheckpointIO:
+    """Writing and reading of `tensors` in the format of that `name`, in an empty `folder`.
+
+    Raises:
+        UsageProblem: there is no such format.
+    """
+
+    def __init__(self, name: str, tensors: Tensors, folder: Path):
+        if name not in FORMATS:
+            raise not_one_of("checkpoint format", name, FORMATS)
+        self._format = FORMATS[name]()
+        self._tensors = tensors
+        self._path = folder / "checkpoint"
+        self.blocking_s: list[float] = []
+        """How long each call of :meth:`save` kept the training from going on."""
+
+    @property
+    def bytes(self) -> int:
+        """What the tensors hold."""
+        return sum(tensor.nbytes for tensor in self._tensors.values())
+
+    def save(self) -> None:
+        """Write it, to the last byte."""
+        began = perf_counter()
+        wait = self._format.start(self._tensors, self._path)
+        self.blocking_s.append(perf_counter() - began)
+        wait()
+
+    def load(self) -> Tensors:
+        """Read it."""
+        return self._format.read(self._tensors, self._path)
+
+    def verify(self) -> None:
+        """Write and read it once, and compare.
+
+        Raises:
+            CorrectnessError: a tensor is not what was written, in dtype, shape, strides or values.
+            Unsupported: the format cannot hold such tensors.
+        """
+        self.save()
+        self.blocking_s.clear()  # the first call starts what later ones use
+        found = self.load()
+        unlike = differences(facts_of(self._tensors), facts_of(found)) or [
+            f"{name} has other values"
+            for name, tensor in self._tensors.items()
+            if not tensor.detach().cpu().equal(found[name])
+        ]
+        if unlike:
+            raise CorrectnessError(f"what was read is not what was written: {'; '.join(unlike)}")
+
+    def remove(self) -> None:
+        """Remove what was written."""
+        if self._path.is_dir():
+            shutil.rmtree(self._path)
+        else:
+            self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _exceptions_of_dcp() -> Iterator[None]:
+    """Make DCP's exception, which no ``except Exception`` catches, an ordinary one.
+
+    Raises:
+        ResultsError: what DCP found.
+    """
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as error:
+        reasons = "; ".join(str(failure[0]) for failure in error.failures.values())
+        raise ResultsError(f"torch.distributed.checkpoint: {reasons}") from error
+
+
+def _nothing() -> None:
+    """There is nothing to wait for."""
+
+
+def _safetensors() -> Any:
+    try:
+        from safetensors import torch as library
+    except ImportError as error:
+        raise Unsupported(
+            "safetensors is not installed: pip install 'pytest-gpubench[suite]'"
+        ) from error
+    return library

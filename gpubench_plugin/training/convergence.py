@@ -1,0 +1,255 @@
+"""Training to a target on real data, as a thing to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.check import LossHistory
+from gpubench_plugin.training.mathematics import run_once
+
+if TYPE_CHECKING:
+    from gpubench_plugin.configuration.schema import TrainingSection
+    from gpubench_plugin.training.agreement import Agreement
+    from gpubench_plugin.training.check import Log
+    from gpubench_plugin.training.course import Course
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.evaluation import Evaluation
+    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.workloads.base import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Milestone:
+    """An evaluation on the way to the target, and whether none before was better."""
+
+    step: int
+    evaluation: Evaluation
+    is_best: bool
+    trainer: Trainer
+
+    @property
+    def event(self) -> dict[str, object]:
+        """A line of the journal."""
+        metrics = self.evaluation.metrics
+        return {"event": "evaluation", "step": self.step, "is_best": self.is_best, **metrics}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What the held-out samples must reach: an accuracy, or a loss."""
+
+    accuracy: float | None
+    loss: float | None
+
+    @classmethod
+    def of(cls, training: TrainingSection, workload: Workload[Any]) -> Target:
+        """The target in the section ``training``.
+
+        Raises:
+            UsageProblem: there is none or two, or an accuracy is asked of what does not classify.
+        """
+        made = cls(accuracy=training.target_accuracy, loss=training.target_loss)
+        if (made.accuracy is None) == (made.loss is None):
+            raise UsageProblem(
+                f"training.target_accuracy={made.accuracy} and training.target_loss={made.loss}; "
+                "allowed: one of them, the other null"
+            )
+        if made.accuracy is not None and not workload.classifies:
+            raise UsageProblem(
+                f"training.target_accuracy={made.accuracy}: {workload.section.name} does not "
+                "classify; allowed: training.target_loss"
+            )
+        return made
+
+    @property
+    def said(self) -> str:
+        """As the user wrote it."""
+        if self.accuracy is None:
+            return f"training.target_loss={self.loss}"
+        return f"training.target_accuracy={self.accuracy}"
+
+    def value(self, evaluation: Evaluation) -> float:
+        """What the target is about."""
+        return evaluation.loss if evaluation.accuracy is None or self.loss else evaluation.accuracy
+
+    def is_better(self, one: Evaluation, other: Evaluation) -> bool:
+        """Whether `one` is nearer to the target than `other`, or further beyond it."""
+        if self.loss is not None:
+            return self.value(one) < self.value(other)
+        return self.value(one) > self.value(other)
+
+    def is_reached(self, evaluation: Evaluation) -> bool:
+        """Whether it is good enough."""
+        if self.loss is not None:
+            return self.value(evaluation) <= self.loss
+        return self.accuracy is not None and self.value(evaluation) >= self.accuracy
+
+
+class Convergence:
+    """Trains to a target; one call of :meth:`step` is one whole training of as many steps as that.
+
+    How many steps it takes is found before the measurement, by a training that is evaluated every
+    ``training.evaluate_every`` steps. What is timed is the same training again, from the same
+    start to the step at which the target was reached, without evaluations: its duration is the
+    time to the target. :meth:`restart` must run before every call, outside the timed part.
+
+    `reference`, None where the precision is fp32 itself, is the same training in fp32: after as
+    many steps its loss on the held-out samples must be near.
+
+    `observers` are told of every evaluation on the way to the target, in its order.
+    """
+
+    def __init__(
+        self,
+        *,
+        course: Course,
+        workload: Workload[Any],
+        data: DataSource,
+        training: TrainingSection,
+        agreement: Agreement,
+        reference: Callable[[], AbstractContextManager[Course]] | None = None,
+    ):
+        self._course = course
+        self._workload = workload
+        self._training = training
+        self._agreement = agreement
+        self._reference = reference
+        self._target = Target.of(training, workload)
+        accumulated = training.accumulation_steps
+        self._batches_per_epoch = (data.steps_per_epoch or 0) / accumulated
+        self._every = training.evaluate_every or -(-(data.steps_per_epoch or 1) // accumulated)
+        self._steps = 0
+        self._reached: Evaluation | None = None
+        self.observers: list[Callable[[Milestone], object]] = []
+
+    def restart(self) -> None:
+        """Go back to the start: the untimed setup of :meth:`step`."""
+        self._course.restart()
+
+    def step(self) -> None:
+        """One training from the start to the target: the hot path."""
+        self._course.train(self._steps)
+
+    def prepare(self, log: Log) -> Check:
+        """Train to the target, untimed, and compare the precision with fp32.
+
+        Raises:
+            CorrectnessError: the target is not reached within ``training.max_steps``, the loss is
+                not finite, or it is further from that in fp32 than ``training.parity_band``.
+        """
+        milestones: list[Milestone] = []
+        losses = self._train_to_target(log, milestones)
+        reached = milestones[-1]
+        self._steps, self._reached = reached.step, reached.evaluation
+        parity = self._parity(reached.evaluation)
+        log({"event": "convergence", "target": self._target.said, "step": reached.step, **parity})
+        curve = [{k: v for k, v in m.event.items() if k != "event"} for m in milestones]
+        epochs = (
+            {"epochs_to_target": self._steps / self._batches_per_epoch}
+            if self._batches_per_epoch
+            else {}
+        )
+        return Check(
+            correctness={
+                "target": self._target.said,
+                "losses": losses,
+                "evaluations": curve,
+                **parity,
+                "parity_band": self._training.parity_band,
+            },
+            facts={
+                "steps_to_target": float(self._steps),
+                **epochs,
+                **{name: value for name, value in parity.items() if name == "parity_error"},
+            },
+        )
+
+    def begin(self) -> None:
+        """Count from zero."""
+        self._course.forget()
+
+    def finish(self) -> Mapping[str, float]:
+        """What was counted, and how good the last timed training was.
+
+        Raises:
+            CorrectnessError: it went wrong, or led elsewhere than the untimed one.
+        """
+        found = self._course.evaluate()
+        counted = self._course.counted()
+        if self._reached is not None:
+            self._compare(found, self._reached, "the timed training", "the untimed one")
+        return {**counted, **found.metrics}
+
+    def work(self) -> Work:
+        """Samples and tokens of a whole training on this rank."""
+        samples = self._samples
+        tokens = self._workload.tokens_per_sample
+        return Work(samples=samples, tokens=None if tokens is None else tokens * samples)
+
+    def flops_step(self) -> None:
+        """Forward and backward passes of a whole training as one of a huge batch, without data."""
+        run_once(self._workload, samples=self._samples, backward=True)
+
+    @property
+    def _samples(self) -> int:
+        training = self._training
+        return self._steps * training.batch_size * training.accumulation_steps
+
+    def _train_to_target(self, log: Log, milestones: list[Milestone]) -> list[float]:
+        """Train and evaluate in turn; the losses of training, the milestones in `milestones`."""
+        self._course.restart()
+        history = LossHistory(
+            log, every=self._training.log_every, state=dict, agreement=self._agreement
+        )
+        step, best = 0, None
+        while step < self._training.max_steps:
+            stretch = min(self._every, self._training.max_steps - step)
+            for loss in self._course.losses(stretch):
+                history.add(loss)
+            step += stretch
+            evaluation = self._course.evaluate()
+            is_best = best is None or self._target.is_better(evaluation, best.evaluation)
+            milestone = Milestone(
+                step=step, evaluation=evaluation, is_best=is_best, trainer=self._course.trainer
+            )
+            best = milestone if is_best else best
+            milestones.append(milestone)
+            log(milestone.event)
+            for tell in self.observers:
+                tell(milestone)
+            if self._target.is_reached(evaluation):
+                return history.close()
+        assert best is not None  # there is at least one step
+        raise CorrectnessError(
+            f"{self._target.said} was not reached within training.max_steps="
+            f"{self._training.max_steps}: the best was {self._target.value(best.evaluation):.4g} "
+            f"at step {best.step}"
+        )
+
+    def _parity(self, own: Evaluation) -> dict[str, float]:
+        """The relative error of the loss, that in fp32, and the accuracy there."""
+        if self._reference is None:
+            return {}
+        with self._reference() as course:
+            course.restart()
+            course.train(self._steps)
+            expected = course.evaluate()
+        error = self._compare(own, expected, "this precision", "fp32")
+        in_fp32 = {f"{name}_fp32": value for name, value in expected.metrics.items()}
+        return {"parity_error": error, **in_fp32}
+
+    def _compare(self, found: Evaluation, expected: Evaluation, what: str, other: str) -> float:
+        """The relative error of the loss `found`."""
+        error = abs(found.loss - expected.loss) / (abs(expected.loss) or 1.0)
+        if not error <= self._training.parity_band:
+            raise CorrectnessError(
+                f"training.parity_band={self._training.parity_band}: after {self._steps} steps the "
+                f"loss on held-out samples is {found.loss:.4g} in {what}, {expected.loss:.4g} in "
+                f"{other}: a relative error of {error:.3g}"
+            )
+        return error

@@ -1,0 +1,92 @@
+"""Small real data sets that lie on the device as a whole."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from gpubench_plugin.training.data._shares import epoch_of, held_out_of, steps_of
+from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubench_plugin.training.data._shares import Indices
+    from gpubench_plugin.workloads.base import Batch, Workload
+
+
+class Table(NamedTuple):
+    """Samples as columns, each an array whose first dimension counts samples."""
+
+    training: tuple[NDArray[Any], ...]
+    held_out: tuple[NDArray[Any], ...]
+
+
+class InMemory(DataSource):
+    """A table in a seeded order, the same in every epoch. A subclass reads and says what it is.
+
+    The ranks' shares are disjoint and equally large; see :mod:`_shares`.
+    """
+
+    def __init__(
+        self,
+        workload: Workload[Any],
+        *,
+        batch_size: int,
+        device: torch.device,
+        world_size: int = 1,
+        rank: int = 0,
+        seed: int = 0,
+        convert: Convert = unchanged,
+    ):
+        super().__init__(workload, batch_size=batch_size, device=device)
+        self._workload = workload
+        self._device = device
+        self._convert = convert
+        table = self.read(workload)
+        count, held_out = len(table.training[0]), len(table.held_out[0])
+        self.steps_per_epoch = steps_of(count, batch_size=batch_size, world_size=world_size)
+        order = epoch_of(count, batch_size=batch_size, world_size=world_size, rank=rank, seed=seed)
+        self._batches = self._batch(table.training, order).split(batch_size)
+        self._endless = cycle(self._batches)
+        self._held_out_columns = table.held_out
+        self._held_out_share = held_out_of(
+            held_out, batch_size=batch_size, world_size=world_size, rank=rank
+        )
+
+    @abstractmethod
+    def read(self, workload: Workload[Any]) -> Table:
+        """The samples, in the order of the file."""
+
+    @abstractmethod
+    def batch_of(self, workload: Workload[Any], *columns: torch.Tensor) -> Batch:
+        """Some samples as the workload's batch, on the CPU."""
+
+    def __next__(self) -> Batch:
+        """The next batch: views, nothing is copied."""
+        return next(self._endless)
+
+    def fixed_batch(self) -> Batch:
+        """The first batch of an epoch."""
+        return self._batches[0]
+
+    def held_out(self) -> tuple[Batch, ...]:
+        """This rank's share of the samples that are never trained on."""
+        return tuple(self._batch(self._held_out_columns, rows) for rows in self._held_out_share)
+
+    def restart(self) -> None:
+        """Go on with the first batch."""
+        self._endless = cycle(self._batches)
+
+    def _batch(self, columns: tuple[NDArray[Any], ...], rows: Indices) -> Batch:
+        # Made on the CPU, so that it is the same on every device.
+        picked = (torch.from_numpy(column[rows]) for column in columns)
+        made = self._convert(self.batch_of(self._workload, *picked))
+        return type(made)(
+            made.inputs.to(self._device),
+            made.targets.to(self._device),
+            tuple(column.to(self._device) for column in made.context),
+        )

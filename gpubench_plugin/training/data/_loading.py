@@ -1,0 +1,155 @@
+"""Pictures through torch's DataLoader: order, workers, pinned memory, and their end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.training.data._pictures import Problem
+from gpubench_plugin.training.data._shares import epoch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from gpubench_plugin.configuration.schema import DataSection
+    from gpubench_plugin.training.data._pictures import Gallery, Picture
+    from gpubench_plugin.training.data._shares import Indices
+
+    Loaded = tuple[Tensor, Tensor]
+
+
+class Loader:
+    """Batches of a rank's pictures without end, loaded by workers while others are used.
+
+    `pinned` is what is wanted; only copies to CUDA can use pinned memory.
+    """
+
+    def __init__(
+        self,
+        gallery: Gallery,
+        *,
+        section: DataSection,
+        batch_size: int,
+        world_size: int,
+        rank: int,
+        seed: int,
+        pinned: bool,
+        device: torch.device,
+    ):
+        self._batch_size = batch_size
+        self._share = {"world_size": world_size, "rank": rank, "seed": seed}
+        self._count = len(gallery)
+        self._order = _Order(self)
+        self.steps_per_epoch = len(self.rows(epoch=0)) // batch_size
+        with_workers = section.workers > 0
+        self.settings: dict[str, object] = {
+            "workers": section.workers,
+            "pinned_memory": pinned and device.type == "cuda",
+            "prefetch_factor": section.prefetch_factor if with_workers else None,
+            "persistent_workers": section.persistent_workers and with_workers,
+        }
+        self._loader: DataLoader[Any] | None = DataLoader(
+            gallery,  # type: ignore[arg-type] # by number is all it asks for
+            batch_size=batch_size,
+            sampler=self._order,
+            collate_fn=collated,
+            num_workers=section.workers,
+            pin_memory=bool(self.settings["pinned_memory"]),
+            prefetch_factor=section.prefetch_factor if with_workers else None,
+            persistent_workers=bool(self.settings["persistent_workers"]),
+            # Of its own: the default generator is the model's.
+            generator=torch.Generator().manual_seed(seed),
+        )
+        self._batches: Iterator[Any] | None = None
+
+    def rows(self, *, epoch: int) -> Indices:
+        """The pictures of an epoch on this rank, in their order."""
+        return epoch_of(self._count, batch_size=self._batch_size, epoch=epoch, **self._share)
+
+    def next(self) -> Loaded:
+        """The next batch, images N×C×H×W in bytes and their classes, on the host.
+
+        Raises:
+            UsageProblem: an image cannot be read.
+        """
+        if self._batches is None:
+            self._batches = self._begin()
+        batch = next(self._batches, None)
+        if batch is None:
+            self._batches = self._begin()
+            batch = next(self._batches)
+        return _arrived(batch)
+
+    def restart(self) -> None:
+        """Begin the first epoch anew."""
+        self._order.epoch = 0
+        if not self.settings["persistent_workers"]:
+            _end(self._batches)
+        self._batches = None
+
+    def close(self) -> None:
+        """End the workers, also those that a traceback still refers to."""
+        loader, self._loader = self._loader, None
+        for batches in (self._batches, getattr(loader, "_iterator", None)):
+            _end(batches)
+        self._batches = None
+
+    def _begin(self) -> Iterator[Any]:
+        assert self._loader is not None, "closed"
+        return iter(self._loader)
+
+
+class _Order(Sampler[int]):
+    """The order of the next epoch, each time it is asked for."""
+
+    def __init__(self, loader: Loader):
+        self._loader = loader
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        rows = self._loader.rows(epoch=self.epoch)
+        self.epoch += 1
+        return iter(rows.tolist())
+
+
+def _end(batches: object) -> None:
+    """End the workers, if there are any.
+
+    torch does so when the iterator is collected, which the traceback of an error can put off.
+    """
+    end = getattr(batches, "_shutdown_workers", None)
+    if end is not None:
+        end()
+
+
+def batch_from(gallery: Gallery, rows: Iterable[int]) -> Loaded:
+    """The pictures of some `rows`, read in this process.
+
+    Raises:
+        UsageProblem: an image cannot be read.
+    """
+    return _arrived(collated([gallery[int(row)] for row in rows]))
+
+
+def collated(pictures: Sequence[Picture | Problem]) -> Loaded | Problem:
+    """Pictures as one batch, or the first problem among them."""
+    whole: list[Picture] = []
+    for picture in pictures:
+        if isinstance(picture, Problem):
+            return picture
+        whole.append(picture)
+    images = torch.stack([image for image, _ in whole])
+    return images, torch.tensor([label for _, label in whole])
+
+
+def _arrived(batch: Any) -> Loaded:
+    # Pinning makes a new tuple of it, of the same class.
+    if isinstance(batch, Problem):
+        raise UsageProblem(batch.message)
+    images, labels = batch
+    return images, labels

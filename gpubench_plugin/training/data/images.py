@@ -1,0 +1,166 @@
+"""Real images from a path of the user's, through a DataLoader. Nothing is ever downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpubench_plugin.configuration.schema import DataSection
+from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.training.data._cifar import ARCHIVE, is_cifar, read_cifar
+from gpubench_plugin.training.data._folder import read_folder
+from gpubench_plugin.training.data._loading import Loader, batch_from
+from gpubench_plugin.training.data._mnist import TRAINING, is_mnist, read_mnist
+from gpubench_plugin.training.data._shares import held_out_of
+from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from gpubench_plugin.training.data._pictures import Pictures
+    from gpubench_plugin.workloads.base import Batch, Workload
+
+_ALLOWED = (
+    f"{ARCHIVE} or its folder, a folder with {TRAINING} and its companions, or a folder of images "
+    "with one folder per class"
+)
+
+
+class Images(DataSource):
+    """Images in an order that the seed and the number of the epoch give.
+
+    Every batch is loaded while training goes on, by the workers of the section ``data``, and
+    copied to the device, where bytes become the model's inputs. The ranks' shares are disjoint
+    and equally large; the last batch of an epoch is filled up from its beginning.
+
+    Raises:
+        UsageProblem: ``data.path`` is not given, is not there, or holds no images, or the model
+            is configured for fewer classes.
+        Unsupported: the model is not one of images, or what reads them is not installed.
+    """
+
+    def __init__(
+        self,
+        workload: Workload[Any],
+        *,
+        batch_size: int,
+        device: torch.device,
+        world_size: int = 1,
+        rank: int = 0,
+        seed: int = 0,
+        convert: Convert = unchanged,
+        section: DataSection | None = None,
+    ):
+        super().__init__(workload, batch_size=batch_size, device=device)
+        section = section or DataSection(source="images")
+        self._workload = workload
+        self._device = device
+        self._convert = convert
+        self._pictures = pictures = _read(section, workload)
+        _require_room(pictures, workload)
+        if len(pictures.training) < world_size:
+            raise UsageProblem(
+                f"data.path: {section.path}: {len(pictures.training)} images are too few for "
+                f"{world_size} ranks"
+            )
+        self._loader = Loader(
+            pictures.training,
+            section=section,
+            batch_size=batch_size,
+            world_size=world_size,
+            rank=rank,
+            seed=seed,
+            pinned=device.type == "cuda" if section.pin_memory is None else section.pin_memory,
+            device=device,
+        )
+        self.steps_per_epoch = self._loader.steps_per_epoch
+        held_out = pictures.held_out
+        self._held_out_share = (
+            []
+            if held_out is None
+            else held_out_of(len(held_out), batch_size=batch_size, world_size=world_size, rank=rank)
+        )
+        first_rows = self._loader.rows(epoch=0)[:batch_size]
+        self._first = self._batch(*batch_from(pictures.training, first_rows))
+
+    @classmethod
+    def configured(cls, section: DataSection, workload: Workload[Any], **arguments: Any) -> Images:
+        """The images at ``data.path``, loaded as the section says."""
+        return cls(workload, section=section, **arguments)
+
+    def __next__(self) -> Batch:
+        """The next batch, waited for, on its way to the device.
+
+        Raises:
+            UsageProblem: an image cannot be read.
+        """
+        return self._batch(*self._loader.next())
+
+    def fixed_batch(self) -> Batch:
+        """The first batch of the first epoch."""
+        return self._first
+
+    def held_out(self) -> Iterator[Batch]:
+        """This rank's share of the data set's test part, read in this process."""
+        gallery = self._pictures.held_out
+        for rows in self._held_out_share:
+            assert gallery is not None  # or it would have no share
+            yield self._batch(*batch_from(gallery, rows))
+
+    def restart(self) -> None:
+        """Begin the first epoch anew."""
+        self._loader.restart()
+
+    def description(self) -> Mapping[str, object]:
+        """What was read, and how the loader works in fact."""
+        held_out = self._pictures.held_out
+        return {
+            "kind": self._pictures.kind,
+            "classes": self._pictures.classes,
+            "samples": len(self._pictures.training),
+            "held_out": 0 if held_out is None else len(held_out),
+            **self._loader.settings,
+        }
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader.close()
+
+    def _batch(self, images: Tensor, labels: Tensor) -> Batch:
+        on_device = images.to(self._device, non_blocking=True)
+        return self._convert(
+            self._workload.from_images(
+                on_device.float() / 255, labels.to(self._device, non_blocking=True)
+            )
+        )
+
+
+def _read(section: DataSection, workload: Workload[Any]) -> Pictures:
+    if section.path is None:
+        raise UsageProblem(
+            "data.source=images: data.path is not given, and nothing is downloaded; allowed: "
+            f"--data.path= {_ALLOWED}"
+        )
+    path = Path(section.path).expanduser()
+    if not path.exists():
+        raise UsageProblem(f"data.path: {path} does not exist; allowed: {_ALLOWED}")
+    if is_cifar(path):
+        return read_cifar(path)
+    if path.is_file():
+        raise UsageProblem(f"data.path: {path} is no archive; allowed: {_ALLOWED}")
+    if is_mnist(path):
+        return read_mnist(path)
+    side: int | None = getattr(workload.section, "image_size", None)
+    if side is None:
+        raise Unsupported(f"data.source=images: {workload.section.name} is no model of images")
+    return read_folder(path, side=side)
+
+
+def _require_room(pictures: Pictures, workload: Workload[Any]) -> None:
+    """Let the model refuse more classes than it has, here: asking the device would make it wait."""
+    probe = torch.zeros(1, pictures.training.channels, 8, 8)
+    workload.from_images(probe, torch.tensor([pictures.classes - 1]))

@@ -1,0 +1,59 @@
+"""Shakespeare's *As You Like It*, shipped with the package (``datasets/README.md``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gpubench_plugin.training.data._in_memory import InMemory, Table
+from gpubench_plugin.training.data._shipped import DATASETS, unpacked
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from gpubench_plugin.workloads.base import Batch, Workload
+
+SHA256: Final = "fe0d77ac5ed18970926a043d4b07099e2bdcc550875265de70bcc60c5dba1c35"
+TEXT: Final = DATASETS / "asyoulik.txt.gz"
+
+_TRAINING_SHARE: Final = 0.9
+_LENGTH: Final = 64
+
+
+class Text(InMemory):
+    """Characters as tokens, in windows as long as the model's samples, side by side.
+
+    There are 68 different characters, numbered in the order of their codes. The first nine tenths
+    of the play are trained on, the last one is held out; what fills no window is left out.
+    """
+
+    def read(self, workload: Workload[Any]) -> Table:
+        """Windows of one character more than a sample has: each but the last has a target."""
+        tokens = read_text()
+        # A model that takes no text says so itself, in batch_of.
+        length = workload.tokens_per_sample or _LENGTH
+        training, held_out = np.split(tokens, [int(len(tokens) * _TRAINING_SHARE)])
+        return Table((_windows(training, length),), (_windows(held_out, length),))
+
+    def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:
+        """Windows."""
+        return workload.from_text(*columns)
+
+
+def read_text(path: Traversable = TEXT) -> NDArray[np.int64]:
+    """The number of every character, from 0 to 67.
+
+    Raises:
+        GpubenchError: the file is not the one that was shipped.
+    """
+    codes = np.frombuffer(unpacked(path, SHA256).encode("ascii"), dtype=np.uint8)
+    return np.unique(codes, return_inverse=True)[1].astype(np.int64)
+
+
+def _windows(tokens: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    count = (len(tokens) - 1) // length
+    return np.stack([tokens[i * length : (i + 1) * length + 1] for i in range(count)])

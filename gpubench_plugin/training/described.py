@@ -1,0 +1,36 @@
+"""What is known of the data, as a part of a benchmark's record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.records import Check, Work
+
+if TYPE_CHECKING:
+    from gpubench_plugin.training.check import Log
+
+
+class Described:
+    """Puts a `description` into the record, under ``correctness.data``; it changes nothing."""
+
+    def __init__(self, description: Mapping[str, object]):
+        self._description = description
+
+    def prepare(self, log: Log) -> Check:
+        """The description; there is nothing to check."""
+        return Check(correctness={"data": dict(self._description)}, facts={})
+
+    def begin(self) -> None:
+        """Nothing is counted."""
+
+    def finish(self) -> Mapping[str, float]:
+        """Nothing is counted."""
+        return {}
+
+    def work(self) -> Work:
+        """None of its own."""
+        return Work()
+
+    def flops_step(self) -> None:
+        """Nothing."""

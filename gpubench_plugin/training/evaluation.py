@@ -1,0 +1,146 @@
+"""How good a model is on samples that it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.agreement import Alone
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.agreement import Agreement
+    from gpubench_plugin.training.check import Log
+    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.workloads.base import Batch, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The mean loss over held-out samples, and the share of them in the right class.
+
+    `accuracy` is None where the model does not classify.
+    """
+
+    loss: float
+    accuracy: float | None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Both by name, as facts of a benchmark and in its journal."""
+        accuracy = {} if self.accuracy is None else {"test_accuracy": self.accuracy}
+        return {"test_loss": self.loss, **accuracy}
+
+
+class Evaluator:
+    """Evaluates the model in training on the part of `data` that is held out.
+
+    Several ranks evaluate their shares; all of them find the same.
+
+    Raises:
+        UsageProblem: nothing is held out.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module,
+        workload: Workload[Any],
+        data: DataSource,
+        precision: Precision,
+        device: torch.device,
+        agreement: Agreement | None = None,
+    ):
+        self._module = module
+        self._workload = workload
+        self._precision = precision
+        self._device = device
+        self._agreement = Alone() if agreement is None else agreement
+        self._held_out = data.held_out
+        if next(iter(data.held_out()), None) is None:
+            raise UsageProblem(
+                f"{type(data).__name__}: these data have no held-out samples to evaluate on; "
+                "allowed: data.source=digits, diabetes, text, or images with a test part"
+            )
+
+    def evaluate(self) -> Evaluation:
+        """Loss and accuracy now, in eval mode; the model is then in the mode that it was in.
+
+        Raises:
+            CorrectnessError: the loss is not finite.
+        """
+        training = self._module.training
+        self._module.eval()
+        try:
+            # Not inference mode: what FSDP2 gathers needs version counters.
+            with torch.no_grad():
+                sums = self._sums(self._held_out())
+        finally:
+            self._module.train(training)
+        loss, correct, samples = self._agreement.mean(sums)
+        if not isfinite(loss):
+            raise CorrectnessError(f"the loss on held-out samples is {loss}")
+        accuracy = correct / samples if self._workload.classifies else None
+        return Evaluation(loss=loss / samples, accuracy=accuracy)
+
+    def _sums(self, batches: Iterable[Batch]) -> list[float]:
+        """The sum of losses, the number of samples in the right class, and that of all samples."""
+        losses, correct, samples = [], [], 0
+        for batch in batches:
+            with self._precision.forward_context(self._device):
+                losses.append(self._workload.loss(self._module, batch).double() * len(batch.inputs))
+                if self._workload.classifies:
+                    correct.append(self._correct(batch))
+            samples += len(batch.inputs)
+        return [_sum(losses), _sum(correct), float(samples)]
+
+    def _correct(self, batch: Batch) -> Tensor:
+        classes = self._workload.forward(self._module, batch).argmax(-1)
+        return (classes == batch.targets).sum()
+
+
+class AfterTraining:
+    """Evaluates once the untimed training of a benchmark is over: ``training.evaluate``.
+
+    It is a subject of the measurement that stands behind the trainer.
+    """
+
+    def __init__(self, evaluate: Callable[[], Evaluation]):
+        self._evaluate = evaluate
+
+    def prepare(self, log: Log) -> Check:
+        """Evaluate, untimed.
+
+        Raises:
+            CorrectnessError: the loss is not finite.
+        """
+        found = self._evaluate().metrics
+        log({"event": "evaluation", **found})
+        return Check(correctness={"evaluation": found}, facts=found)
+
+    def begin(self) -> None:
+        """Nothing is counted."""
+
+    def finish(self) -> Mapping[str, float]:
+        """Nothing is counted."""
+        return {}
+
+    def work(self) -> Work:
+        """None of its own."""
+        return Work()
+
+    def flops_step(self) -> None:
+        """Nothing: what is timed is the trainer's step."""
+
+
+def _sum(values: list[Tensor]) -> float:
+    """One wait for the device."""
+    return float(torch.stack(values).sum()) if values else 0.0

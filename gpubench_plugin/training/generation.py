@@ -1,0 +1,298 @@
+"""Generating text as two things to measure: taking in the prompt, and one token after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import torch
+from torch._subclasses import FakeTensorMode
+
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.check import Log
+    from gpubench_plugin.workloads._generation import CachedModel
+    from gpubench_plugin.workloads._language import CausalLanguageModel
+
+Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
+Compile = Callable[[Greedy], Greedy]
+
+TOLERANCE: Final = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 5e-2}
+"""Largest difference of logits with and without a cache, relative to the largest logit."""
+
+CHECKED_TOKENS: Final = 8
+"""Tokens generated to compare logits."""
+
+_DTYPE: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Generation:
+    """A model, a prompt, and a static cache; a subclass says what is one call.
+
+    Greedy: of every row the most likely token follows, chosen on the device. Rows are `sequences`
+    prompts of `prompt_tokens` tokens, drawn with the `seed`, and the cache has room for
+    `new_tokens` more. What runs per call is compiled by `compile`, None for not at all.
+
+    Raises:
+        UsageProblem: the model has fewer positions than tokens.
+    """
+
+    least_new_tokens: ClassVar[int]
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module,
+        workload: CausalLanguageModel[Any],
+        sequences: int,
+        prompt_tokens: int | None,
+        new_tokens: int | None,
+        precision: Precision,
+        device: torch.device,
+        seed: int = 0,
+        compile: Compile | None = None,
+    ):
+        positions = workload.section.sequence_length
+        self.sequences = sequences
+        self.prompt_tokens = prompt_tokens or max(1, positions // 2)
+        self.new_tokens = positions - self.prompt_tokens if new_tokens is None else new_tokens
+        if self.new_tokens < self.least_new_tokens or self._length > positions:
+            raise UsageProblem(
+                f"inference: {self.prompt_tokens} prompt_tokens and "
+                f"{max(self.new_tokens, self.least_new_tokens)} new_tokens are more than "
+                f"model.sequence_length={positions}"
+            )
+        self._workload = workload
+        self._precision = precision
+        self._device = device
+        self._model: CachedModel = workload.cached(
+            module.eval(),
+            sequences=sequences,
+            length=self._length,
+            dtype=_DTYPE.get(precision.compute_dtype, torch.float32),
+            device=device,
+        )
+        generator = torch.Generator(device).manual_seed(seed)
+        batch = workload.synthetic_batch(sequences, device=device, generator=generator)
+        self._prompt = batch.inputs[:, : self.prompt_tokens].contiguous()
+        self._compile = compile
+        self._logits: Tensor | None = None
+
+    @property
+    def _length(self) -> int:
+        return self.prompt_tokens + self.new_tokens
+
+    def begin(self) -> None:
+        """Nothing is counted."""
+
+    def _compare(self, logits: list[Tensor], tokens: list[Tensor]) -> Mapping[str, object]:
+        """Hold the `logits` that led to the `tokens` against a forward pass without a cache.
+
+        Raises:
+            CorrectnessError: they differ by more than the precision explains.
+        """
+        text = torch.cat([self._prompt, *tokens[:-1]], dim=1)
+        with torch.inference_mode(), self._precision.forward_context(self._device):
+            expected = self._model.uncached(text, last=len(logits)).float()
+        found = torch.stack(logits, dim=1).float()
+        error = float((found - expected).abs().max() / expected.abs().max())
+        tolerance = TOLERANCE.get(self._precision.compute_dtype, max(TOLERANCE.values()))
+        if not error <= tolerance:  # NaN is no small error
+            raise CorrectnessError(
+                f"with a static cache the logits of {len(logits)} tokens differ from those of a "
+                f"forward pass without by {error:.3g} of the largest; allowed in "
+                f"{self._precision.name}: {tolerance:g}"
+            )
+        equal = torch.cat(tokens, dim=1) == expected.argmax(dim=-1)
+        return {
+            "cache_error": error,
+            "cache_tolerance": tolerance,
+            "tokens_compared": equal.numel(),
+            "tokens_equal": int(equal.sum()),
+        }
+
+    def _require_finite_logits(self) -> None:
+        if self._logits is not None and not bool(torch.isfinite(self._logits).all()):
+            raise CorrectnessError("the logits of the last timed call are not finite")
+
+    def _run_without_data(self, call: Callable[[CachedModel, Tensor], object], tokens: int) -> None:
+        """One `call` of the model on so many tokens of each row; weights and cache have no data."""
+        workload = self._workload.without_data()
+        with FakeTensorMode(), torch.no_grad():
+            model = workload.cached(
+                workload.build().eval(),
+                sequences=self.sequences,
+                length=self._length,
+                dtype=torch.float32,
+                device=torch.device("cpu"),
+            )
+            call(model, torch.zeros(self.sequences, tokens, dtype=torch.long))
+
+
+class Prefill(Generation):
+    """Takes in the prompt and chooses the first token: one call of :meth:`step` is one prompt."""
+
+    least_new_tokens = 0
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        self._step = _prepared(self._model.first, self._compile)
+        self._token: Tensor | None = None
+
+    def step(self) -> None:
+        """All prompts from an empty cache to their first tokens: the hot path."""
+        self._model.rewind(0)
+        with _without_gradients(self._compile), self._precision.forward_context(self._device):
+            _next_graph(self._compile, self._device)
+            self._logits = self._token = None  # captured graphs reuse their memory
+            self._logits, self._token = self._step(self._prompt)
+
+    def prepare(self, log: Log) -> Check:
+        """Read the prompts, timed; compare their logits, and a token's read from the cache.
+
+        Raises:
+            CorrectnessError: they are not those of a forward pass without a cache.
+        """
+        first_step_s = _timed(self.step, self._device)
+        assert self._logits is not None
+        assert self._token is not None
+        logits, tokens = [self._logits.clone()], [self._token.clone()]
+        if self.new_tokens:
+            with torch.inference_mode(), self._precision.forward_context(self._device):
+                after, token = _greedy(self._model.next)(tokens[0])
+            logits.append(after)
+            tokens.append(token)
+        return Check(
+            correctness=self._compare(logits, tokens), facts={"first_step_s": first_step_s}
+        )
+
+    def finish(self) -> Mapping[str, float]:
+        """``first_tokens`` of a row per call.
+
+        Raises:
+            CorrectnessError: the last logits are not finite.
+        """
+        self._require_finite_logits()
+        return {"first_tokens": 1.0}
+
+    def work(self) -> Work:
+        """Prompts, and the tokens in them."""
+        return Work(samples=self.sequences, tokens=self.sequences * self.prompt_tokens)
+
+    def flops_step(self) -> None:
+        """One call on tensors without data, for a FLOP counter."""
+        self._run_without_data(lambda model, prompt: model.first(prompt), self.prompt_tokens)
+
+
+class Decode(Generation):
+    """Generates: one call of :meth:`step` is one more token of every row.
+
+    When the cache is full it goes on from the end of the prompt again. That happens inside the
+    step: a count on the host, and once in `new_tokens` calls two operations that set how many
+    tokens were seen.
+    """
+
+    least_new_tokens = 1
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        self._step = _prepared(self._model.next, self._compile)
+        self._token = torch.zeros(self.sequences, 1, dtype=torch.long, device=self._device)
+        self._left = 0
+
+    def step(self) -> None:
+        """One token of every row: the hot path."""
+        if not self._left:
+            self._model.rewind(self.prompt_tokens)
+            self._left = self.new_tokens
+        with _without_gradients(self._compile), self._precision.forward_context(self._device):
+            _next_graph(self._compile, self._device)
+            self._logits = None  # captured graphs reuse their memory
+            self._logits, token = self._step(self._token)
+            self._token.copy_(token)
+        self._left -= 1
+
+    def prepare(self, log: Log) -> Check:
+        """Read the prompts; generate, the first call timed, and compare the logits.
+
+        Raises:
+            CorrectnessError: they are not those of a forward pass without a cache.
+        """
+        self._model.rewind(0)
+        with torch.inference_mode(), self._precision.forward_context(self._device):
+            first, token = _greedy(self._model.first)(self._prompt)
+        self._token.copy_(token)
+        logits, tokens = [first], [token]
+        self._left = self.new_tokens
+        first_step_s = None
+        for _ in range(min(CHECKED_TOKENS, self.new_tokens)):
+            took_s = _timed(self.step, self._device)
+            first_step_s = took_s if first_step_s is None else first_step_s
+            assert self._logits is not None
+            logits.append(self._logits.clone())
+            tokens.append(self._token.clone())
+        assert first_step_s is not None
+        return Check(
+            correctness=self._compare(logits, tokens), facts={"first_step_s": first_step_s}
+        )
+
+    def finish(self) -> Mapping[str, float]:
+        """``output_tokens`` of a row per call.
+
+        Raises:
+            CorrectnessError: the last logits are not finite; a NaN in the cache stays in them.
+        """
+        self._require_finite_logits()
+        return {"output_tokens": 1.0}
+
+    def work(self) -> Work:
+        """One token of every row."""
+        return Work(tokens=self.sequences)
+
+    def flops_step(self) -> None:
+        """One call on tensors without data, for a FLOP counter."""
+        self._run_without_data(lambda model, token: model.next(token), 1)
+
+
+def _greedy(logits_of: Callable[[Tensor], Tensor]) -> Greedy:
+    """`logits_of` some tokens, and of each row the token with the largest."""
+
+    def chosen(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        logits = logits_of(tokens)
+        return logits, logits.argmax(dim=-1, keepdim=True)
+
+    return chosen
+
+
+def _prepared(logits_of: Callable[[Tensor], Tensor], compile: Compile | None) -> Greedy:
+    step = _greedy(logits_of)
+    return step if compile is None else compile(step)
+
+
+def _without_gradients(compile: Compile | None) -> Any:
+    """Compiled code guards on inference tensors, so it gets ordinary ones."""
+    return torch.inference_mode() if compile is None else torch.no_grad()
+
+
+def _next_graph(compile: Compile | None, device: torch.device) -> None:
+    """Tell captured graphs that a new iteration starts, and outputs of the last are not needed."""
+    if compile is not None and device.type == "cuda":
+        torch.compiler.cudagraph_mark_step_begin()
+
+
+def _timed(step: Callable[[], None], device: torch.device) -> float:
+    """Seconds that one call takes, until the device is done."""
+    wait_for(device)
+    began = perf_counter()
+    step()
+    wait_for(device)
+    return perf_counter() - began

@@ -1,0 +1,206 @@
+"""What a checkpoint says of itself, as JSON beside it: version, hash, and every tensor's layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import torch
+from torch import Tensor
+
+from gpubench_plugin import json_file
+from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.training import _durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.records import Json
+
+FORMAT: Final = "gpubench-checkpoint"
+VERSION: Final = 1
+"""Raised whenever an older reader would misunderstand a newer file."""
+
+_LIMIT_BYTES: Final = 64 << 20
+_TOLD: Final = 5
+"""Differences spelled out in a message; the others are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorFacts:
+    """How the numbers of a tensor lie in memory; `stride` counts elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Self:
+        """Those of `tensor`.
+
+        Raises:
+            Unsupported: it has no strides.
+        """
+        if tensor.layout is not torch.strided:
+            raise Unsupported(f"a checkpoint holds strided tensors only, not {tensor.layout}")
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return cls(dtype=dtype, shape=tuple(tensor.shape), stride=tensor.stride())
+
+
+Facts = Mapping[str, TensorFacts]
+
+
+def facts_of(tree: object, prefix: str = "") -> dict[str, TensorFacts]:
+    """The facts of all tensors in nested dictionaries, lists and tuples, by dotted path."""
+    return {path: TensorFacts.of(tensor) for path, tensor in _tensors(tree, prefix)}
+
+
+def _tensors(tree: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(tree, Tensor):
+        yield prefix, tree
+        return
+    if isinstance(tree, Mapping):
+        parts = [(str(key), value) for key, value in tree.items()]
+    elif isinstance(tree, list | tuple):
+        parts = [(str(index), value) for index, value in enumerate(tree)]
+    else:
+        return
+    for name, value in parts:
+        yield from _tensors(value, f"{prefix}.{name}" if prefix else name)
+
+
+def differences(saved: Facts, here: Facts) -> list[str]:
+    """What is not alike, one line each, in the order of the names."""
+    lines = []
+    for name in sorted({*saved, *here}):
+        if name not in saved:
+            lines.append(f"{name} is missing in the checkpoint")
+        elif name not in here:
+            lines.append(f"{name} is unexpected: there is no such tensor here")
+        else:
+            lines += _unlike(name, asdict(saved[name]), asdict(here[name]))
+    return lines
+
+
+def _unlike(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    for what, value in saved.items():
+        if value != here[what]:
+            yield f"{name} has {what} {_shown(value)} in the checkpoint, {_shown(here[what])} here"
+            return  # another shape has other strides, too
+
+
+def _shown(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A checkpoint's description.
+
+    `file` lies in the same folder and has that many `bytes` and that `sha256`. `settings` are what
+    must be the same to go on from it, `metrics` what training had reached at `step`, counted in
+    optimizer steps from the start. `tensors` are all in the file, by dotted path.
+    """
+
+    file: str
+    bytes: int
+    sha256: str
+    step: int
+    metrics: Mapping[str, float]
+    settings: Mapping[str, str]
+    tensors: Facts
+    torch: str = field(default_factory=lambda: str(torch.__version__))
+
+    def write(self, path: Path) -> None:
+        """Write it to `path`, durably.
+
+        Raises:
+            ResultsError: it could not be written.
+        """
+        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
+        _durable.write(path, lambda file: file.write(f"{text}\n".encode()))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The manifest at `path`.
+
+        Raises:
+            UsageProblem: there is none, it is of a newer version, or it is not what it should be.
+            ResultsError: the operating system does not let it be read.
+        """
+        data = json_file.load(path, limit=_LIMIT_BYTES)
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise UsageProblem(f"{path} is no manifest of a checkpoint: no format {FORMAT!r}")
+        version = data.pop("version", None)
+        if type(version) is not int or version < 1:
+            raise UsageProblem(f"{path}: version {version!r} is no version; known: 1 to {VERSION}")
+        if version > VERSION:
+            raise UsageProblem(
+                f"{path}: version {version} is newer than this gpubench, which reads up to "
+                f"{VERSION}; use the gpubench that wrote it, or a newer one"
+            )
+        try:
+            manifest = cls._from_json(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise UsageProblem(f"{path} is no whole manifest: {problem}") from error
+        if PurePath(manifest.file).name != manifest.file:
+            raise UsageProblem(f"{path}: file {manifest.file!r} is not a name in the same folder")
+        return manifest
+
+    @classmethod
+    def _from_json(cls, data: Json) -> Self:
+        tensors = {
+            str(name): TensorFacts(
+                dtype=str(facts["dtype"]),
+                shape=tuple(map(int, facts["shape"])),
+                stride=tuple(map(int, facts["stride"])),
+            )
+            for name, facts in data.pop("tensors").items()
+        }
+        return cls(
+            file=str(data["file"]),
+            bytes=int(data["bytes"]),
+            sha256=str(data["sha256"]),
+            step=int(data["step"]),
+            metrics={str(k): float(v) for k, v in data["metrics"].items()},
+            settings={str(k): str(v) for k, v in data["settings"].items()},
+            tensors=tensors,
+            torch=str(data["torch"]),
+        )
+
+    def require_file(self, path: Path) -> None:
+        """Refuse a file at `path` that is not the one described.
+
+        Raises:
+            UsageProblem: it is missing, of another length, or has another hash.
+        """
+        try:
+            found = path.stat().st_size
+            digest = _durable.digest(path) if found == self.bytes else ""
+        except OSError as error:
+            raise UsageProblem(f"{path} cannot be read: {error.strerror}") from error
+        if found != self.bytes:
+            what = "cut off" if found < self.bytes else "too long"
+            raise UsageProblem(f"{path} is {what}: {found} bytes, its manifest says {self.bytes}")
+        if digest != self.sha256:
+            raise UsageProblem(
+                f"{path} was changed: its sha256 is {digest}, its manifest says {self.sha256}"
+            )
+
+
+def refuse(where: Path, lines: Sequence[str]) -> None:
+    """Refuse a checkpoint that is not alike, if there are `lines` that say how.
+
+    Raises:
+        UsageProblem: with the first of them.
+    """
+    if lines:
+        told = "; ".join(islice(lines, _TOLD))
+        more = f"; and {len(lines) - _TOLD} more" if len(lines) > _TOLD else ""
+        raise UsageProblem(f"{where} does not fit: {told}{more}")

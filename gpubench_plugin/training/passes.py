@@ -1,0 +1,25 @@
+"""The forward and backward passes of a batch, where a parallelism runs them in its own order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from gpubench_plugin.workloads.base import Batch
+
+
+class Passes(Protocol):
+    """What a trainer runs instead of the loss and its backward pass; it enters the precision."""
+
+    @property
+    def parameter_names(self) -> Sequence[str]:
+        """Of all parameters to train, on whichever rank; a rank's own model has some of these."""
+        ...
+
+    def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Add the gradients of `batch`; a number whose mean over the ranks is its loss."""
+        ...

@@ -1,0 +1,123 @@
+"""What the denoising networks share: noised samples, and the loss on the noise in them.
+
+The training objective of Ho et al. 2020 (https://arxiv.org/abs/2006.11239), equation 14.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+import torch
+from pydantic import Field, model_validator
+from torch.nn.functional import mse_loss
+
+from gpubench_plugin.configuration.schema import ModelSection
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.workloads._transformers import (
+    NEEDS_DIFFUSERS,
+    from_library,
+    recompute_activations,
+)
+from gpubench_plugin.workloads.base import Batch, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_GROUPS = 32
+"""Groups of a normalisation, diffusers' default: the widths are multiples of it."""
+
+
+class UNetSection(ModelSection):
+    """The shape of a sample, and the levels of the network from fine to coarse."""
+
+    sample_size: PositiveInt = Field(description="Height and width of a sample")
+    hidden_sizes: tuple[PositiveInt, ...] = Field(
+        description="Channels of the levels, multiples of 32"
+    )
+    attention: tuple[bool, ...] = Field(description="Which of the levels have attention")
+    blocks_per_level: PositiveInt = Field(2, description="Residual blocks on the way down")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        levels = len(self.hidden_sizes)
+        if len(self.attention) != levels:
+            raise ValueError(f"attention has {len(self.attention)} values, hidden_sizes {levels}")
+        if wrong := [width for width in self.hidden_sizes if width % _GROUPS]:
+            raise ValueError(f"hidden_sizes: {wrong[0]} is no multiple of {_GROUPS}")
+        if self.sample_size % 2 ** (levels - 1):
+            raise ValueError(f"sample_size {self.sample_size} cannot be halved {levels - 1} times")
+        return self
+
+
+S = TypeVar("S", bound=UNetSection)
+
+
+class Denoiser(Workload[S]):
+    """A network that finds the noise in a sample, given how far the noising has gone.
+
+    A batch holds the noised samples, the noise, and as `context` the time steps and whatever else
+    the network is given.
+    """
+
+    convolutional = True
+    where = NEEDS_DIFFUSERS
+    denoises = True
+    checkpoints_activations = True
+    channels: ClassVar[int]
+    library_class: ClassVar[str]
+    beta_schedule: ClassVar[dict[str, Any]]
+    """The arguments of diffusers' ``DDPMScheduler``: how noise grows with time."""
+
+    def build(self) -> nn.Module:
+        """The network with random weights."""
+        (model_class,) = from_library(self.section.name, "diffusers", self.library_class)
+        module: nn.Module = model_class(
+            sample_size=self.section.sample_size,
+            in_channels=self.channels,
+            out_channels=self.channels,
+            block_out_channels=self.section.hidden_sizes,
+            layers_per_block=self.section.blocks_per_level,
+            norm_num_groups=_GROUPS,
+            **self.own_arguments(),
+        )
+        if self.section.activation_checkpointing:
+            recompute_activations(module)
+        return module
+
+    @abstractmethod
+    def own_arguments(self) -> dict[str, Any]:
+        """What the class in diffusers takes beside the sizes: the kinds of the levels."""
+
+    def synthetic_batch(
+        self, size: int, *, device: torch.device, generator: torch.Generator | None = None
+    ) -> Batch:
+        """Samples of normal noise, N×C×H×W, with more noise added."""
+        side = self.section.sample_size
+        shape = (size, self.channels, side, side)
+        return self.noised(torch.randn(shape, device=device, generator=generator), generator)
+
+    def noised(self, samples: Tensor, generator: torch.Generator | None) -> Batch:
+        """The batch of `samples`, each at a time drawn uniformly."""
+        (scheduler_class,) = from_library(self.section.name, "diffusers", "DDPMScheduler")
+        scheduler = scheduler_class(**self.beta_schedule)
+        device = samples.device
+        noise = torch.randn(samples.shape, device=device, generator=generator)
+        last = scheduler.config.num_train_timesteps
+        times = torch.randint(last, (len(samples),), device=device, generator=generator)
+        inputs = scheduler.add_noise(samples, noise, times)
+        layout = self.memory_format
+        return Batch(
+            inputs.contiguous(memory_format=layout),
+            noise.contiguous(memory_format=layout),
+            (times,),
+        )
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The noise as the network sees it, N×C×H×W."""
+        predicted: Tensor = module(batch.inputs, *batch.context).sample
+        return predicted
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The mean squared error, in fp32 whatever the precision of the prediction."""
+        return mse_loss(self.forward(module, batch).float(), batch.targets.float())

@@ -1,0 +1,167 @@
+"""What all language models share: their sizes, their data, their loss, and what they are built by.
+
+transformers makes a mask of attention from what it finds in the positions, which waits for the
+device once per forward pass (``find_packed_sequence_indices``), and under ``torch.compile`` it
+gives up the flash kernel for a mask that hides nothing. Samples here are neither padded nor
+packed, so the models get its SDPA under a name of their own, for which it makes no mask: SDPA is
+told that attention is causal instead.
+
+Source: https://huggingface.co/docs/transformers/attention_interface
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import torch
+from pydantic import Field
+from torch.nn.functional import cross_entropy
+
+from gpubench_plugin.configuration.schema import ModelSection
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.workloads._generation import CachedModel
+from gpubench_plugin.workloads._transformers import (
+    NEEDS_TRANSFORMERS,
+    from_library,
+    recompute_activations,
+)
+from gpubench_plugin.workloads.base import Batch, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+ATTENTION = "gpubench_sdpa"
+"""SDPA of transformers, without the mask that transformers makes."""
+
+
+class LanguageSection(ModelSection):
+    """The sizes of a transformer; the defaults are those of the known model of that name."""
+
+    layers: PositiveInt = Field(12, description="Blocks of attention and feed-forward layers")
+    width: PositiveInt = Field(768, description="Features of a token")
+    heads: PositiveInt = Field(12, description="Heads of attention, which share the width")
+    intermediate_size: PositiveInt = Field(3072, description="Features inside a feed-forward layer")
+    vocabulary: PositiveInt = Field(50257, description="Different tokens")
+    sequence_length: PositiveInt = Field(1024, description="Tokens of a sample")
+
+
+S = TypeVar("S", bound=LanguageSection)
+
+
+class LanguageModel(Workload[S]):
+    """A transformer over tokens; a subclass names its classes in transformers and its data.
+
+    Raises:
+        UsageProblem: the heads do not divide the width.
+    """
+
+    checkpoints_activations = True
+    where = NEEDS_TRANSFORMERS
+    configuration: ClassVar[str]
+    """The class of its configuration in transformers."""
+
+    architecture: ClassVar[str]
+    """The class of the model in transformers."""
+
+    def __init__(self, section: S):
+        super().__init__(section)
+        self.tokens_per_sample = section.sequence_length
+        if section.width % section.heads:
+            raise UsageProblem(
+                f"model.heads={section.heads} must divide model.width={section.width}"
+            )
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The arguments of its configuration in transformers: sizes, and no dropout."""
+        return {
+            "num_hidden_layers": self.section.layers,
+            "hidden_size": self.section.width,
+            "num_attention_heads": self.section.heads,
+            "intermediate_size": self.section.intermediate_size,
+            "vocab_size": self.section.vocabulary,
+            "max_position_embeddings": self.section.sequence_length,
+            "use_cache": False,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
+
+    def build(self) -> nn.Module:
+        """The model with random weights, without dropout, its attention computed by SDPA."""
+        interface, configuration, architecture = from_library(
+            self.section.name,
+            "transformers",
+            "AttentionInterface",
+            self.configuration,
+            self.architecture,
+        )
+        interface.register(ATTENTION, interface()["sdpa"])
+        config = configuration(**self.hyperparameters(), attn_implementation=ATTENTION)
+        module: nn.Module = architecture(config)
+        if self.section.activation_checkpointing:
+            recompute_activations(module)
+        return module
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Logits, N×L×vocabulary."""
+        logits: Tensor = module(input_ids=batch.inputs).logits
+        return logits
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The mean cross entropy over the targets, in fp32; a target of −100 does not count."""
+        logits = self.forward(module, batch)
+        return cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten())
+
+
+class CausalLanguageModel(LanguageModel[S]):
+    """A language model that predicts every token from those before it."""
+
+    def synthetic_batch(
+        self, size: int, *, device: torch.device, generator: torch.Generator | None = None
+    ) -> Batch:
+        """Tokens, N×L, and of each the one that follows: every row counts up from a drawn start.
+
+        So there is a rule to be learned, the same on all ranks; noise could only be memorised.
+        """
+        vocabulary = self.section.vocabulary
+        first = torch.randint(vocabulary, (size, 1), device=device, generator=generator)
+        later = torch.arange(self.section.sequence_length + 1, device=device)
+        return _shifted((first + later) % vocabulary)
+
+    def from_text(self, tokens: Tensor) -> Batch:
+        """Every token but the last of a row, N×L, and of each the one that follows."""
+        present, length = int(tokens.max()) + 1, tokens.shape[1] - 1
+        if present > self.section.vocabulary:
+            raise UsageProblem(
+                f"model.vocabulary: {self.section.vocabulary} is too few; the text has tokens "
+                f"up to number {present - 1}"
+            )
+        if length != self.section.sequence_length:
+            raise UsageProblem(
+                f"model.sequence_length: {self.section.sequence_length}, but the text's rows have "
+                f"{length} tokens and their targets"
+            )
+        return _shifted(tokens)
+
+    def cached(
+        self,
+        module: nn.Module,
+        *,
+        sequences: int,
+        length: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> CachedModel:
+        """The built `module` with room for keys and values of `sequences`×`length` tokens."""
+        return CachedModel(
+            self.section.name,
+            module,
+            sequences=sequences,
+            length=length,
+            dtype=dtype,
+            device=device,
+        )
+
+
+def _shifted(tokens: Tensor) -> Batch:
+    return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())

@@ -1,0 +1,62 @@
+"""BERT of Devlin et al. 2018 (https://arxiv.org/abs/1810.04805), from transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.workloads._language import LanguageModel, LanguageSection
+from gpubench_plugin.workloads.base import Batch
+
+MASKED = 0.15
+"""The share of tokens to be predicted, as in the paper."""
+
+NO_TARGET = -100
+"""What cross entropy leaves out."""
+
+
+class BertSection(LanguageSection):
+    """The sizes of a BERT; the defaults are those of the large one."""
+
+    layers: PositiveInt = Field(24, description="Blocks of attention and feed-forward layers")
+    width: PositiveInt = Field(1024, description="Features of a token")
+    heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
+    intermediate_size: PositiveInt = Field(4096, description="Features inside a feed-forward layer")
+    vocabulary: PositiveInt = Field(30522, description="Different tokens; the last one is the mask")
+    sequence_length: PositiveInt = Field(512, description="Tokens of a sample")
+
+
+class Bert(LanguageModel[BertSection]):
+    """Attention in both directions, trained to fill in masked tokens."""
+
+    Section = BertSection
+    configuration = "BertConfig"
+    architecture = "BertForMaskedLM"
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Those of every language model, and no dropout, which BERT has by default."""
+        return {
+            **super().hyperparameters(),
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "pad_token_id": None,
+        }
+
+    def synthetic_batch(
+        self, size: int, *, device: torch.device, generator: torch.Generator | None = None
+    ) -> Batch:
+        """Uniformly drawn tokens, N×L, of which 15 % of each row are masked and are its targets.
+
+        All of those are replaced by the mask; the paper keeps or changes a fifth of them, which
+        costs the same.
+        """
+        section = self.section
+        shape = (size, section.sequence_length)
+        mask = section.vocabulary - 1
+        tokens = torch.randint(max(mask, 1), shape, device=device, generator=generator)
+        order = torch.rand(shape, device=device, generator=generator).argsort(dim=1)
+        masked = order < max(1, round(MASKED * section.sequence_length))
+        return Batch(tokens.masked_fill(masked, mask), tokens.masked_fill(~masked, NO_TARGET))

@@ -1,0 +1,65 @@
+"""A small convolutional network for small grey images."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+from torch import nn
+
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gpubench_plugin.workloads.base import Batch
+
+
+class CNNSection(ImageSection):
+    """The widths of the stages."""
+
+    image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
+    classes: PositiveInt = Field(10, description="Classes to tell apart")
+    stage_channels: tuple[PositiveInt, ...] = Field((32, 64), description="Of the convolutions")
+    hidden_size: PositiveInt = Field(64, description="Of the linear layer between them and classes")
+
+
+class CNN(ImageClassifier[CNNSection]):
+    """Stages of a 3×3 convolution, batch norm, ReLU and 2×2 maximum pooling, then linear layers.
+
+    Raises:
+        UsageProblem: the image is too small for its stages.
+    """
+
+    Section = CNNSection
+    channels = 1
+    convolutional = True
+
+    def __init__(self, section: CNNSection):
+        super().__init__(section)
+        stages = len(section.stage_channels)
+        self._side = section.image_size >> stages
+        if not self._side:
+            raise UsageProblem(
+                f"model.image_size: {section.image_size}; allowed: at least {1 << stages}, since "
+                f"each of the {stages} stages of model.stage_channels halves it"
+            )
+
+    def build(self) -> nn.Module:
+        """The layers, from pixels to classes."""
+        widths = (self.channels, *self.section.stage_channels)
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)]
+            layers += [nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+        hidden = self.section.hidden_size
+        layers += [nn.Flatten(), nn.Linear(widths[-1] * self._side**2, hidden), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(hidden, self.section.classes))
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Logits, N×classes."""
+        logits: Tensor = module(batch.inputs)
+        return logits

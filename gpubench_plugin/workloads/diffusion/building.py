@@ -1,0 +1,146 @@
+"""A pipeline made of what is configured."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.workloads.diffusion.assignment import steps_of
+from gpubench_plugin.workloads.diffusion.denoising import Denoising
+from gpubench_plugin.workloads.diffusion.pipeline import Meeting, Pipeline
+from gpubench_plugin.workloads.diffusion.schedulers import Schedule
+from gpubench_plugin.workloads.diffusion.transport import Transport
+from gpubench_plugin.workloads.unet_cond import UNetCond
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import distributed as dist
+    from torch import nn
+
+    from gpubench_plugin.configuration.diffusion import DiffusionSection
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.workloads.base import Workload
+
+
+class Agreement(Meeting, Protocol):
+    """What the ranks agree through."""
+
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        """Their gloo group; None of a single rank."""
+        ...
+
+
+class Place(Protocol):
+    """A rank's place among the others."""
+
+    @property
+    def rank(self) -> int:
+        """Which one it is."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+
+class Group(Protocol):
+    """The ranks that form the pipeline, in their order."""
+
+    @property
+    def world(self) -> Place:
+        """This rank's place."""
+        ...
+
+    @property
+    def backend(self) -> str:
+        """The backend of the default process group."""
+        ...
+
+    @property
+    def agreement(self) -> Agreement:
+        """What they agree through."""
+        ...
+
+
+def pipeline(
+    module: nn.Module,
+    workload: Workload[Any],
+    *,
+    section: DiffusionSection,
+    seed: int,
+    precision: Precision,
+    device: torch.device,
+    group: Group,
+    keep: Callable[[Sequence[Json]], None],
+) -> Pipeline:
+    """The pipeline of `section`, with this rank's part of the work.
+
+    Noise and text of every sample are drawn on the host from `seed`, the same on every rank.
+
+    Raises:
+        Unsupported: the workload is no U-Net under a text, the scheduler's steps cannot be split,
+            or diffusers is not installed.
+        UsageProblem: the scheduler is unknown, or its steps do not divide among the ranks.
+    """
+    if not isinstance(workload, UNetCond):
+        name = workload.section.name
+        raise Unsupported(f"model.name={name}: has no denoising steps; allowed: diffusion")
+    world = group.world
+    schedule = Schedule(
+        section.scheduler,
+        steps=section.denoising_steps,
+        beta_schedule=workload.beta_schedule,
+        device=device,
+    )
+    steps = [
+        steps_of(
+            rank,
+            world_size=world.size,
+            total=schedule.total,
+            remainder=section.remainder,
+            together=schedule.together,
+        )
+        for rank in range(world.size)
+    ]
+    drawn = workload.synthetic_batch(
+        section.samples,
+        device=torch.device("cpu"),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    denoising = Denoising(
+        module=module,
+        workload=workload,
+        schedule=schedule,
+        precision=precision,
+        device=device,
+        texts=drawn.context[-1].to(device),
+        seed=seed,
+    )
+    return Pipeline(
+        denoising=denoising,
+        workload=workload,
+        steps=steps,
+        rank=world.rank,
+        latents=(drawn.targets.contiguous() * schedule.initial_scale).to(device),
+        transport=_transport(section, device, group) if world.size > 1 else None,
+        meeting=group.agreement,
+        keep=keep,
+    )
+
+
+def _transport(section: DiffusionSection, device: torch.device, group: Group) -> Transport:
+    by_host = group.backend == "gloo"
+    return Transport(
+        device=device,
+        staged=by_host and device.type != "cpu",
+        timeout=timedelta(seconds=section.receive_timeout_s),
+        # Where tensors go from device to device, headers take the hosts' own group.
+        headers=None if by_host else group.agreement.group,
+    )

@@ -1,0 +1,92 @@
+"""Denoising steps of one sample, on one rank."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads.diffusion.event_log import noted
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads.diffusion.event_log import EventLog
+    from gpubench_plugin.workloads.diffusion.schedulers import Schedule
+
+
+class Denoising:
+    """Takes any sample through any range of steps; a step depends on nothing outside itself.
+
+    Latent images are fp32 between the steps, whatever the network computes in. The noise that a
+    step draws is seeded by `seed`, sample and step.
+
+    Args:
+        module: the network, on `device`.
+        workload: how to call it.
+        schedule: the time steps.
+        texts: the text of each sample, N×tokens×features, on `device`.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module,
+        workload: Workload[Any],
+        schedule: Schedule,
+        precision: Precision,
+        device: torch.device,
+        texts: Tensor,
+        seed: int,
+    ):
+        self._module = module.eval()
+        self._workload = workload
+        self._schedule = schedule
+        self._precision = precision
+        self._device = device
+        self._texts = texts.split(1)
+        self._seed = seed
+        self._generator = torch.Generator(device) if schedule.draws else None
+
+    def __call__(
+        self, latents: Tensor, *, sample: int, steps: range, log: EventLog | None = None
+    ) -> Tensor:
+        """The `latents` of the sample with that number, 1×C×H×W, after these steps."""
+        scheduler = self._schedule.beginning_at(steps.start)
+        for step in steps:
+            with noted(log, "step", sample=sample, step=step):
+                latents = self._step(scheduler, latents, sample=sample, step=step)
+        return latents
+
+    def _step(self, scheduler: Any, latents: Tensor, *, sample: int, step: int) -> Tensor:
+        timestep = self._schedule.timesteps[step]
+        scaled = latents
+        if hasattr(scheduler, "scale_model_input"):
+            scaled = scheduler.scale_model_input(latents, timestep)
+        noise = self._noise(scaled, sample=sample, step=step)
+        options: dict[str, Any] = {}
+        if self._generator is not None:
+            self._generator.manual_seed(seed_of(self._seed, sample, step))
+            options["generator"] = self._generator
+        stepped: Tensor = scheduler.step(noise, timestep, latents, return_dict=False, **options)[0]
+        return stepped
+
+    def _noise(self, scaled: Tensor, *, sample: int, step: int) -> Tensor:
+        """What the network takes for noise, in the type of the latents."""
+        inputs = scaled.contiguous(memory_format=self._workload.memory_format)
+        batch = self._precision.convert_batch(Batch(inputs, inputs, (self._texts[sample],)))
+        # Times stay as they are: 16 bits do not tell 999 from 1000.
+        batch = batch._replace(context=(self._schedule.on_device[step], *batch.context))
+        with self._precision.forward_context(self._device):
+            predicted = self._workload.forward(self._module, batch)
+        return predicted.to(scaled.dtype)
+
+
+def seed_of(seed: int, sample: int, step: int) -> int:
+    """A seed for the noise of one step of one sample, different for all others."""
+    digest = hashlib.blake2b(f"{seed} {sample} {step}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1  # torch takes 63 bits

@@ -1,0 +1,150 @@
+"""Noise schedulers whose steps may be split over ranks, and those whose steps may not."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.errors import Unsupported, UsageProblem, not_one_of
+from gpubench_plugin.workloads._transformers import from_library
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSafe:
+    """A scheduler of diffusers of which any rank can take the steps from some step on.
+
+    Args:
+        library_class: its name there.
+        draws: whether a step draws noise, for which it is given a generator.
+        together: the evaluations of the network in one step, between which it keeps state.
+        noises_by_beta: whether it takes the arguments of the schedule of betas.
+        options: what else it is made with.
+    """
+
+    library_class: str
+    draws: bool = False
+    together: int = 1
+    noises_by_beta: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_UNCLIPPED: Final = {"clip_sample": False}  # as for latent images, which have no bounds
+
+SPLIT_SAFE: Final[Mapping[str, SplitSafe]] = {
+    "ddim": SplitSafe(library_class="DDIMScheduler", options=_UNCLIPPED),
+    "ddpm": SplitSafe(library_class="DDPMScheduler", draws=True, options=_UNCLIPPED),
+    "euler": SplitSafe(library_class="EulerDiscreteScheduler"),
+    "euler-ancestral": SplitSafe(library_class="EulerAncestralDiscreteScheduler", draws=True),
+    "flow-match-euler": SplitSafe(
+        library_class="FlowMatchEulerDiscreteScheduler", noises_by_beta=False
+    ),
+    # Two evaluations per step, of which the second needs the first one's derivative.
+    "heun": SplitSafe(library_class="HeunDiscreteScheduler", together=2),
+    "lcm": SplitSafe(library_class="LCMScheduler", draws=True),
+}
+
+HAS_HISTORY: Final[Mapping[str, str]] = {
+    "deis": "DEISMultistepScheduler",
+    "dpmsolver-multistep": "DPMSolverMultistepScheduler",
+    "dpmsolver-singlestep": "DPMSolverSinglestepScheduler",
+    "ipndm": "IPNDMScheduler",
+    "lms": "LMSDiscreteScheduler",
+    "pndm": "PNDMScheduler",
+    "sasolver": "SASolverScheduler",
+    "unipc": "UniPCMultistepScheduler",
+}
+"""Schedulers that compute a step from the outputs of earlier ones, which they keep."""
+
+
+def split_safe(name: str) -> tuple[str, SplitSafe]:
+    """The scheduler called `name`, as here or in diffusers, with its name here.
+
+    Raises:
+        Unsupported: its steps cannot be split.
+        UsageProblem: there is no such scheduler here.
+    """
+    for known, library_class in HAS_HISTORY.items():
+        if name in (known, library_class):
+            raise Unsupported(
+                f"diffusion.scheduler={name}: it keeps the network's outputs of earlier steps, "
+                "which a rank that begins in the middle never had; allowed: "
+                f"{', '.join(SPLIT_SAFE)}"
+            )
+    for known, found in SPLIT_SAFE.items():
+        if name in (known, found.library_class):
+            return known, found
+    choices = (*SPLIT_SAFE, *HAS_HISTORY)
+    if name.endswith("Scheduler"):
+        choices = tuple(found.library_class for found in SPLIT_SAFE.values())
+    raise not_one_of("diffusion.scheduler", name, choices)
+
+
+class Schedule:
+    """The time steps of one scheduler, and its steps from any of them on.
+
+    `beta_schedule` says how noise grows with time, as diffusers' schedulers are told.
+
+    Raises:
+        Unsupported: diffusers is not installed, or the steps of the scheduler cannot be split.
+        UsageProblem: there is no such scheduler, or it has no such number of steps.
+    """
+
+    def __init__(
+        self, name: str, *, steps: int, beta_schedule: Mapping[str, Any], device: torch.device
+    ):
+        self.name, self._kind = split_safe(name)
+        (scheduler_class,) = from_library(
+            f"diffusion.scheduler={self.name}", "diffusers", self._kind.library_class
+        )
+        betas = beta_schedule if self._kind.noises_by_beta else {}
+        with warnings.catch_warnings():
+            # Some hand tensors to numpy in a way that numpy 2 calls deprecated.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._template = scheduler_class(**betas, **self._kind.options)
+            self._set_timesteps(steps)
+        # The scheduler computes with numbers on the host, the network takes one on its device.
+        self.timesteps: Tensor = self._template.timesteps
+        self.on_device: tuple[Tensor, ...] = self.timesteps.to(device).split(1)
+
+    def _set_timesteps(self, steps: int) -> None:
+        try:
+            self._template.set_timesteps(steps)
+        except ValueError as error:
+            raise UsageProblem(
+                f"diffusion.denoising_steps={steps}: {self.name} refuses: {error}"
+            ) from error
+
+    @property
+    def total(self) -> int:
+        """Evaluations of the network per sample: not always the number of steps asked for."""
+        return len(self.timesteps)
+
+    @property
+    def together(self) -> int:
+        """Evaluations of one step, which one rank has to do."""
+        return self._kind.together
+
+    @property
+    def draws(self) -> bool:
+        """Whether a step draws noise."""
+        return self._kind.draws
+
+    @property
+    def initial_scale(self) -> float:
+        """The standard deviation of the noise that the first step begins with."""
+        return float(getattr(self._template, "init_noise_sigma", 1.0))
+
+    def beginning_at(self, step: int) -> Any:
+        """A scheduler of diffusers that has yet to do `step` and those after it."""
+        scheduler = copy.copy(self._template)
+        if hasattr(scheduler, "set_begin_index"):  # else it goes by the time step alone
+            scheduler.set_begin_index(step)
+        return scheduler

@@ -1,0 +1,122 @@
+"""Latent images from rank to rank, each behind its header."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed as dist
+
+from gpubench_plugin.errors import CorrectnessError, MeasurementError
+from gpubench_plugin.workloads.diffusion.header import LENGTH, Header
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from torch import Tensor
+
+HOST = torch.device("cpu")
+
+
+class Transport:
+    """Sends without waiting, and receives what it was told to expect.
+
+    Tensors go through the default process group: with NCCL from device to device, with gloo from
+    host to host, `staged` through the host where they live on a device. Headers travel between
+    the hosts, so that looking at one does not wait for a device.
+
+    Args:
+        device: where latent images live.
+        staged: whether they have to be copied to the host to be sent.
+        timeout: how long to wait for a message, or for one to be taken.
+        headers: the gloo group that carries the headers; None: the default group.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: torch.device,
+        staged: bool,
+        timeout: timedelta,
+        headers: dist.ProcessGroup | None = None,
+    ):
+        self._device = device
+        self._wire = HOST if staged else device
+        self._timeout = timeout
+        self._headers = headers
+        # What is still on its way, with the tensors that must not be freed before.
+        self._pending: list[tuple[Header, dist.Work | None, Tensor]] = []
+
+    def send(self, latents: Tensor, header: Header) -> None:
+        """Begin to send `latents`; they may not be changed before :meth:`flush`."""
+        payload = latents.to(self._wire).contiguous()
+        head = header.encoded()
+        try:
+            first = dist.isend(head, header.receiver, group=self._headers)
+            second = dist.isend(payload, header.receiver)
+        except RuntimeError as error:
+            raise _lost(f"rank {header.sender} could not send {header}", error) from error
+        self._pending += [(header, first, head), (header, second, payload)]
+
+    def flush(self) -> None:
+        """Return once everything was sent.
+
+        Raises:
+            MeasurementError: it was not taken in time, or the other rank is gone.
+        """
+        for header, work, tensor in self._pending:
+            what = f"rank {header.sender} waited until its message was taken: {header}"
+            self._wait(what, work, tensor)
+        self._pending.clear()
+
+    def receive(self, expected: Header) -> Tensor:
+        """The latents that `expected` describes.
+
+        Raises:
+            CorrectnessError: something else came; nothing more can be received then.
+            MeasurementError: nothing came in time, or the other rank is gone.
+        """
+        head = torch.zeros(LENGTH, dtype=torch.int64)
+        self._fill(head, expected, self._headers)
+        if (came := Header.decoded(head)) != expected:
+            sent = came or f"what begins with {int(head[0])} and is no header"
+            raise CorrectnessError(f"{_waited_for(expected)}, and was sent {sent}")
+        payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._wire)
+        self._fill(payload, expected, None)
+        return payload.to(self._device)
+
+    def _fill(self, tensor: Tensor, expected: Header, group: dist.ProcessGroup | None) -> None:
+        what = _waited_for(expected)
+        try:
+            work = dist.irecv(tensor, expected.sender, group=group)
+        except RuntimeError as error:
+            raise _lost(what, error) from error
+        self._wait(what, work, tensor)
+
+    def _wait(self, what: str, work: dist.Work | None, tensor: Tensor) -> None:
+        began = monotonic()
+        try:
+            if work is None:  # of a rank that is no part of the group
+                return
+            if tensor.device.type == "cpu":
+                work.wait(self._timeout)
+            else:
+                # The device waits, not the host: with a limit the host would, too. Its header
+                # has come, and NCCL's own watchdog sees a payload that does not.
+                work.wait()
+        except RuntimeError as error:
+            limit_s = self._timeout.total_seconds()
+            if monotonic() - began >= limit_s:
+                problem = f"{what} for {limit_s:g} s (diffusion.receive_timeout_s)"
+                raise MeasurementError(problem) from error
+            raise _lost(what, error) from error
+
+
+def _waited_for(expected: Header) -> str:
+    return f"rank {expected.receiver} waited for {expected}"
+
+
+def _lost(what: str, error: RuntimeError) -> MeasurementError:
+    said = str(error).partition("\n")[0]
+    return MeasurementError(f"{what}: {said}")

@@ -1,0 +1,34 @@
+"""Mixtral of Jiang et al. 2024 (https://arxiv.org/abs/2401.04088), from transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
+
+
+class MixtralSection(MixtureSection):
+    """The sizes; by default a quarter of Mixtral 8×7B's width and 12 of its 32 layers."""
+
+    width: PositiveInt = Field(1024, description="Features of a token")
+    heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
+    intermediate_size: PositiveInt = Field(3584, description="Features inside an expert")
+    vocabulary: PositiveInt = Field(32000, description="Different tokens")
+    sequence_length: PositiveInt = Field(2048, description="Tokens of a sample")
+    experts: PositiveInt = Field(8, description="Experts in each layer")
+    experts_per_token: PositiveInt = Field(2, description="Of them, those that a token visits")
+
+
+class Mixtral(MixtureOfExperts[MixtralSection]):
+    """Few wide experts, whose weights sum to one."""
+
+    Section = MixtralSection
+    configuration = "MixtralConfig"
+    architecture = "MixtralForCausalLM"
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Those of every mixture, with Mixtral's name of the number of experts."""
+        return {**super().hyperparameters(), "num_local_experts": self.section.experts}

@@ -1,0 +1,48 @@
+"""How tokens travel to the ranks of their experts and back: one module per dispatcher."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.workloads.moe.dispatchers.all_gather import AllGather
+from gpubench_plugin.workloads.moe.dispatchers.all_to_all import AllToAll
+from gpubench_plugin.workloads.moe.dispatchers.flex import require_flex
+from gpubench_plugin.workloads.moe.dispatchers.local import Local
+
+if TYPE_CHECKING:
+    from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher
+    from gpubench_plugin.workloads.moe.groups import ParallelGroups
+    from gpubench_plugin.workloads.moe.placement import Placement
+
+_BETWEEN_RANKS: Final[dict[str, type[AllGather | AllToAll]]] = {
+    "all-gather": AllGather,
+    "all-to-all": AllToAll,
+}
+
+
+def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> Dispatcher[Any]:
+    """The dispatcher that ``moe.dispatcher`` names; auto: local, or all-to-all between ranks.
+
+    Raises:
+        Unsupported: it does not fit the number of ranks that share the experts, or needs a library
+            that is not there.
+    """
+    expert = groups.expert
+    if name == "flex":
+        require_flex()
+    if name == "auto":
+        name = "local" if expert.group is None else "all-to-all"
+    if name == "local":
+        if expert.group is not None:
+            raise Unsupported(
+                f"moe.dispatcher=local sends tokens to no other rank, and {expert.size} ranks share"
+                " the experts: choose all-gather or all-to-all, or moe.expert_parallel=1"
+            )
+        return Local(placement)
+    if expert.group is None:
+        raise Unsupported(
+            f"moe.dispatcher={name}: one rank has all experts and nobody to exchange tokens with: "
+            "choose local, or more ranks"
+        )
+    return _BETWEEN_RANKS[name](placement, expert.group)

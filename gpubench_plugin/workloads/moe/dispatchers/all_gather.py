@@ -1,0 +1,101 @@
+"""The dispatcher that gives every rank all tokens, of which each takes those for its experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from gpubench_plugin.workloads.moe.collectives import all_gather, reduce_scatter
+from gpubench_plugin.workloads.moe.dispatchers.base import (
+    Dispatcher,
+    Travel,
+    by_place,
+    compute_dtype,
+    weighted_sum,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch import distributed as dist
+
+    from gpubench_plugin.workloads.moe.placement import Placement
+    from gpubench_plugin.workloads.moe.routing import Routing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered(Travel):
+    """Rows with the `places` and `weights` of their visits: this rank's, then all ranks'.
+
+    A visit that was dropped has a place that no rank has.
+    """
+
+    places: Tensor
+    weights: Tensor
+
+
+class AllGather(Dispatcher[Gathered]):
+    """An all-gather of tokens and routing there, and a reduce-scatter of outputs back.
+
+    What is summed over the ranks travels in fp32, so that the sum is not rounded on the way. Every
+    rank must have equally many tokens.
+    """
+
+    def __init__(self, placement: Placement, group: dist.ProcessGroup):
+        super().__init__(placement)
+        self._group = group
+
+    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Gathered:
+        """The tokens as they are to travel, and the place of each visit."""
+        places = self.placement.places(routing.experts)
+        if routing.kept is not None:
+            places = torch.where(routing.kept, places, self.placement.experts)
+        nothing = places.new_empty(0)
+        return Gathered(
+            rows=tokens.to(compute_dtype(tokens)),
+            counts=nothing,
+            order=nothing,
+            routing=routing,
+            dtype=tokens.dtype,
+            places=places,
+            weights=routing.weights,
+        )
+
+    def dispatch(self, travel: Gathered) -> Gathered:
+        """All ranks' tokens and routing, on every rank."""
+        return replace(
+            travel,
+            rows=all_gather(travel.rows, self._group),
+            places=all_gather(travel.places, self._group),
+            weights=all_gather(travel.weights, self._group),
+        )
+
+    def dispatch_postprocess(self, travel: Gathered) -> Gathered:
+        """A row for each visit to an expert of this rank, ordered by expert.
+
+        The host has to know how many there are: the device is waited for, once.
+        """
+        per_rank = self.placement.per_rank
+        here = travel.places - self.placement.rank * per_rank
+        order, counts = by_place(here, kept=(here >= 0) & (here < per_rank), total=per_rank)
+        rows = travel.rows[order // here.shape[1]]
+        return replace(travel, rows=rows, counts=counts, order=order)
+
+    def combine_preprocess(self, travel: Gathered) -> Gathered:
+        """What this rank's experts add to each of all tokens."""
+        rows = weighted_sum(
+            travel.rows,
+            order=travel.order,
+            weights=travel.weights,
+            tokens=len(travel.weights),
+        )
+        return replace(travel, rows=rows)
+
+    def combine(self, travel: Gathered) -> Gathered:
+        """The sums over the ranks, of which each gets those of its tokens."""
+        return replace(travel, rows=reduce_scatter(travel.rows, self._group))
+
+    def combine_postprocess(self, travel: Gathered) -> Tensor:
+        """The sums in the dtype of the tokens."""
+        return travel.rows.to(travel.dtype)

@@ -1,0 +1,19 @@
+"""How a rank computes its experts: one module per way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.workloads.moe.experts.grouped import Grouped
+from gpubench_plugin.workloads.moe.experts.sequential import Sequential
+from gpubench_plugin.workloads.moe.experts.te_grouped import TEGrouped
+
+if TYPE_CHECKING:
+    from gpubench_plugin.workloads.moe.experts.base import Experts
+
+KINDS: Final[dict[str, type[Experts]]] = {
+    "sequential": Sequential,
+    "grouped": Grouped,
+    "te-grouped": TEGrouped,
+}
+"""By what ``moe.expert_kind`` may say."""

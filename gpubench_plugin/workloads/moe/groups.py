@@ -1,0 +1,143 @@
+"""The process groups of a mixture-of-experts layer: data, expert and tensor parallel ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import distributed as dist
+
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from gpubench_plugin.configuration.moe import MoeSection
+
+Ranks = Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """The ranks that differ from this one along one direction; it is the one of number `index`.
+
+    `group` is None where this rank is alone.
+    """
+
+    size: int = 1
+    index: int = 0
+    group: dist.ProcessGroup | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelGroups:
+    """The process groups of one rank.
+
+    Ranks are numbered tensor first, then expert, then data, as in Megatron-Core: rank =
+    (data · experts' size + expert) · tensor's size + tensor. The ranks of `expert` share the
+    experts, those of `tensor` each expert's hidden features, those of `data` have the same
+    weights. The ranks of `tokens` have different tokens: data and expert together.
+    """
+
+    data: Axis = Axis()
+    expert: Axis = Axis()
+    tensor: Axis = Axis()
+    tokens: Axis = Axis()
+    made: list[dist.ProcessGroup] = field(default_factory=list)
+    """Groups that were made for this, and that :meth:`close` ends."""
+
+    @classmethod
+    def of(cls, section: MoeSection, *, rank: int, world_size: int) -> Self:
+        """The groups of `rank`; every rank must ask for them, since they are made together.
+
+        Raises:
+            UsageProblem: the sizes do not divide the number of ranks, or the experts.
+        """
+        tensor, expert, data = sizes(section, world_size)
+        tensor_index = rank % tensor
+        expert_index = rank // tensor % expert
+        data_index = rank // (tensor * expert)
+        made: list[dist.ProcessGroup] = []
+
+        def axis(size: int, index: int, other: Callable[[int], tuple[int, ...]]) -> Axis:
+            members = sorted({other(one) for one in range(world_size)})
+            return Axis(size=size, index=index, group=_joined(members, rank, world_size, made))
+
+        return cls(
+            tensor=axis(tensor, tensor_index, lambda r: _row(r // tensor * tensor, 1, tensor)),
+            expert=axis(
+                expert,
+                expert_index,
+                lambda r: _row(
+                    r // (tensor * expert) * tensor * expert + r % tensor, tensor, expert
+                ),
+            ),
+            data=axis(
+                data, data_index, lambda r: _row(r % (tensor * expert), tensor * expert, data)
+            ),
+            tokens=axis(
+                expert * data,
+                data_index * expert + expert_index,
+                lambda r: _row(r % tensor, tensor, expert * data),
+            ),
+            made=made,
+        )
+
+    def close(self) -> None:
+        """Leave the groups that were made here."""
+        while self.made:
+            dist.destroy_process_group(self.made.pop())
+
+
+def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
+    """The sizes of the axes tensor, expert and data on `world_size` ranks.
+
+    Raises:
+        UsageProblem: they do not divide the number of ranks, the experts or their features.
+    """
+    tensor = section.tensor_parallel
+    if world_size % tensor:
+        raise _not_divided("moe.tensor_parallel", tensor, f"{world_size} ranks", world_size)
+    if section.hidden % tensor:
+        raise _not_divided(
+            "moe.tensor_parallel", tensor, f"moe.hidden={section.hidden}", section.hidden
+        )
+    left = world_size // tensor
+    expert = section.expert_parallel or left
+    if left % expert:
+        raise _not_divided("moe.expert_parallel", expert, f"{left} ranks", left)
+    if section.experts % expert:
+        below, above = section.experts // expert * expert, -(-section.experts // expert) * expert
+        nearest = f"{above}" if not below else f"{below} or {above}"
+        raise UsageProblem(
+            f"moe.experts={section.experts}: {expert} ranks cannot take equally many; allowed: "
+            f"multiples of {expert}, for example {nearest}, or another moe.expert_parallel"
+        )
+    return tensor, expert, left // expert
+
+
+def _not_divided(key: str, value: int, what: str, of: int) -> UsageProblem:
+    allowed = ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
+    return UsageProblem(f"{key}={value}: does not divide {what}; allowed: {allowed}")
+
+
+def _row(start: int, stride: int, length: int) -> tuple[int, ...]:
+    return tuple(range(start, start + stride * length, stride))
+
+
+def _joined(
+    members: Sequence[Ranks], rank: int, world_size: int, made: list[dist.ProcessGroup]
+) -> dist.ProcessGroup | None:
+    """The group of this `rank` among `members`, which together are all ranks."""
+    if len(members[0]) == 1:
+        return None
+    if len(members[0]) == world_size:
+        return dist.group.WORLD
+    own = None
+    for ranks in members:  # every rank takes part in making every group
+        group = dist.new_group(list(ranks))
+        if rank in ranks:
+            made.append(group)
+            own = group
+    return own

@@ -1,0 +1,241 @@
+"""The layer, or a phase of it, as a thing to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import distributed as dist
+
+from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem, not_one_of
+from gpubench_plugin.records import Check, Work
+from gpubench_plugin.workloads.moe.comparison import compared
+from gpubench_plugin.workloads.moe.construction import Construction
+from gpubench_plugin.workloads.moe.flops import run_even_loads
+from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER
+from gpubench_plugin.workloads.moe.phase_times import phase_times
+from gpubench_plugin.workloads.moe.pinned_cache import CachedExperts
+from gpubench_plugin.workloads.moe.routing import capacity
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gpubench_plugin.workloads.moe.dispatchers.base import Travel
+
+FORWARD: Final = "forward"
+FORWARD_BACKWARD: Final = "forward-backward"
+INITIALISATION: Final = "initialisation"
+PARTS: Final = (FORWARD, FORWARD_BACKWARD, ROUTER, *PHASES, INITIALISATION)
+"""What of the layer can be measured."""
+
+_PHASE_CALLS: Final = 11
+"""Calls whose median is a phase's time in the record."""
+
+
+class MeasuredLayer:
+    """One `part` of the layer that `construction` makes: a call of :meth:`step` runs it once.
+
+    ``forward`` and the phases run without gradients. ``forward-backward`` computes those of tokens
+    and weights, and sums a weight's over the ranks that share it. A phase gets what the phases
+    before it gave once. ``initialisation`` draws the weights of this rank.
+
+    Every rank must make it and call it alike.
+
+    Raises:
+        Unsupported: the part does nothing here.
+        UsageProblem: there is no such part, or it needs gradients that are not to be had.
+    """
+
+    def __init__(self, part: str, construction: Construction):
+        if part not in PARTS:
+            raise not_one_of("part of a MoE layer", part, PARTS)
+        section = construction.section
+        if section.pinned_cache and part == FORWARD_BACKWARD:
+            raise UsageProblem(
+                "moe.pinned_cache: experts in pinned memory are for inference; measure "
+                f"{FORWARD!r}, or set null"
+            )
+        self.part = part
+        self._made = construction
+        self._placement = construction.placement()
+        self._layer = construction.layer(self._placement)
+        way = self._layer.dispatcher
+        if part in PHASES and part != EXPERTS and way.idles_in(part):
+            raise Unsupported(f"the dispatcher {type(way).__name__} does nothing in {part}")
+        index = construction.groups.tokens.index
+        self._tokens = construction.tokens(index).requires_grad_()
+        self._cotangent = construction.cotangent(index)
+        self._output: Tensor | None = None
+        self._facts: dict[str, float] = {}
+        self._rows = 0  # that this rank's experts compute
+        self._run: Callable[[], None] = {
+            FORWARD_BACKWARD: self._forward_backward,
+            INITIALISATION: self._initialise,
+        }.get(part, self._forward)
+
+    def step(self) -> None:
+        """The part, once: the hot path."""
+        self._run()
+
+    def prepare(self, log: object) -> Check:
+        """Compare with one process that has all tokens and all experts, untimed.
+
+        Raises:
+            CorrectnessError: an error is beyond what the precision explains, or weights drawn on
+                the CPU and on the device differ.
+        """
+        if self.part == INITIALISATION:
+            return self._same_weights_everywhere()
+        first_step_s = self._first_step_s()
+        arrived, _ = self._before(EXPERTS)
+        is_phase = self.part in (ROUTER, *PHASES)
+        if is_phase:
+            self._run = self._alone(self.part)
+        with_gradients = not isinstance(self._layer.experts, CachedExperts)
+        if with_gradients:
+            self._forward_backward()
+        self._note_load(arrived)
+        # From here on nothing is exchanged: a rank that gives up lets no other wait.
+        errors = compared(
+            self._made,
+            self._placement,
+            self._layer,
+            tokens=self._tokens,
+            output=self._output,
+            with_gradients=with_gradients,
+        )
+        return Check(correctness=errors, facts={} if is_phase else {"first_step_s": first_step_s})
+
+    def begin(self) -> None:
+        """Count the hits of the cache from zero."""
+        if isinstance(self._layer.experts, CachedExperts):
+            self._layer.experts.cache.forget_counts()
+
+    def finish(self) -> Mapping[str, float]:
+        """The time of each phase, measured now; the load of this rank; what was dropped.
+
+        Raises:
+            CorrectnessError: an output of the last call is not finite.
+        """
+        if self.part == INITIALISATION:
+            return {}
+        facts = dict(self._facts)
+        if isinstance(experts := self._layer.experts, CachedExperts):
+            visits = experts.cache.hits + experts.cache.misses
+            facts["expert_cache_hit_fraction"] = experts.cache.hits / max(visits, 1)
+        if self.part in (FORWARD, FORWARD_BACKWARD):
+            with torch.no_grad(), self._context():
+                stages = self._layer.stages(self._tokens)
+                times = phase_times(stages, device=self._made.device, calls=_PHASE_CALLS)
+            facts |= {f"phase_{name}_s": seconds for name, seconds in times.items()}
+        if self._output is not None and not bool(torch.isfinite(self._output).all()):
+            raise CorrectnessError("the layer's output is not finite")
+        return facts
+
+    def work(self) -> Work:
+        """The tokens of one call on this rank; none are computed by drawing weights."""
+        if self.part == INITIALISATION:
+            return Work()
+        shared = self._made.groups.tensor.size  # ranks with the same tokens count them once
+        return Work(tokens=self._made.section.tokens / shared)
+
+    def flops_step(self) -> None:
+        """The router and the experts on tensors without data, with as many rows as they have."""
+        if self.part in (FORWARD, FORWARD_BACKWARD, ROUTER, EXPERTS):
+            run_even_loads(
+                self._made.section,
+                ranks=self._made.groups.expert.size,
+                rows=self._rows,
+                router=self.part != EXPERTS,
+                experts=self.part != ROUTER,
+                backward=self.part == FORWARD_BACKWARD,
+            )
+
+    def _context(self) -> Any:
+        return self._made.precision.forward_context(self._made.device)
+
+    def _forward(self) -> None:
+        with torch.no_grad(), self._context():
+            self._output, _ = self._layer(self._tokens)
+
+    def _forward_backward(self) -> None:
+        self._tokens.grad = None
+        self._layer.zero_grad()
+        with self._context():
+            output, balancing = self._layer(self._tokens)
+        torch.autograd.backward((output, balancing), (self._cotangent, torch.ones_like(balancing)))
+        self._sum_gradients()
+        self._output = output.detach()
+
+    def _sum_gradients(self) -> None:
+        """Of a weight that several ranks have, each computed the gradient by its own tokens."""
+        groups = self._made.groups
+        for module, group in (
+            (self._layer.router, groups.tokens.group),
+            (self._layer.experts, groups.data.group),
+        ):
+            if group is not None and isinstance(module, torch.nn.Module):
+                for parameter in module.parameters():
+                    dist.all_reduce(parameter.grad, group=group)
+
+    def _initialise(self) -> None:
+        own = self._placement.own
+        weights = self._made.weights(own, drawn_on=self._made.drawn_on)
+        for weight in weights:
+            weight.to(self._made.device)
+
+    def _alone(self, part: str) -> Callable[[], None]:
+        """A step that runs `part` on what the stages before it gave once."""
+        value, run = self._before(part)
+
+        def step() -> None:
+            with torch.no_grad(), self._context():
+                run(value)
+
+        return step
+
+    def _before(self, part: str) -> tuple[Any, Callable[[Any], object]]:
+        """What the stages before `part` give, and the function that is `part`."""
+        value: Any = None
+        with torch.no_grad(), self._context():
+            for name, run in self._layer.stages(self._tokens):
+                if name == part:
+                    break
+                value = run(value)
+        return value, run
+
+    def _note_load(self, arrived: Travel) -> None:
+        """The rows that this rank computes, over those of an even share; what was dropped."""
+        section, kept = self._made.section, arrived.routing.kept
+        self._rows = int(arrived.counts.sum())
+        self._facts = {"expert_load": self._rows / (section.tokens * section.top_k)}
+        if kept is not None:
+            self._facts["dropped_fraction"] = 1.0 - float(kept.float().mean())
+            self._facts["expert_capacity"] = float(capacity(section, section.tokens))
+
+    def _first_step_s(self) -> float:
+        self._wait()
+        began = perf_counter()
+        self.step()
+        self._wait()
+        return perf_counter() - began
+
+    def _same_weights_everywhere(self) -> Check:
+        own = self._placement.own
+        device = str(self._made.device)
+        pairs = zip(
+            self._made.weights(own, drawn_on="cpu"),
+            self._made.weights(own, drawn_on=device),
+            strict=True,
+        )
+        if not all(on_cpu.equal(on_device.cpu()) for on_cpu, on_device in pairs):
+            raise CorrectnessError(
+                f"seed {self._made.seed} gives other weights on {device} than on the CPU"
+            )
+        return Check(correctness={"initialised_alike_on": ["cpu", device]})
+
+    def _wait(self) -> None:
+        if self._made.device.type != "cpu":
+            torch.accelerator.synchronize(self._made.device)

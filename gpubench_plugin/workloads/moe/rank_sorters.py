@@ -1,0 +1,92 @@
+"""In which order ranks take experts, so that each has about as many tokens to compute.
+
+A sorter gets the load of every expert (tokens that visited it in an untimed call, over all ranks)
+and the number of ranks that share the experts. It returns the experts in the order in which they
+are taken: of E experts on R ranks, the first E/R are rank zero's, the next E/R rank one's, and so
+on. Results do not depend on it, only who computes what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.errors import UsageProblem, not_one_of
+
+if TYPE_CHECKING:
+    from gpubench_plugin.workloads.moe.groups import ParallelGroups
+
+Sorter = Callable[[Sequence[float], int], Sequence[int]]
+"""From the load of every expert and the number of ranks to the experts in their new order."""
+
+Builder = Callable[["ParallelGroups"], Sorter]
+"""Makes a sorter for the process groups of a layer."""
+
+
+def in_order(loads: Sequence[float], ranks: int) -> Sequence[int]:
+    """The experts as they are numbered."""
+    return range(len(loads))
+
+
+def by_load(loads: Sequence[float], ranks: int) -> Sequence[int]:
+    """The heaviest expert first, each to the rank with the least load that has room.
+
+    Source: the rule "longest processing time first", R. L. Graham, Bounds on Multiprocessing
+    Timing Anomalies, SIAM J. Appl. Math. 17 (1969), with equally many experts on each rank.
+    """
+    room = len(loads) // ranks
+    taken: list[list[int]] = [[] for _ in range(ranks)]
+    total = [0.0] * ranks
+    for expert in sorted(range(len(loads)), key=lambda e: (-loads[e], e)):
+        rank = min((r for r in range(ranks) if len(taken[r]) < room), key=lambda r: (total[r], r))
+        taken[rank].append(expert)
+        total[rank] += loads[expert]
+    return [expert for experts in taken for expert in experts]
+
+
+_BUILDERS: dict[str, Builder] = {"none": lambda _: in_order, "by-load": lambda _: by_load}
+
+
+def register(name: str, builder: Builder) -> None:
+    """Make ``moe.rank_sorter=<name>`` mean what `builder` builds; call it in a ``conftest.py``.
+
+    Every rank must register the same. A name registered again means the new builder.
+
+    Raises:
+        UsageProblem: it is the name of one that gpubench brings.
+    """
+    if name in {"none", "by-load"}:
+        raise UsageProblem(f"moe.rank_sorter: {name!r} is built in; register another name")
+    _BUILDERS[name] = builder
+
+
+def registered() -> tuple[str, ...]:
+    """The names that ``moe.rank_sorter`` may have."""
+    return tuple(sorted(_BUILDERS))
+
+
+def built(name: str, groups: ParallelGroups) -> Sorter:
+    """The sorter called `name`.
+
+    Raises:
+        UsageProblem: there is none of that name.
+    """
+    if name not in _BUILDERS:
+        raise not_one_of("moe.rank_sorter", name, registered())
+    return _BUILDERS[name](groups)
+
+
+def sorted_experts(
+    sorter: Sorter, loads: Sequence[float], ranks: int, *, name: str
+) -> tuple[int, ...]:
+    """What `sorter` makes of the `loads`, checked.
+
+    Raises:
+        UsageProblem: it is not every expert once.
+    """
+    order = tuple(sorter(loads, ranks))
+    if sorted(order) != list(range(len(loads))):
+        raise UsageProblem(
+            f"moe.rank_sorter={name!r} gave {order}; allowed: each of {len(loads)} experts once"
+        )
+    return order

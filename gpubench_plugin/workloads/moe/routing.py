@@ -1,0 +1,106 @@
+"""The router: which experts each token visits, and how much each of them counts."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, one_hot
+
+if TYPE_CHECKING:
+    from gpubench_plugin.configuration.moe import MoeSection
+
+
+class Routing(NamedTuple):
+    """What a router decides of some tokens, of which each visits k experts.
+
+    `experts` (tokens × k) names them, the likeliest first; `weights` (tokens × k, fp32) is what
+    each counts; `kept` (tokens × k) is False where an expert was full, None where there is no
+    limit. `counts` (experts) are the visits asked for, also those then dropped. `balancing_loss`
+    is to be added to the loss; it is weighted already.
+    """
+
+    experts: Tensor
+    weights: Tensor
+    counts: Tensor
+    balancing_loss: Tensor
+    kept: Tensor | None = None
+
+
+class Router(nn.Module):
+    """A linear layer, a softmax over the experts, and the `top_k` largest of it.
+
+    It computes in fp32 whatever the precision (Fedus et al., Switch Transformers, section 2.4,
+    https://arxiv.org/abs/2101.03961). The k weights are scaled to sum to one, as in GShard
+    (Lepikhin et al., algorithm 1, https://arxiv.org/abs/2006.16668); a single one is not, as in
+    Switch, since a constant would teach the router nothing. Shapes depend on nothing but the
+    number of tokens, and nothing waits for the device.
+    """
+
+    def __init__(self, section: MoeSection, weight: Tensor):
+        super().__init__()
+        self.section = section
+        self.weight = nn.Parameter(weight)  # experts × width
+        self.differs_per_rank = (
+            "a router balances the load of each rank's own batch"
+            if section.balancing == "aux-loss"
+            else None
+        )
+        """Why ranks that train together are not one process; None: they are."""
+
+    def forward(self, tokens: Tensor) -> Routing:
+        """The routing of `tokens` (tokens × width)."""
+        with torch.autocast(tokens.device.type, enabled=False):
+            logits = linear(tokens.float(), self.weight.float())
+            probabilities = logits.softmax(dim=-1)
+            weights, experts = probabilities.topk(self.section.top_k, dim=-1)
+            if self.section.top_k > 1:
+                weights = weights / weights.sum(dim=-1, keepdim=True)
+            counts = torch.zeros(self.section.experts, dtype=torch.int64, device=tokens.device)
+            counts = counts.scatter_add(0, experts.flatten(), torch.ones_like(experts).flatten())
+            loss = self._balancing_loss(logits, probabilities, counts)
+        return Routing(experts, weights, counts, loss, self._kept(experts))
+
+    def _balancing_loss(self, logits: Tensor, probabilities: Tensor, counts: Tensor) -> Tensor:
+        """The weighted loss that keeps experts equally busy, or logits small; none in eval mode.
+
+        aux-loss: E · Σ f·P, with f the share of visits and P the mean probability of each of E
+        experts; 1 where they are even. Source: Switch Transformers, equations 4 to 6; GShard's
+        (algorithm 1) is the same but for a constant. Of several ranks each balances its own tokens.
+
+        z-loss: the mean over the tokens of (log Σ exp logits)². Source: Zoph et al., ST-MoE,
+        equation 5, https://arxiv.org/abs/2202.08906
+        """
+        if not self.training or self.section.balancing == "none":
+            return logits.new_zeros(())
+        if self.section.balancing == "aux-loss":
+            shares = counts / (len(logits) * self.section.top_k)
+            loss = self.section.experts * (shares * probabilities.mean(dim=0)).sum()
+        else:
+            loss = logits.logsumexp(dim=-1).square().mean()
+        return self.section.balancing_weight * loss
+
+    def _kept(self, experts: Tensor) -> Tensor | None:
+        """Which visits fit in: all first choices before all second ones, in the tokens' order.
+
+        Source of the order: GShard, algorithm 1.
+        """
+        if self.section.capacity_factor is None:
+            return None
+        by_choice = experts.t().flatten()
+        number = one_hot(by_choice, self.section.experts).cumsum(dim=0)
+        place = number.gather(1, by_choice.unsqueeze(1)).flatten() - 1
+        kept = place < capacity(self.section, len(experts))
+        return kept.view(self.section.top_k, -1).t()
+
+
+def capacity(section: MoeSection, tokens: int) -> int:
+    """How many visits of `tokens` an expert takes: factor · tokens · k / experts, rounded up.
+
+    Source: Switch Transformers, equation 3. It holds for the tokens of each rank by itself.
+    """
+    if section.capacity_factor is None:
+        return tokens * section.top_k
+    return ceil(section.capacity_factor * tokens * section.top_k / section.experts)

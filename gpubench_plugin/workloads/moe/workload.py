@@ -1,0 +1,127 @@
+"""A small classifier of images whose blocks are mixture-of-experts layers of our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from gpubench_plugin.configuration.moe import MoeSection
+from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+from gpubench_plugin.workloads.moe.dispatchers.local import Local
+from gpubench_plugin.workloads.moe.experts import KINDS
+from gpubench_plugin.workloads.moe.experts.base import drawn, drawn_router
+from gpubench_plugin.workloads.moe.layer import MoELayer
+from gpubench_plugin.workloads.moe.placement import Placement
+from gpubench_plugin.workloads.moe.routing import Router
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gpubench_plugin.workloads.base import Batch
+
+
+class MoEModelSection(ImageSection):
+    """The blocks; every rank has all experts."""
+
+    image_size: PositiveInt = Field(8, description="Height and width of an image in pixels")
+    classes: PositiveInt = Field(10, description="Classes to tell apart")
+    blocks: PositiveInt = Field(2, description="Mixture-of-experts layers")
+    width: PositiveInt = Field(64, description="Features of a token")
+    hidden: PositiveInt = Field(128, description="Features inside an expert")
+    experts: PositiveInt = Field(8, description="Experts of a layer")
+    top_k: PositiveInt = Field(2, description="Experts that each token visits")
+    expert_kind: Literal["sequential", "grouped"] = Field(
+        "grouped", description="How experts are computed"
+    )
+    balancing: Literal["none", "aux-loss", "z-loss"] = Field(
+        "z-loss", description="What keeps the router from preferring few experts"
+    )
+    balancing_weight: PositiveFloat = Field(0.001, description="Weight of that loss")
+
+
+class MoE(ImageClassifier[MoEModelSection]):
+    """Rows of pixels are the tokens of a few residual blocks; their mean is classified.
+
+    The z-loss is a mean over tokens, so that ranks that train together have the gradients of one
+    process. With the aux-loss each rank balances its own tokens, which the record then says.
+    """
+
+    Section = MoEModelSection
+    channels = 1
+
+    def __init__(self, section: MoEModelSection):
+        super().__init__(section)
+        if section.top_k > section.experts:
+            raise UsageProblem(
+                f"model.top_k={section.top_k} of experts={section.experts}: a token cannot visit "
+                f"more experts than there are; allowed: 1 to {section.experts}"
+            )
+        self.tokens_per_sample = section.image_size
+
+    def build(self) -> nn.Module:
+        """The model; experts are drawn by integers from torch's seed, not from its generator."""
+        return _Classifier(self.section)
+
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Logits, N×classes."""
+        logits, _ = module(batch.inputs)
+        assert isinstance(logits, torch.Tensor)
+        return logits
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The mean cross entropy in fp32, and the blocks' balancing losses."""
+        logits, balancing = module(batch.inputs)
+        loss: Tensor = cross_entropy(logits.float(), batch.targets) + balancing
+        return loss
+
+
+class _Classifier(nn.Module):
+    def __init__(self, section: MoEModelSection):
+        super().__init__()
+        layer = MoeSection(
+            experts=section.experts,
+            top_k=section.top_k,
+            width=section.width,
+            hidden=section.hidden,
+            balancing=section.balancing,
+            balancing_weight=section.balancing_weight,
+        )
+        self.embedding = nn.Linear(section.image_size, section.width)
+        self.position = nn.Parameter(torch.randn(section.image_size, section.width) * 0.02)
+        self.blocks = nn.ModuleList(
+            _Block(layer, section.expert_kind, number) for number in range(section.blocks)
+        )
+        self.norm = nn.LayerNorm(section.width)
+        self.head = nn.Linear(section.width, section.classes)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and the sum of the balancing losses."""
+        tokens = self.embedding(images.squeeze(1)) + self.position
+        balancing = tokens.new_zeros((), dtype=torch.float32)
+        for block in self.blocks:
+            tokens, loss = block(tokens)
+            balancing = balancing + loss
+        return self.head(self.norm(tokens).mean(dim=1)), balancing
+
+
+class _Block(nn.Module):
+    def __init__(self, section: MoeSection, kind: str, number: int):
+        super().__init__()
+        seed = torch.initial_seed()
+        everything = tuple(range(section.experts))
+        self.norm = nn.LayerNorm(section.width)
+        self.moe = MoELayer(
+            router=Router(section, drawn_router(section, seed=seed, layer=number)),
+            dispatcher=Local(Placement(everything)),
+            experts=KINDS[kind](*drawn(section, everything, seed=seed, layer=number)),
+        )
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        output, balancing = self.moe(self.norm(tokens).flatten(0, 1))
+        return tokens + output.view_as(tokens), balancing

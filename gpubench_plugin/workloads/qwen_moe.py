@@ -1,0 +1,41 @@
+"""Qwen3-MoE of Yang et al. 2025 (https://arxiv.org/abs/2505.09388), from transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
+
+
+class QwenMoeSection(MixtureSection):
+    """The sizes; by default half of Qwen3-30B-A3B's width and experts, a quarter of its layers."""
+
+    width: PositiveInt = Field(1024, description="Features of a token")
+    heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
+    intermediate_size: PositiveInt = Field(512, description="Features inside an expert")
+    vocabulary: PositiveInt = Field(32000, description="Different tokens")
+    sequence_length: PositiveInt = Field(2048, description="Tokens of a sample")
+    experts: PositiveInt = Field(64, description="Experts in each layer")
+    experts_per_token: PositiveInt = Field(8, description="Of them, those that a token visits")
+
+
+class QwenMoe(MixtureOfExperts[QwenMoeSection]):
+    """Many narrow experts, whose weights sum to one, and normalised queries and keys."""
+
+    Section = QwenMoeSection
+    configuration = "Qwen3MoeConfig"
+    architecture = "Qwen3MoeForCausalLM"
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Those of every mixture, with Qwen's names."""
+        section = self.section
+        return {
+            **super().hyperparameters(),
+            "num_experts": section.experts,
+            "moe_intermediate_size": section.intermediate_size,
+            "norm_topk_prob": True,
+            "head_dim": section.width // section.heads,
+        }

@@ -1,0 +1,58 @@
+"""The U-Net of Ho et al. 2020 (https://arxiv.org/abs/2006.11239), which denoises images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pydantic import Field
+from torch.nn.functional import interpolate
+
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gpubench_plugin.workloads.base import Batch
+
+
+class UNet2DSection(UNetSection):
+    """The network for CIFAR-10 of the paper's appendix B."""
+
+    sample_size: PositiveInt = Field(32, description="Height and width of an image in pixels")
+    hidden_sizes: tuple[PositiveInt, ...] = Field(
+        (128, 256, 256, 256), description="Channels of the levels, multiples of 32"
+    )
+    attention: tuple[bool, ...] = Field(
+        (False, True, False, False), description="Which of the levels have attention"
+    )
+
+
+class UNet2D(Denoiser[UNet2DSection]):
+    """``UNet2DModel`` on images of three colours."""
+
+    Section = UNet2DSection
+    channels = 3
+    library_class = "UNet2DModel"
+    beta_schedule = {}  # noqa: RUF012 # diffusers' defaults are the paper's
+
+    def own_arguments(self) -> dict[str, Any]:
+        """Attention of one head, as in the paper."""
+        attention = self.section.attention
+        return {
+            "down_block_types": ["AttnDownBlock2D" if has else "DownBlock2D" for has in attention],
+            "up_block_types": ["AttnUpBlock2D" if has else "UpBlock2D" for has in attention[::-1]],
+            "attention_head_dim": None,
+        }
+
+    def from_images(self, images: Tensor, labels: Tensor) -> Batch:
+        """The images at the model's size with values from -1 to 1, noised; labels are left out.
+
+        Noise and times are the same for as many images.
+        """
+        side = self.section.sample_size
+        scaled = interpolate(images, size=(side, side), mode="bilinear", align_corners=False)
+        coloured = scaled.expand(-1, self.channels, -1, -1) * 2 - 1
+        generator = torch.Generator(images.device).manual_seed(0)
+        return self.noised(coloured, generator)

@@ -1,0 +1,68 @@
+"""The U-Net of Stable Diffusion 1 (https://arxiv.org/abs/2112.10752): denoises under a text."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+
+from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
+from gpubench_plugin.workloads.base import Batch
+
+
+class UNetCondSection(UNetSection):
+    """The network of Stable Diffusion 1.5, and the text that it attends to."""
+
+    sample_size: PositiveInt = Field(64, description="Height and width of a latent image")
+    hidden_sizes: tuple[PositiveInt, ...] = Field(
+        (320, 640, 1280, 1280), description="Channels of the levels, multiples of 32"
+    )
+    attention: tuple[bool, ...] = Field(
+        (True, True, True, False), description="Which of the levels attend to the text"
+    )
+    heads: PositiveInt = Field(8, description="Heads of attention; divides hidden_sizes")
+    text_length: PositiveInt = Field(77, description="Tokens of the text")
+    text_width: PositiveInt = Field(768, description="Features of a token of the text")
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if wrong := [width for width in self.hidden_sizes if width % self.heads]:
+            raise ValueError(f"hidden_sizes: {wrong[0]} is no multiple of heads {self.heads}")
+        return self
+
+
+class UNetCond(Denoiser[UNetCondSection]):
+    """``UNet2DConditionModel`` on latent images, with random embeddings in place of a text's."""
+
+    Section: ClassVar[type[UNetCondSection]] = UNetCondSection
+    channels = 4
+    library_class = "UNet2DConditionModel"
+    beta_schedule = {  # noqa: RUF012 # Stable Diffusion's
+        "beta_schedule": "scaled_linear",
+        "beta_start": 0.00085,
+        "beta_end": 0.012,
+    }
+
+    def own_arguments(self) -> dict[str, Any]:
+        """Attention to the text on the levels that have it, always the same number of heads."""
+        attention = self.section.attention
+        down = ["CrossAttnDownBlock2D" if has else "DownBlock2D" for has in attention]
+        up = ["CrossAttnUpBlock2D" if has else "UpBlock2D" for has in attention[::-1]]
+        return {
+            "down_block_types": down,
+            "up_block_types": up,
+            "cross_attention_dim": self.section.text_width,
+            # By mistake the class calls the number of heads so, and keeps the name.
+            "attention_head_dim": self.section.heads,
+        }
+
+    def synthetic_batch(
+        self, size: int, *, device: torch.device, generator: torch.Generator | None = None
+    ) -> Batch:
+        """Noised latent images; `context` is the time steps and a text of normal noise each."""
+        batch = super().synthetic_batch(size, device=device, generator=generator)
+        shape = (size, self.section.text_length, self.section.text_width)
+        text = torch.randn(shape, device=device, generator=generator)
+        return batch._replace(context=(*batch.context, text))

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.marks import check_precisions, full_profile_only
+
+
+class _Node:
+    """A benchmark with these marks."""
+
+    nodeid = "test_it.py::test_x"
+
+    def __init__(self, *decorators: pytest.MarkDecorator):
+        self._marks = [decorator.mark for decorator in decorators]
+
+    def iter_markers(self, name: str) -> Iterator[pytest.Mark]:
+        return (mark for mark in self._marks if mark.name == name)
+
+
+def _node(*decorators: pytest.MarkDecorator) -> Any:
+    return cast("Any", _Node(*decorators))
+
+
+@pytest.mark.parametrize(
+    ("named", "precision", "left_out"),
+    [((), "fp32", True), (("bf16",), "bf16", True), (("bf16",), "fp32", False)],
+)
+def test_the_mark_keeps_a_precision_out_of_quick_runs(
+    named: tuple[str, ...], precision: str, left_out: bool
+) -> None:
+    """Without names it is meant for every precision, with names for these."""
+    node = _node(pytest.mark.gpubench_full(*named))
+    assert full_profile_only(node, precision) is left_out
+
+
+def test_marks_of_case_and_function_add_up() -> None:
+    """One of them is enough."""
+    node = _node(pytest.mark.gpubench_full("amp"), pytest.mark.gpubench_full("bf16"))
+    assert [full_profile_only(node, name) for name in ("amp", "bf16", "fp32")] == [
+        True,
+        True,
+        False,
+    ]
+    assert not full_profile_only(_node(), "fp32")
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (
+            pytest.mark.gpubench_full("bf61"),
+            r"mark gpubench_full: unknown 'bf61' \(did you mean 'bf16'\?\); allowed: fp32, bf16",
+        ),
+        (pytest.mark.gpubench_full(precision="bf16"), "takes names of precisions only"),
+    ],
+)
+def test_a_precision_that_there_is_not_is_refused(mark: Any, message: str) -> None:
+    """A mistyped name would leave nothing out, without a word."""
+    with pytest.raises(UsageProblem, match=message):
+        check_precisions(_node(mark), ("fp32", "bf16"))

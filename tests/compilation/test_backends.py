@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gpubench_plugin.compilation.backends import compiler, names
+from gpubench_plugin.compilation.counting import COUNTING, NAME, Counting
+from gpubench_plugin.errors import UsageProblem
+
+
+class _Broken(nn.Module):
+    """Two captured parts with a call between them that cannot be captured."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(x) + 1
+        torch._dynamo.graph_break()
+        return x.sin()
+
+
+def test_ours_is_among_the_back_ends_of_torch() -> None:
+    """Asking for the names registers ours, once, beside torch's."""
+    assert {NAME, "inductor", "eager", "aot_eager"} <= set(names())
+    assert names() == names()
+
+
+def test_our_back_end_counts_graphs_and_operations() -> None:
+    """A module with one graph break gives two graphs; what they compute is unchanged."""
+    torch.compiler.reset()
+    COUNTING.reset()
+    x = torch.randn(3)
+    module = _Broken()
+    compiled = compiler(mode="default", backend=NAME)(module)
+    assert torch.equal(compiled(x), module(x))
+    assert (COUNTING.graphs, COUNTING.operations.total()) == (2, 3)
+    assert COUNTING.operations["sin"] == 1
+    COUNTING.reset()
+    assert (COUNTING.graphs, COUNTING.operations.total()) == (0, 0)
+    torch.compiler.reset()
+
+
+def test_modules_and_methods_count_as_operations() -> None:
+    """Whatever a graph calls has a name: a function, a method, a module."""
+    graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))
+    counting = Counting()
+    counting(graph, [])
+    assert counting.operations == {"0": 1}
+
+
+def test_nothing_is_compiled_in_mode_none() -> None:
+    """The module comes back as it is."""
+    module = nn.Linear(2, 2)
+    assert compiler(mode="none")(module) is module
+
+
+@pytest.mark.parametrize(
+    ("mode", "backend", "message"),
+    [
+        ("default", "aot_eagr", r"unknown 'aot_eagr' \(did you mean 'aot_eager'\?\)"),
+        ("max-autotune", "aot_eager", "modes are inductor's"),
+        ("none", "aot_eager", "nothing is compiled; add --model.compile=default"),
+    ],
+)
+def test_what_would_not_be_compiled_is_refused(mode: str, backend: str, message: str) -> None:
+    """An unknown back end, a mode of another one, and a back end without compiling."""
+    with pytest.raises(UsageProblem, match=message):
+        compiler(mode=mode, backend=backend)

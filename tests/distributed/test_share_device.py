@@ -1,0 +1,114 @@
+"""All ranks of a host on one device: which device, which backend, and where it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from gpubench_plugin import case_resolution, devices
+from gpubench_plugin.case_resolution import Cases
+from gpubench_plugin.cases import Case
+from gpubench_plugin.distributed.free_memory import free_bytes
+from gpubench_plugin.distributed.process_group import backend_for, bound_device
+from gpubench_plugin.distributed.world import World
+from gpubench_plugin.errors import Unsupported, UsageProblem
+
+SHARED = pytest.mark.gpubench_set("distributed.share_device=true").mark
+CUDA = torch.device("cuda")
+
+
+class Item:
+    """A benchmark of a world size, with marks."""
+
+    nodeid = "test_it.py::test_x"
+
+    def __init__(self, world_size: int, *marks: pytest.Mark):
+        self.callspec = SimpleNamespace(params={"world_size": world_size}, marks=())
+        self.marks = [pytest.mark.gpubench(ranks="any").mark, *marks]
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [mark for mark in self.marks if mark.name == name]
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next(iter(self.iter_markers(name)), None)
+
+
+@pytest.fixture
+def case_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The case of a benchmark as rank one sees it on a host with some CUDA devices."""
+
+    def made(item: Item, *, device: str = "cuda", count: int = 1) -> Case:
+        monkeypatch.setattr(case_resolution, "is_adopted", lambda *_: False)
+        monkeypatch.setattr(case_resolution, "fixture_names", lambda _: ())
+        monkeypatch.setattr(devices, "_count", lambda kind: count if kind == "cuda" else 1)
+        properties = SimpleNamespace(name="fake", total_memory=2**34)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+        settings: Any = SimpleNamespace(
+            devices=(device,),
+            default_precisions=("fp32",),
+            profile=False,
+            preset="auto",
+            configs=(),
+            overrides=(),
+        )
+        found: Any = item
+        return Cases(settings, Path(__file__).parent, local_rank=1).of(found)
+
+    return made
+
+
+def test_ranks_take_the_first_device_where_they_share_one(case_of: Any) -> None:
+    """Rank one of two runs on cuda:0, though each could have a device of its own."""
+    shared = case_of(Item(2, SHARED), count=2)
+    assert (shared.device.torch_name, shared.shares_device) == ("cuda:0", True)
+    assert case_of(Item(2), count=2).device.torch_name == "cuda:1"
+
+
+def test_one_device_is_enough_where_it_is_shared(case_of: Any) -> None:
+    """The benchmark is not refused, as it is otherwise, where the key is named."""
+    assert case_of(Item(2, SHARED)).refusal() is None
+    alone = devices.Device(torch_name="cuda:0", model="fake", memory_gib=16, most_ranks=1)
+    case = case_of(Item(2), device="cpu")
+    refusal = Case(**{**vars(case), "device": alone}).refusal()
+    assert isinstance(refusal, Unsupported)
+    assert str(refusal) == (
+        "2 ranks need a cuda device each, here: 1; --distributed.share_device=true puts them on one"
+    )
+
+
+def test_ranks_of_a_cpu_need_not_be_told_to_share_it(case_of: Any) -> None:
+    """Without need it is unsupported, with what to do; one rank shares with nobody."""
+    refusal = case_of(Item(2, SHARED), device="cpu").refusal()
+    assert isinstance(refusal, Unsupported)
+    assert str(refusal) == "distributed.share_device: is for cuda and xpu; on cpu leave it out"
+    alone = case_of(Item(1, SHARED), device="cpu")
+    assert (alone.shares_device, alone.refusal()) == (False, None)
+
+
+def test_shared_device_is_bound_to_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is named, else the first, on a host that has only that."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    world = World(rank=1, local_rank=1, size=2, local_size=2)
+    assert bound_device(CUDA, world, shared=True) == torch.device("cuda:0")
+    assert bound_device(torch.device("cuda:0"), world, shared=True) == torch.device("cuda:0")
+    with pytest.raises(UsageProblem, match=r"start at most 1 ranks on it"):
+        bound_device(CUDA, world)
+
+
+def test_ranks_of_one_device_talk_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL takes one rank per device: it is neither chosen nor accepted."""
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    assert (backend_for(CUDA, shared=True), backend_for(CUDA)) == ("gloo", "nccl")
+    with pytest.raises(UsageProblem, match=r"'nccl': takes one rank per device.*auto, gloo"):
+        backend_for(CUDA, "nccl", shared=True)
+
+
+def test_ranks_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of four ranks may take a quarter of what is free."""
+    fake = SimpleNamespace(mem_get_info=lambda device: (2**30, 2**34))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: fake)
+    assert free_bytes(torch.device("cuda", 0), local_ranks=4, shared=True) == 2**28

@@ -1,0 +1,120 @@
+"""Tensor parallelism: what is shared, training with it, and what is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gpubench_plugin import catalog
+from gpubench_plugin.configuration.schema import DistributedSection, TrainingSection
+from gpubench_plugin.distributed.parallelism.tensor import TensorParallel, _require_layers
+from gpubench_plugin.distributed.world import World
+from gpubench_plugin.errors import Unsupported, UsageProblem
+
+Found = list[dict[str, Any]]
+
+
+def tensor(ranks: int) -> TensorParallel:
+    group: Any = SimpleNamespace(world=World(size=ranks), device=torch.device("cpu"))
+    return TensorParallel(group, DistributedSection())
+
+
+def workload(name: str, **keys: Any) -> Any:
+    kind = catalog.load("workloads", name)
+    return kind(kind.Section(name=name, **keys))
+
+
+def test_heads_features_and_vocabulary_are_shared(equivalence: Found) -> None:
+    """Every weight of a Llama but those of the norms is halved between two ranks."""
+    found = equivalence[0]["tensor"]
+    assert len(found["shared"]) == 4 * 7 + 2
+    assert {"lm_head.weight", "model.embed_tokens.weight"} <= set(found["shared"])
+
+
+def test_all_parameters_are_of_one_kind(equivalence: Found) -> None:
+    """Those that every rank has are DTensors, too: optimizers and clipping take no mixture."""
+    assert equivalence[0]["tensor"]["plain"] == []
+
+
+@pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-6), ("bf16", 1e-3), ("amp", 1e-3)])
+def test_ranks_train_like_one_process(precision: str, error: float, equivalence: Found) -> None:
+    """With clipping and accumulation, in bf16, and with a GradScaler losses are one process'."""
+    expected = equivalence[0]["one process"][f"tensor {precision}"]
+    for rank in equivalence:
+        found = rank["trained"][f"tensor {precision}"]
+        assert found["losses"] == pytest.approx(expected["losses"], rel=error)
+        assert found["skipped"] == 0
+
+
+def test_ranks_count_equal_parts_of_the_batch(equivalence: Found) -> None:
+    """The samples of all ranks add up to those of the one batch that they work on."""
+    expected = equivalence[0]["one process"]["tensor bf16"]["samples"]
+    assert sum(rank["trained"]["tensor bf16"]["samples"] for rank in equivalence) == expected == 32
+
+
+def test_model_runs_compiled_and_exact(equivalence: Found) -> None:
+    """The layers are in compiled graphs, with the gradients of one process."""
+    for rank in equivalence:
+        found = rank["compiled"]["tensor"]
+        assert found["error"] <= 1e-7
+        assert found["operations"] >= 4  # as many linear layers
+
+
+def test_all_ranks_see_a_gradient_go_wrong_on_one(equivalence: Found) -> None:
+    """NaN in a part of a gradient, and a gradient that is missing, are everybody's complaint."""
+    for rank in equivalence:
+        assert rank["spoilt"]["tensor"] == "the gradient of parameter 1.weight is not finite"
+        assert rank["forgotten"]["tensor"].startswith("parameter 1.weight got no gradient")
+
+
+def test_forward_pass_alone_is_that_of_one_process(equivalence: Found) -> None:
+    """Inference works on the shared batch, from rank zero's weights; each rank counts its part."""
+    for rank in equivalence:
+        assert rank["inferred"]["error"] <= 1e-6
+        assert rank["inferred"]["samples"] == 16
+
+
+def test_workload_without_a_plan_is_refused() -> None:
+    """Which layers can be shared is the workload's to know."""
+    with pytest.raises(Unsupported, match=r"no plan .* layers of mlp; use .*ddp or fsdp2"):
+        tensor(2).take(workload("mlp"), TrainingSection())
+
+
+@pytest.mark.parametrize(
+    ("keys", "ranks", "said"),
+    [
+        ({}, 3, r"model\.heads=32 does not divide among 3 ranks"),
+        ({}, 8, r"model\.key_value_heads=4 does not divide among 8 ranks"),
+        ({"intermediate_size": 5}, 2, r"model\.intermediate_size=5 does not divide"),
+        ({"vocabulary": 7}, 2, r"model\.vocabulary=7 does not divide"),
+    ],
+)
+def test_what_does_not_divide_is_refused(keys: dict[str, int], ranks: int, said: str) -> None:
+    """The size that the ranks cannot share evenly is named."""
+    with pytest.raises(Unsupported, match=said):
+        tensor(ranks).take(workload("llama", **keys), TrainingSection())
+
+
+@pytest.mark.parametrize(
+    ("plan", "error", "said"),
+    [
+        ({"*.weights": "colwise"}, Unsupported, r"no layer \*\.weights, which its plan names"),
+        ({"1": "rowwize"}, UsageProblem, r"style of 1.*rowwize.*did you mean 'rowwise'"),
+    ],
+)
+def test_plan_that_does_nothing_is_refused(
+    plan: dict[str, str], error: type[Exception], said: str
+) -> None:
+    """A layer that would stay whole without a word is no tensor parallelism."""
+    with pytest.raises(error, match=said):
+        _require_layers(nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), plan)
+
+
+def test_model_of_nobody_is_refused() -> None:
+    """Without a workload there is no plan to follow."""
+    with pytest.raises(Unsupported, match="of which workload"):
+        tensor(2).wrap(nn.Linear(2, 2))

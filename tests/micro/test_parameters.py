@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.micro import parameters as room
+from gpubench_plugin.micro.parameters import IMPLEMENTATIONS, OPTIMIZERS, check
+
+_CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_implementation_takes_the_same_steps(name: str, implementation: str) -> None:
+    """Within 1e-6 of the loop in double precision; the parameters given are left alone."""
+    torch.manual_seed(0)
+    over = room.parameters(3, 10, _CPU)
+    before = [parameter.clone() for parameter in over]
+    assert check(name, implementation, over) <= 1e-6
+    assert all(map(torch.equal, over, before))
+
+
+def test_another_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An implementation with another learning rate does not pass."""
+    torch.manual_seed(0)
+    monkeypatch.setitem(room.IMPLEMENTATIONS, "fused", {"lr": 0.1})  # type: ignore[arg-type]
+    monkeypatch.setitem(room.OPTIMIZERS, "sgd", (torch.optim.SGD, {}))  # type: ignore[arg-type]
+    monkeypatch.setitem(room.IMPLEMENTATIONS, "loop", {"lr": 0.2})  # type: ignore[arg-type]
+    with pytest.raises(CorrectnessError, match="sgd, fused"):
+        check("sgd", "fused", room.parameters(2, 10, _CPU))
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+def test_parameters_without_fused_kernels_are_unsupported() -> None:
+    """With what torch says of it; the fused kernels take no complex numbers, for one."""
+    over = [torch.ones(2, dtype=torch.complex64)]
+    over[0].grad = torch.ones_like(over[0])
+    with pytest.raises(Unsupported, match="sgd, fused: "):
+        check("sgd", "fused", over)

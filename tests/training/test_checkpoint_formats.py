@@ -1,0 +1,124 @@
+"""Formats of checkpoints that are measured beside each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from gpubench_plugin.errors import CorrectnessError, ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.training import checkpoint_formats
+from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+IN_THIS_PROCESS = [name for name in FORMATS if name not in {"dcp-thread", "dcp-process"}]
+
+
+def tensors(**more):
+    return {
+        "weight": torch.randn(4, 3),
+        "half": torch.randn(5).bfloat16(),
+        "step": torch.tensor(3.0),
+        **more,
+    }
+
+
+@pytest.mark.parametrize("name", IN_THIS_PROCESS)
+def test_what_is_written_is_read(name, tmp_path):
+    """Every format gives back dtypes, shapes and values, counts the bytes, and can write again."""
+    made = CheckpointIO(name, tensors(), tmp_path)
+    made.verify()
+    assert (made.bytes, made.blocking_s) == (4 * 3 * 4 + 5 * 2 + 4, [])
+    made.remove()
+    made.save()
+    assert made.load()["step"] == 3.0
+    assert len(made.blocking_s) == 1
+    made.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+SCRIPT = """
+import os
+import sys
+from pathlib import Path
+import torch
+from torch import distributed as dist
+from gpubench_plugin.training.checkpoint_formats import CheckpointIO
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+made = CheckpointIO("dcp-thread", {"weight": torch.randn(4, 3)}, Path(sys.argv[1]))
+made.verify()
+print("verified", flush=True)
+os._exit(0)  # gloo's threads sometimes abort a process that ends right after their work
+"""
+
+
+def test_background_thread_writes_the_same(tmp_path):
+    """DCP in the background needs a process group, and gives back what was written."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "verified\n", done.stderr
+
+
+def test_safetensors_refuse_what_is_not_contiguous(tmp_path):
+    """A layout that the format cannot hold is unsupported, with the tensor and what to do."""
+    turned = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    with pytest.raises(
+        Unsupported, match=r"conv has the strides \[48, 1, 12, 3\]; set model\.channels_last=false"
+    ):
+        CheckpointIO("safetensors", tensors(conv=turned), tmp_path).verify()
+    CheckpointIO("torch-save", tensors(conv=turned), tmp_path).verify()  # keeps strides
+
+
+def test_safetensors_refuse_shared_memory(tmp_path):
+    """Tied weights are unsupported with the library's own reason."""
+    shared = torch.randn(4)
+    with pytest.raises(Unsupported, match=r"safetensors: .*share memory"):
+        CheckpointIO("safetensors", {"a": shared, "b": shared}, tmp_path).verify()
+
+
+def test_missing_package_is_unsupported(tmp_path, monkeypatch):
+    """Without safetensors the reason says what to install."""
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(Unsupported, match=r"pip install 'pytest-gpubench\[suite\]'"):
+        CheckpointIO("safetensors", tensors(), tmp_path).verify()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda t: t.half(), "weight has dtype float32 in the checkpoint, float16 here"),
+        (lambda t: t + 1, "weight has other values"),
+        (lambda t: t.t().contiguous().t(), r"weight has stride \[3, 1\] in the checkpoint"),
+    ],
+)
+def test_what_a_format_changes_is_found(spoil, said, tmp_path, monkeypatch):
+    """A cast, another value or another layout fails before anything is measured."""
+    read = checkpoint_formats.TorchSave.read
+
+    def spoiled(self, like, path):
+        found = read(self, like, path)
+        return {**found, "weight": spoil(found["weight"])}
+
+    monkeypatch.setattr(checkpoint_formats.TorchSave, "read", spoiled)
+    with pytest.raises(CorrectnessError, match=said):
+        CheckpointIO("torch-save", tensors(), tmp_path).verify()
+
+
+def test_exception_of_dcp_is_an_ordinary_error(tmp_path):
+    """What DCP raises past ``except Exception`` arrives as an error with its reason."""
+    made = CheckpointIO("dcp", tensors(), tmp_path)
+    with pytest.raises(ResultsError, match=r"torch\.distributed\.checkpoint: .*metadata"):
+        made.load()
+
+
+def test_unknown_format_is_refused(tmp_path):
+    """The nearest name and all that there are."""
+    with pytest.raises(UsageProblem, match="did you mean 'torch-save'"):
+        CheckpointIO("torch-saev", tensors(), tmp_path)

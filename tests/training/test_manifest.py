@@ -1,0 +1,98 @@
+"""What a checkpoint says of itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.training.manifest import (
+    FORMAT,
+    VERSION,
+    Manifest,
+    differences,
+    facts_of,
+    refuse,
+)
+
+
+def manifest(**changes):
+    tensors = facts_of({"model": {"weight": torch.zeros(2, 3).t()}})
+    whole = {
+        "file": "step-1.pt",
+        "bytes": 3,
+        "sha256": "0" * 64,
+        "step": 1,
+        "metrics": {"loss": 0.5},
+        "settings": {"training.optimizer": "sgd"},
+        "tensors": tensors,
+    }
+    return Manifest(**{**whole, **changes})
+
+
+def test_facts_are_found_in_any_nesting():
+    """Tensors in dictionaries, lists and tuples are described by their dotted path."""
+    found = facts_of({"a": [torch.zeros(2, 3), {"b": (1, torch.ones(4).bfloat16())}], "c": "text"})
+    assert {name: (f.dtype, f.shape, f.stride) for name, f in found.items()} == {
+        "a.0": ("float32", (2, 3), (3, 1)),
+        "a.1.b.1": ("bfloat16", (4,), (1,)),
+    }
+
+
+def test_manifest_is_read_as_it_was_written(tmp_path):
+    """JSON with format and version, from which an equal manifest comes."""
+    path = tmp_path / "latest.json"
+    manifest().write(path)
+    data = json.loads(path.read_text())
+    assert (data["format"], data["version"]) == (FORMAT, VERSION)
+    assert data["tensors"]["model.weight"] == {
+        "dtype": "float32",
+        "shape": [3, 2],
+        "stride": [1, 3],
+    }
+    assert Manifest.read(path) == manifest()
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", None, True, 1.0])
+def test_version_that_is_none_is_refused(version, tmp_path):
+    """Only a whole number above zero is a version."""
+    path = tmp_path / "latest.json"
+    manifest().write(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": version}))
+    with pytest.raises(UsageProblem, match="is no version; known: 1 to 1"):
+        Manifest.read(path)
+
+
+def test_differences_are_named_once_each():
+    """Missing, unexpected, dtype, shape and stride: one line for each tensor that is not alike."""
+    saved = {
+        "same": torch.zeros(2),
+        "gone": torch.zeros(1),
+        "cast": torch.zeros(2),
+        "reshaped": torch.zeros(2, 3),
+        "turned": torch.zeros(2, 3),
+    }
+    here = {
+        "same": torch.ones(2),
+        "new": torch.zeros(1),
+        "cast": torch.zeros(2).half(),
+        "reshaped": torch.zeros(6),
+        "turned": torch.zeros(3, 2).t(),
+    }
+    assert differences(facts_of(saved), facts_of(here)) == [
+        "cast has dtype float32 in the checkpoint, float16 here",
+        "gone is unexpected: there is no such tensor here",
+        "new is missing in the checkpoint",
+        "reshaped has shape [2, 3] in the checkpoint, [6] here",
+        "turned has stride [3, 1] in the checkpoint, [1, 2] here",
+    ]
+
+
+def test_a_message_names_the_first_differences_and_counts_the_rest():
+    """A model of another kind does not fill the screen."""
+    with pytest.raises(UsageProblem, match=r"^x\.json does not fit: 0; 1; 2; 3; 4; and 3 more$"):
+        refuse(Path("x.json"), [str(i) for i in range(8)])
+    refuse(Path("x.json"), [])

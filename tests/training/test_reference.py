@@ -1,0 +1,247 @@
+"""The first training steps beside plain fp32."""
+
+from __future__ import annotations
+
+from weakref import ref
+
+import pytest
+import torch
+from torch import nn
+
+from gpubench_plugin import catalog
+from gpubench_plugin.configuration.schema import MeasureSection, TrainingSection
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.training import reference as reference_module
+from gpubench_plugin.training.agreement import Alone
+from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, band_of
+from gpubench_plugin.training.data.digits import Digits
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.reference import Reference
+
+CPU = torch.device("cpu")
+PRECISIONS = [
+    name
+    for name in catalog.choices("precision")
+    if catalog.load("precision", name)().unsupported(CPU) is None
+]
+
+
+def silent(event):
+    """A log that nobody reads."""
+
+
+@pytest.fixture
+def compared(slope, make_trainer):
+    """Trains the small workload with a reference beside it; its record of the comparison."""
+    slope.build = lambda: nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def compare(precision="fp32", *, measure=None, seed=0, **training):
+        section = {"learning_rate": 0.05, **training}
+        init_scale, module = section.pop("init_scale", 128.0), section.pop("module", None)
+        made = catalog.load("precision", precision)()
+        reference = Reference(
+            workload=slope,
+            training=TrainingSection(**section),
+            measure=MeasureSection(**(measure or {})),
+            precision=precision,
+            compute_dtypes=[made.compute_dtype],
+            seed=seed,
+            device=CPU,
+            agreement=Alone(),
+            averaging=True,
+        )
+        trainer = make_trainer(
+            precision=precision,
+            init_scale=init_scale,
+            data=Digits(slope, batch_size=8, device=CPU, convert=made.convert_batch),
+            reference=reference,
+            module=module,
+            **section,
+        )
+        torch.manual_seed(seed)
+        return trainer, trainer.prepare(silent)
+
+    return compare
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_precision_stays_within_its_band(precision, compared):
+    """The largest errors stand in the record and among the metrics, and are within the band."""
+    _, check = compared(precision, accumulation_steps=2, gradient_clipping=0.1)
+    found = check.correctness["reference"]
+    assert found["steps"] == len(found["losses"]) == len(found["gradient_norms"]) == 5
+    assert check.facts["loss_error"] == found["loss_error"] <= BANDS[precision].loss
+    assert check.facts["gradient_norm_error"] == found["gradient_norm_error"]
+    assert found["gradient_norm_error"] <= BANDS[precision].gradient_norm
+    assert (found["gradient_norm_error"] == 0) == (precision == "fp32")
+
+
+def scaled_in_bf16(loss, _module):
+    return loss * 1.25 if torch.is_autocast_enabled("cpu") else loss
+
+
+def gradient_scaled_in_bf16(loss, _module):
+    if torch.is_autocast_enabled("cpu"):
+        loss.register_hook(lambda gradient: gradient * 1.25)
+    return loss
+
+
+def partly_detached_in_bf16(loss, module):
+    if torch.is_autocast_enabled("cpu"):
+        module[2].weight.register_hook(lambda gradient: gradient * 0)
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("distort", "what", "error", "band"),
+    [
+        (scaled_in_bf16, "loss", r"0\.25", r"0\.02 \(measure\.check_loss_band\)"),
+        (
+            gradient_scaled_in_bf16,
+            "gradient norm",
+            r"0\.25",
+            r"0\.15 \(measure\.check_gradient_band\)",
+        ),
+        (partly_detached_in_bf16, "gradient norm", r"0\.\d+", r"0\.15 .*"),
+    ],
+)
+def test_model_that_is_wrong_in_bf16_fails(distort, what, error, band, slope, compared):
+    """A wrong scale, or a layer that gets no gradient, fails with step, values, band and key."""
+    slope.distort = distort
+    values = rf"step 1: the {what} is \d\S*, in plain fp32 \d\S*: an error of {error} "
+    with pytest.raises(CorrectnessError, match=f"{values}.*beyond the band of {band}"):
+        compared("bf16")
+
+
+def test_wrong_update_is_found_at_the_next_step(compared, monkeypatch):
+    """An optimizer that does something else shows in the loss after its first update."""
+    update = reference_module.Optimization.update
+
+    def doubled(self):
+        if self.scaler is not None:
+            for parameter in self._parameters:
+                parameter.grad *= 3
+        update(self)
+
+    monkeypatch.setattr(reference_module.Optimization, "update", doubled)
+    with pytest.raises(CorrectnessError, match="step 2: the loss"):
+        compared("amp")
+
+
+def test_bands_can_be_chosen(slope, compared):
+    """The keys replace the bands of the precision."""
+    slope.distort = scaled_in_bf16
+    measure = {"check_loss_band": 2.0, "check_gradient_band": 3.0, "check_steps": 2}
+    found = compared("bf16", measure=measure)[1].correctness["reference"]
+    assert (found["loss_band"], found["gradient_band"], found["steps"]) == (2.0, 3.0, 2)
+    assert found["loss_error"] > 0.2
+
+
+def test_norms_under_amp_are_unscaled(compared):
+    """However large the scale, the norm is that of the gradient of the loss."""
+    small, large = (
+        compared("amp", init_scale=scale)[1].facts["gradient_norm_error"] for scale in (2.0, 4096.0)
+    )
+    assert max(small, large) <= BANDS["amp"].gradient_norm
+
+
+def test_skipped_steps_are_skipped_by_the_reference_too(compared):
+    """A step whose gradients overflow has no norm to compare; the steps after it are compared."""
+    _, check = compared("amp", init_scale=2.0**14)
+    assert 0 < check.correctness["skipped_steps"] < 5
+    assert check.correctness["reference"]["loss_error"] <= BANDS["amp"].loss
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_norm_that_is_not_finite_is_wrong(poison, compared, monkeypatch):
+    """Without a scaler that skips it, a gradient that overflows at a later step fails there."""
+    norms = iter([1.0, poison])
+    real = reference_module.Optimization.gradient_norm
+
+    def norm(self):
+        found = real(self)
+        return found * next(norms, 1.0)
+
+    monkeypatch.setattr(reference_module.Optimization, "gradient_norm", norm)
+    with pytest.raises(CorrectnessError, match=r"step 2: the gradient norm is (nan|inf)"):
+        compared()
+
+
+def test_comparison_changes_nothing_of_the_training(slope, compared, make_trainer):
+    """Weights and random numbers after the check are those of a training without reference."""
+    slope.build = lambda: nn.Sequential(nn.Linear(2, 16), nn.Dropout(0.5), nn.Linear(16, 1))
+    with_reference, check = compared(learning_rate=0.005)
+    drawn = torch.rand(3)
+    alone = make_trainer(learning_rate=0.005, data=Digits(slope, batch_size=8, device=CPU))
+    torch.manual_seed(0)
+    alone.prepare(silent)
+    assert torch.rand(3).equal(drawn)
+    state, other = (t.state_dict()["model"] for t in (with_reference, alone))
+    assert all(state[name].equal(other[name]) for name in state)
+    # The reference drew the same masks.
+    assert check.correctness["reference"]["gradient_norm_error"] == 0
+
+
+def test_epochs_are_compared_on_the_batches_they_consist_of(compared):
+    """With training.epochs the reference sees the fresh batches that the training saw."""
+    assert compared(epochs=1)[1].correctness["reference"]["loss_error"] == 0
+
+
+def test_reference_leaves_nothing_in_memory(compared, monkeypatch):
+    """Before anything is timed its model is gone."""
+    built = []
+
+    def build(*args, **kwargs):
+        module = build_model(*args, **kwargs)
+        built.append(ref(module))
+        return module
+
+    monkeypatch.setattr(reference_module, "build_model", build)
+    _kept = compared()
+    assert [module() for module in built] == [None]
+
+
+def test_compiled_dropout_is_not_compared(slope, compared):
+    """What draws other random numbers when compiled has no reference, and the record says so."""
+    slope.build = lambda: nn.Sequential(nn.Linear(2, 16), nn.Dropout(0.5), nn.Linear(16, 1))
+    module = slope.build()
+    slope.section = slope.section.model_copy(update={"compile": "default"})
+    _, check = compared(learning_rate=0.005, module=module)
+    assert "compiled dropout" in check.correctness["reference"]["not_compared"]
+    assert "loss_error" not in check.facts
+
+
+def test_errors_are_relative_to_the_largest_value_so_far(slope, compared):
+    """A loss that training brings to zero has no error without bounds."""
+    slope.build = lambda: nn.Linear(2, 1)
+    check = compared("bf16", learning_rate=0.4, momentum=0.0)[1]
+    losses = check.correctness["reference"]["losses"]
+    assert check.facts["loss_error"] <= max(
+        abs(own - plain) / losses[0]
+        for own, plain in zip(check.correctness["losses"], losses, strict=False)
+    ) * (1 + 1e-9)
+
+
+def test_every_precision_has_bands():
+    """No shipped precision is without a band, and normalised models have none that is narrower."""
+    names = set(catalog.choices("precision"))
+    assert names == set(BANDS) == set(BATCH_NORMALISED)
+    for name in names:
+        assert BATCH_NORMALISED[name] == BATCH_NORMALISED[name].covering(BANDS[name])
+
+
+def test_band_follows_model_precision_and_reduction():
+    """Batch normalisation widens the band, and so does a coarser type to reduce gradients in."""
+
+    def band(module, precision, *dtypes, **measure):
+        section = MeasureSection(**measure)
+        return band_of(module, precision=precision, compute_dtypes=dtypes, measure=section)
+
+    assert band(nn.Linear(1, 1), "fp32", "fp32") == BANDS["fp32"]
+    assert band(nn.BatchNorm1d(2), "bf16", "bf16") == BATCH_NORMALISED["bf16"]
+    assert band(nn.Linear(1, 1), "fp32", "fp32", "bf16") == BANDS["bf16"]
+    assert band(nn.Linear(1, 1), "mine", "fp16") == BANDS["amp"]
+    with pytest.raises(UsageProblem, match="no band is known for mine, which computes in fp8"):
+        band(nn.Linear(1, 1), "mine", "fp8")
+    own = band(nn.Linear(1, 1), "mine", "fp8", check_loss_band=1.0, check_gradient_band=2.0)
+    assert (own.loss, own.gradient_norm) == (1.0, 2.0)

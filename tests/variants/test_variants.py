@@ -1,0 +1,149 @@
+"""The variants of a benchmark, as a suite of somebody else uses them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.marks import BenchmarkMark
+from gpubench_plugin.variants import CHANNELS_LAST, COMPILED, FSDP2, FULL, PLAIN, Variant
+
+SUITE = """
+import pytest
+
+from gpubench_plugin.variants import convolutional_training_variants, training_variants
+
+
+@training_variants
+@pytest.mark.gpubench(config="own", ranks="any")
+def test_own_train(gpubench, trainer, variant):
+    gpubench(trainer.step)
+
+
+@convolutional_training_variants
+@pytest.mark.gpubench(config="own", ranks="any")
+def test_image_train(gpubench, trainer, variant):
+    gpubench(trainer.step)
+"""
+
+CONFTEST = """
+import json
+
+from gpubench_plugin.marks import BenchmarkMark, assignments, full_profile_only
+
+
+def pytest_collection_finish(session):
+    found = {
+        item.name: [
+            list(assignments(item)),
+            full_profile_only(item, "fp32"),
+            BenchmarkMark.of(item).ranks,
+            BenchmarkMark.of(item).config,
+        ]
+        for item in session.items
+    }
+    session.config.rootpath.joinpath("found.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
+    """What a suite outside of this project collects with ``--strict-markers``, by name."""
+    folder: Path = tmp_path_factory.mktemp("own")
+    (folder / "test_own.py").write_text(SUITE)
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    found: dict[str, list[object]] = json.loads((folder / "found.json").read_text())
+    return found
+
+
+def test_every_way_to_train_is_a_case(collected: dict[str, list[object]]) -> None:
+    """Each variant has an id of its own, its keys, profile and ranks; the plain one a bare id."""
+    own = {name: said for name, said in collected.items() if "own" in name}
+    assert own == {
+        "test_own_train[fp32-ws1]": [[], False, "any", "own"],
+        "test_own_train[compiled-fp32-ws1]": [["model.compile=default"], True, "any", "own"],
+        "test_own_train[accumulated-fp32-ws1]": [
+            ["training.accumulation_steps=2"],
+            True,
+            "any",
+            "own",
+        ],
+        "test_own_train[checkpointed-fp32-ws1]": [
+            ["model.activation_checkpointing=true"],
+            True,
+            "any",
+            "own",
+        ],
+        "test_own_train[fsdp2-fp32-ws1]": [
+            ["distributed.parallelism=fsdp2"],
+            False,
+            ">=2",
+            "own",
+        ],
+    }
+
+
+def test_sharded_convolutions_are_contiguous(collected: dict[str, list[object]]) -> None:
+    """Networks of convolutions come in both formats, and sharded in the one that torch shards."""
+    images = {name: said[0] for name, said in collected.items() if "image" in name}
+    assert list(images) == [
+        "test_image_train[channels_last-fp32-ws1]",
+        "test_image_train[contiguous-fp32-ws1]",
+        "test_image_train[channels_last-compiled-fp32-ws1]",
+        "test_image_train[channels_last-accumulated-fp32-ws1]",
+        "test_image_train[fsdp2-fp32-ws1]",
+    ]
+    assert images["test_image_train[fsdp2-fp32-ws1]"] == [
+        "model.channels_last=false",
+        "distributed.parallelism=fsdp2",
+    ]
+
+
+def test_two_variants_make_one() -> None:
+    """Joined variants set the keys of both, and the later one's ranks; an empty name adds none."""
+    assert (
+        Variant(
+            name="channels_last-compiled",
+            assignments=("model.channels_last=true", "model.compile=default"),
+            full=True,
+        )
+        == CHANNELS_LAST & COMPILED
+    )
+    assert (PLAIN & FSDP2, (PLAIN & FULL).full) == (FSDP2, True)
+
+
+def test_full_in_some_precisions_joins() -> None:
+    """Full in some precisions stays so beside a quick variant, adds up, and yields to full."""
+    half, double = Variant(name="", full=("amp",)), Variant(name="", full=("bf16",))
+    assert [(half & other).full for other in (PLAIN, double, FULL)] == [
+        ("amp",),
+        ("amp", "bf16"),
+        True,
+    ]
+
+
+def test_the_mark_of_a_parameter_is_checked_like_any() -> None:
+    """A misspelt argument in the mark of a parameter is refused with the nearest right one."""
+
+    class Node:
+        nodeid = "test_x.py::test_x[a]"
+        callspec = SimpleNamespace(marks=[pytest.mark.gpubench(rank=2)])
+
+        def get_closest_marker(self, name: str) -> pytest.Mark:
+            return getattr(pytest.mark, name)(config="mlp").mark
+
+    with pytest.raises(UsageProblem, match="did you mean 'ranks'"):
+        BenchmarkMark.of(Node())

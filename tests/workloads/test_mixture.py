@@ -1,0 +1,109 @@
+"""The language models with mixtures of experts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from gpubench_plugin.distributed.parallelism._per_rank import drawn_or_normalised_per_rank
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.training.mathematics import run_once
+
+CPU = torch.device("cpu")
+both = pytest.mark.parametrize("name", ["mixtral", "qwen-moe"])
+
+
+def loss_and_gradient(workload, batch):
+    torch.manual_seed(0)
+    module = workload.build().train()
+    loss = workload.loss(module, batch)
+    loss.backward()
+    return loss.detach(), torch.cat([p.grad.flatten() for p in module.parameters()])
+
+
+@both
+def test_both_ways_to_compute_experts_agree(name, make_workload):
+    """One expert after the other and all by one grouped product give one loss and gradient."""
+    grouped, eager = (
+        make_workload(name, "tiny", f"model.experts_implementation={way}")
+        for way in ("grouped", "eager")
+    )
+    batch = grouped.synthetic_batch(2, device=CPU)
+    (loss, gradient), (expected, reference) = (
+        loss_and_gradient(workload, batch) for workload in (grouped, eager)
+    )
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+    assert float((gradient - reference).norm() / reference.norm()) < 1e-5
+
+
+@both
+def test_experts_follow_autocast(name, make_workload, monkeypatch):
+    """Under autocast to bf16 the grouped products are in bf16, not in the weights' fp32."""
+    seen = []
+    product = torch.nn.functional.grouped_mm
+
+    def noted(left, right, **kwargs):
+        seen.append((left.dtype, right.dtype))
+        return product(left, right, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "grouped_mm", noted)
+    workload = make_workload(name, "tiny")
+    module = workload.build()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        workload.loss(module, workload.synthetic_batch(1, device=CPU))
+    assert set(seen) == {(torch.bfloat16, torch.bfloat16)}
+
+
+@both
+def test_training_adds_the_weighted_loss_of_the_router(name, make_workload):
+    """In training the loss is the cross entropy and the router's part; in eval mode the first."""
+    workload = make_workload(name, "tiny", "model.router_loss_weight=0.5")
+    module, batch = workload.build(), workload.synthetic_batch(2, device=CPU)
+    with torch.no_grad():
+        logits = workload.forward(module, batch)
+        plain = cross_entropy(logits.flatten(0, 1), batch.targets.flatten())
+        trained = workload.loss(module.train(), batch)
+        evaluated = workload.loss(module.eval(), batch)
+    # experts × Σ share × probability, where the shares of a token's experts sum to their number.
+    least = 0.5 * workload.section.experts_per_token
+    assert float(evaluated) == pytest.approx(float(plain))
+    assert float(trained - plain) == pytest.approx(least, rel=0.2)
+
+
+@both
+def test_ranks_with_parts_of_the_batch_are_said_to_differ(name, make_workload):
+    """In training each layer's router says that it looks at one rank's batch; in eval mode none."""
+    module = make_workload(name, "tiny").build()
+    assert drawn_or_normalised_per_rank(module.train()) == (
+        "a router balances the load of each rank's own batch (2 layers)"
+    )
+    assert drawn_or_normalised_per_rank(module.eval()) is None
+
+
+@both
+def test_experts_in_a_loop_are_counted_like_grouped_ones(name, make_workload):
+    """The loop depends on data that a count does not have, and does the same mathematics."""
+    eager, grouped = (
+        count_flops(lambda workload=workload: run_once(workload, samples=1, backward=True)).total
+        for workload in (
+            make_workload(name, "tiny", "model.experts_implementation=eager"),
+            make_workload(name, "tiny"),
+        )
+    )
+    assert eager == grouped > 0
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.experts_per_token=9", "experts_per_token 9 of only 4 experts"),
+        ("model.key_value_heads=3", "heads 4 is no multiple of key_value_heads 3"),
+        ("model.experts_implementation=groped", "did you mean 'grouped'"),
+    ],
+)
+def test_impossible_sizes_are_refused(override, message, make_workload):
+    """Sizes that contradict each other are bad input, and the message names both."""
+    with pytest.raises(UsageProblem, match=message):
+        make_workload("mixtral", "tiny", override)

@@ -1,0 +1,60 @@
+"""The denoising networks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpubench_plugin.errors import UsageProblem
+
+CPU = torch.device("cpu")
+both = pytest.mark.parametrize("name", ["unet2d", "unet-cond"])
+
+
+@both
+def test_early_samples_are_nearly_clean_and_late_ones_noise(name, make_workload):
+    """The noise to be found fills a sample more the later its time step is."""
+    batch = make_workload(name, "tiny").synthetic_batch(
+        64, device=CPU, generator=torch.Generator().manual_seed(0)
+    )
+    (times, *_), noise = batch.context, batch.targets
+    likeness = torch.cosine_similarity(batch.inputs.flatten(1), noise.flatten(1))
+    assert float(likeness[times < 100].max()) < 0.6
+    assert float(likeness[times > 900].min()) > 0.95
+
+
+def test_unet_cond_follows_its_text(make_workload):
+    """Another text gives another prediction for the same latent image and time."""
+    workload = make_workload("unet-cond", "tiny")
+    module, batch = workload.build().eval(), workload.synthetic_batch(1, device=CPU)
+    times, text = batch.context
+    with torch.inference_mode():
+        first = workload.forward(module, batch)
+        other = workload.forward(module, batch._replace(context=(times, text + 1)))
+    assert first.shape == batch.inputs.shape
+    assert not torch.allclose(first, other)
+
+
+def test_digits_are_noised_the_same_way_again(make_workload):
+    """Grey images from 0 to 1 become three equal channels from -1 to 1, with noise that repeats."""
+    workload = make_workload("unet2d", "tiny")
+    images, labels = torch.rand(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64)
+    batch, again = (workload.from_images(images, labels) for _ in range(2))
+    assert batch.inputs.shape == (4, 3, 16, 16)
+    assert batch.inputs.equal(again.inputs)
+    assert batch.targets.equal(again.targets)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.attention=[true]", "attention has 1 values, hidden_sizes 2"),
+        ("model.hidden_sizes=[32,40]", "40 is no multiple of 32"),
+        ("model.sample_size=15", "sample_size 15 cannot be halved 1 times"),
+        ("model.heads=5", "32 is no multiple of heads 5"),
+    ],
+)
+def test_impossible_shapes_are_refused(override, message, make_workload):
+    """Shapes that contradict each other are bad input, and the message names both."""
+    with pytest.raises(UsageProblem, match=message):
+        make_workload("unet-cond", "tiny", override)

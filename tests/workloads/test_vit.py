@@ -1,0 +1,75 @@
+"""The vision transformer."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from gpubench_plugin.errors import Unsupported, UsageProblem
+
+
+def test_patches_become_tokens(make_workload):
+    """The tiny preset's 32×32 images are 64 patches of 4×4 and one token for the class."""
+    module = make_workload("vit", "tiny").build()
+    shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+    (patches,) = [s for name, s in shapes.items() if name.endswith("projection.weight")]
+    (positions,) = [s for name, s in shapes.items() if name.endswith("position_embeddings")]
+    assert (patches, positions) == ((64, 3, 4, 4), (1, 65, 64))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.patch_size=5", "image_size 32 is no multiple of patch_size 5"),
+        ("model.heads=5", "width 64 is no multiple of heads 5"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused(override, message, make_workload):
+    """Sizes that do not divide are bad input, and the message names both."""
+    with pytest.raises(UsageProblem, match=message):
+        make_workload("vit", "tiny", override)
+
+
+def test_weights_without_data_are_of_the_same_model(make_workload):
+    """What is built for counting has the parameters of the real model."""
+    workload = make_workload("vit", "tiny")
+    real, counted = (
+        [(name, p.shape) for name, p in made.build().named_parameters()]
+        for made in (workload, workload.without_data())
+    )
+    assert counted == real
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [("vit", "transformers"), ("mixtral", "transformers"), ("unet2d", "diffusers")],
+)
+def test_missing_library_is_unsupported_with_the_remedy(name, library, make_workload, monkeypatch):
+    """Without its library the workload is unsupported, and the reason says what to install."""
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(Unsupported, match=rf"{library}.*pip install 'pytest-gpubench\[suite\]'"):
+        make_workload(name, "tiny").build()
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "mixtral", "qwen-moe", "unet2d", "unet-cond"])
+def test_activations_computed_again_change_nothing_else(name, make_workload):
+    """With model.activation_checkpointing less is kept, and loss and gradients are the same."""
+
+    def trained(*overrides):
+        workload = make_workload(name, "tiny", *overrides)
+        torch.manual_seed(0)
+        module = workload.build().train()
+        generator = torch.Generator().manual_seed(0)
+        batch = workload.synthetic_batch(2, device=torch.device("cpu"), generator=generator)
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(1) or t, lambda t: t):
+            loss = workload.loss(module, batch)
+        loss.backward()
+        return len(kept), loss.detach(), [p.grad for p in module.parameters()]
+
+    many, loss, gradients = trained()
+    few, again, same = trained("model.activation_checkpointing=true")
+    assert few < 0.7 * many
+    torch.testing.assert_close((again, same), (loss, gradients), rtol=1e-5, atol=1e-6)
