@@ -89,7 +89,12 @@ ACCUMULATED = Variant(name="accumulated", assignments=("training.accumulation_st
 CHECKPOINTED = Variant(
     name="checkpointed", assignments=("model.activation_checkpointing=true",), full=True
 )
-FSDP2 = Variant(name="fsdp2", assignments=("distributed.parallelism=fsdp2",), ranks=">=2")
+FSDP2 = Variant(
+    name="fsdp2",
+    assignments=("distributed.parallelism=fsdp2",),
+    full=("amp", "bf16", "bf16-true", "fp16-true"),
+    ranks=">=2",
+)
 EAGER = Variant(name="eager")
 REDUCE_OVERHEAD = Variant(
     name="reduce-overhead", assignments=("model.compile=reduce-overhead",), full=True
@@ -114,8 +119,8 @@ training_variants = over(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2)
 
 convolutional_training_variants = over(
     CHANNELS_LAST,
-    # fp16 takes a CPU far longer there than in channels_last.
-    CONTIGUOUS & Variant(name="", full=("amp", "fp16-true")),
+    # 16 bits take a CPU longer there than in channels_last, fp16 far longer.
+    CONTIGUOUS & Variant(name="", full=("amp", "bf16", "bf16-true", "fp16-true")),
     CHANNELS_LAST & COMPILED,
     CHANNELS_LAST & ACCUMULATED,
     Variant(name="", assignments=CONTIGUOUS.assignments) & FSDP2,

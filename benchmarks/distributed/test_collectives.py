@@ -9,7 +9,17 @@ import pytest
 from gpubench_plugin import catalog
 
 
-@pytest.mark.parametrize("size", ["1KiB", "64KiB", "1MiB", "4MiB", "64MiB", "1GiB"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param("1KiB", marks=pytest.mark.gpubench_full),
+        "64KiB",
+        pytest.param("1MiB", marks=pytest.mark.gpubench_full),
+        "4MiB",
+        "64MiB",
+        "1GiB",
+    ],
+)
 @pytest.mark.parametrize("name", catalog.choices("collectives"))
 @pytest.mark.gpubench(config="collectives", ranks=">=2")
 def test_collective(gpubench, collective, name, size):

@@ -9,5 +9,5 @@ from gpubench_plugin.variants import training_variants
 @pytest.mark.gpubench_full("amp", "fp16-true")
 @pytest.mark.gpubench(config="bert", ranks="any")
 def test_bert_train(gpubench, trainer, variant):
-    """Forward, loss, backward and optimizer of BERT on random tokens, some of them masked."""
+    """Forward, loss, backward and optimizer of BERT on synthetic text, some of them masked."""
     gpubench(trainer.step, samples=trainer.samples_per_step)

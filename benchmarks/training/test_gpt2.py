@@ -9,5 +9,5 @@ from gpubench_plugin.variants import training_variants
 @pytest.mark.gpubench_full("amp", "fp16-true")
 @pytest.mark.gpubench(config="gpt2", ranks="any")
 def test_gpt2_train(gpubench, trainer, variant):
-    """Forward, loss, backward and optimizer of GPT-2 on random tokens."""
+    """Forward, loss, backward and optimizer of GPT-2 on synthetic text."""
     gpubench(trainer.step, samples=trainer.samples_per_step)

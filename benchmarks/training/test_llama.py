@@ -9,5 +9,5 @@ from gpubench_plugin.variants import training_variants
 @pytest.mark.gpubench_full("amp", "fp16-true")
 @pytest.mark.gpubench(config="llama", ranks="any")
 def test_llama_train(gpubench, trainer, variant):
-    """Forward, loss, backward and optimizer of Llama on random tokens."""
+    """Forward, loss, backward and optimizer of Llama on synthetic text."""
     gpubench(trainer.step, samples=trainer.samples_per_step)

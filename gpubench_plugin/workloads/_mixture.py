@@ -98,7 +98,7 @@ class MixtureOfExperts(CausalLanguageModel[S]):
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The mean cross entropy, in training with the weighted loss of the router; in fp32."""
-        # The router's loss has no matrix product, and transformers before 5.23 looks at data for it.
+        # The router's loss has no matrix product, and transformers 5.17 looks at data for it.
         if not module.training or self._grouped == WITHOUT_DATA:
             return super().loss(module, batch)
         output = module(input_ids=batch.inputs, output_router_logits=True)

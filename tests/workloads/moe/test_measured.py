@@ -180,8 +180,8 @@ def test_gradients_of_pinned_experts_are_refused():
 
 def test_an_unknown_part_is_refused():
     """With the parts that there are."""
-    with pytest.raises(UsageProblem, match=r"unknown 'foward' \(did you mean 'forward'\?\)"):
-        measured("foward")
+    with pytest.raises(UsageProblem, match=r"unknown 'forwad' \(did you mean 'forward'\?\)"):
+        measured("forwad")
 
 
 def test_tokens_are_the_work_of_all_but_initialisation():
