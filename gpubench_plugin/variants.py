@@ -90,10 +90,7 @@ CHECKPOINTED = Variant(
     name="checkpointed", assignments=("model.activation_checkpointing=true",), full=True
 )
 FSDP2 = Variant(
-    name="fsdp2",
-    assignments=("distributed.parallelism=fsdp2",),
-    full=("amp", "bf16", "bf16-true", "fp16-true"),
-    ranks=">=2",
+    name="fsdp2", assignments=("distributed.parallelism=fsdp2",), full=True, ranks=">=2"
 )
 EAGER = Variant(name="eager")
 REDUCE_OVERHEAD = Variant(

@@ -67,7 +67,7 @@ fp32_on_cpu = pytest.mark.gpubench_full("amp", "fp16-true", "bf16", "bf16-true")
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param("forward", marks=pytest.mark.gpubench_full("bf16")),
+        pytest.param("forward", marks=pytest.mark.gpubench_full),
         "forward-backward",
     ],
 )

@@ -7,14 +7,15 @@ https://arxiv.org/abs/2006.15704
 import pytest
 
 
-def bucket(mib):
+def bucket(mib, *marks):
     """The case of buckets of so many MiB of gradients."""
     return pytest.param(
-        marks=pytest.mark.gpubench_set(f"distributed.bucket_cap_mb={mib}"), id=f"bucket-{mib}MiB"
+        marks=[pytest.mark.gpubench_set(f"distributed.bucket_cap_mb={mib}"), *marks],
+        id=f"bucket-{mib}MiB",
     )
 
 
-@pytest.mark.parametrize((), [bucket(mib) for mib in (0.1, 1.0, 25.0)])
+@pytest.mark.parametrize((), [bucket(0.1), bucket(1.0, pytest.mark.gpubench_full), bucket(25.0)])
 @pytest.mark.gpubench(config="llama-parallel", ranks=">=2")
 @pytest.mark.gpubench_set("distributed.parallelism=ddp")
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")

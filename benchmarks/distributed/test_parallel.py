@@ -23,7 +23,7 @@ TENSOR = pytest.param(
     (),
     [
         TENSOR,
-        pipeline("GPipe", FP32_ON_CPU),
+        pipeline("GPipe", pytest.mark.gpubench_full),
         pipeline("1F1B", SLOW_ON_CPU),
         pipeline("Interleaved1F1B", FP32_ON_CPU),
         pipeline("ZBVZeroBubble", FP32_ON_CPU),

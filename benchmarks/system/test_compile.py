@@ -29,7 +29,7 @@ backends = pytest.mark.parametrize(
         by("eager"),
         by("aot_eager"),
         by("gpubench-counting"),
-        by("inductor", pytest.mark.gpubench_full(*_HALVES)),
+        by("inductor"),
         "named",
     ],
 )
@@ -37,6 +37,7 @@ backends = pytest.mark.parametrize(
 
 @backends
 @compiled
+@pytest.mark.gpubench_full(*_HALVES)
 @pytest.mark.gpubench(config="mlp")
 def test_mlp_compile(compare_with_eager, backend):
     """An MLP; ``named`` is the back end that ``--model.compile_backend`` names."""

@@ -22,7 +22,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
         "max_time_s": 0.5,
         "time_s": 0.5,
         "warmup_max_rounds": 50,
-        "warmup_max_s": 2.0,
+        "warmup_max_s": 1.0,
     },
     "full": {
         "ci_half_width": 0.005,
