@@ -30,12 +30,14 @@ COMMAND: Final = (
 )
 
 
-def missing(benchmarks: Sequence[Measurement], wanted: Mapping[str, Any]) -> list[str]:
-    """What of the list of ids is not measured in `benchmarks`, a sentence each.
+def missing(
+    benchmarks: Sequence[Measurement], wanted: Mapping[str, Any], *, seconds: float
+) -> list[str]:
+    """What is wrong with a run of `benchmarks` that took so many `seconds`, a sentence each.
 
     `wanted` has names of benchmarks by group under ``measured_in_fp32_and_bf16``, a test function
     each or the beginning of its parameters too, and the least number of measured benchmarks under
-    ``least_measured``.
+    ``least_measured``, and the longest time under ``most_seconds``.
     """
     measured = [b for b in benchmarks if b.outcome == "measured"]
     said = [
@@ -47,6 +49,8 @@ def missing(benchmarks: Sequence[Measurement], wanted: Mapping[str, Any]) -> lis
     ]
     if len(measured) < wanted["least_measured"]:
         said.append(f"{len(measured)} measured; at least {wanted['least_measured']} must be")
+    if seconds > wanted["most_seconds"]:
+        said.append(f"it took {seconds:.0f} s; at most {wanted['most_seconds']} are allowed")
     bad = Counter(b.outcome for b in benchmarks) - Counter(
         {outcome: len(benchmarks) for outcome in ("measured", "skipped", "unsupported")}
     )
@@ -164,7 +168,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     wanted = yaml.safe_load(LIST.read_text(encoding="utf-8"))
     TABLE.write_text(document(record, wanted), encoding="utf-8")
-    found = missing(record.benchmarks, wanted)
+    found = missing(record.benchmarks, wanted, seconds=_seconds(record))
     print(f"{len(record.benchmarks)} benchmarks in {_seconds(record):.0f} s")
     print("\n".join(found) or "nothing is missing")
     return 1 if found else 0

@@ -38,6 +38,7 @@ PRESETS: Final = {
     "llama": (),
     "llama-3b": ("llama", "llama-3b"),
     "llama-8b": ("llama", "llama-8b"),
+    "llama-parallel": (),
     "mixtral": (),
     "qwen-moe": (),
     "unet2d": (),
@@ -71,7 +72,7 @@ class Figures:
 
 def configured(name: str) -> Configuration[Any]:
     """The full preset called `name`."""
-    base, *over = PRESETS[name] or (name,)
+    base, *over = PRESETS.get(name) or (name,)
     return resolve(
         name=base,
         preset="full",
@@ -87,7 +88,7 @@ def figures(name: str) -> Figures:
     """The figures of the full preset called `name`, from one forward pass of one sample."""
     from gpubench_plugin.configuration.resolve import needs_memory_gib
 
-    base, *over = PRESETS[name] or (name,)
+    base, *over = PRESETS.get(name) or (name,)
     overlays = [ROOT / "configs" / f"{file}.yaml" for file in over]
     configuration = configured(name)
     workload = catalog.load("workloads", configuration.model.name)(configuration.model)

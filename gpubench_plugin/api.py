@@ -6,26 +6,42 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
 from gpubench_plugin.options import FLAGS, RUN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TextIO
 
     from gpubench_plugin.records import RunRecord
 
 Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[str]] | None
 
 _USAGE: Final = 4
+_RAN: Final = (0, 5)
+"""pytest ran its tests, or found none: with a benchmark among them there would be a run."""
 _IF_BARE: Final = {"gate": "=auto"}
 """What a flag means that may stand alone and does take a value."""
 
 _REPEATED: Final = ("config", "set")
 """Flags that are given once for each of several values; others take them separated by commas."""
+
+_GRACE_S: Final = 20.0
+"""Seconds that pytest has to write down what it has, once it was told to end."""
+
+_LAST_S: Final = 1.0
+"""Seconds to wait for output once pytest has ended: whom it left behind may hold the pipe open."""
+
+_KEPT_LINES: Final = 200
+"""Lines of output that are kept for a message."""
 
 
 def run(
@@ -53,10 +69,18 @@ def run(
             ``world_size=2``, ``preset="tiny"``, ``gate=True``. None and False leave one out.
 
     Raises:
-        UsageProblem: pytest did not understand what it was told, or it selects no benchmark.
+        UsageProblem: pytest did not understand what it was told, it selects no benchmark, there is
+            no folder `cwd`, or pytest imported the script that calls this.
         GpubenchError: pytest ended before a benchmark ran, and how.
     """
     here = Path.cwd() if cwd is None else Path(cwd)
+    if RUN_FILE in os.environ:  # only until a run is there
+        raise UsageProblem(
+            "run: pytest has imported what started it, and would be started again without end; put "
+            'the call below `if __name__ == "__main__":`, in a file that is not selected'
+        )
+    if not here.is_dir():
+        raise UsageProblem(f"run: cwd={os.fspath(here)!r}: no such folder; allowed: one there is")
     arguments = [
         *(os.fspath(part) for part in selection),
         *(("-k", keyword) if keyword else ()),
@@ -65,10 +89,10 @@ def run(
     ]
     with tempfile.TemporaryDirectory(prefix="gpubench-run-") as folder:
         told = Path(folder) / "run"
-        code, said = _pytest(arguments, here, told, quiet=quiet)
+        code, out, errors = _pytest(arguments, here, told, quiet=quiet)
         directory = told.read_text(encoding="utf-8") if told.exists() else None
     if directory is None:
-        raise _no_run(code, said)
+        raise _no_run(code, out, errors)
     return load_run(directory)
 
 
@@ -124,41 +148,96 @@ def _several(value: Flag) -> list[str]:
 
 def _assignments(keys: Mapping[str, object]) -> list[str]:
     """The `keys` as ``key=value``, values in YAML's words."""
+    return [f"{key}={_in_yaml(key, value)}" for key, value in keys.items()]
+
+
+def _in_yaml(key: str, value: object) -> str:
     import json
 
-    return [
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in keys.items()
-    ]
+    if isinstance(value, str | os.PathLike):
+        return str(value)
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise UsageProblem(
+            f"run: keys: {key}={value!r}: {error}; allowed: text, paths, numbers, True, False, "
+            "None, and lists and dictionaries of them"
+        ) from error
 
 
-def _pytest(arguments: Sequence[str], cwd: Path, told: Path, *, quiet: bool) -> tuple[int, str]:
-    """Run pytest to its end: its exit code, and what it wrote to its error output."""
+def _pytest(
+    arguments: Sequence[str], cwd: Path, told: Path, *, quiet: bool
+) -> tuple[int, str, str]:
+    """Run pytest to its end: its exit code, and the ends of its output and its error output.
+
+    Its output goes where this process' does; only if nothing is shown is it kept.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=cwd,
         env={**os.environ, RUN_FILE: str(told)},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL if quiet else None,
+        stdout=subprocess.PIPE if quiet else None,
         stderr=subprocess.PIPE,
         text=True,
         errors="backslashreplace",
     )
+    out = _Heard(process.stdout or StringIO())
+    errors = _Heard(process.stderr or StringIO(), None if quiet else sys.stderr)
     try:
-        _, said = process.communicate()
-    except KeyboardInterrupt:
-        # The terminal has told pytest, too: it writes down what it has.
-        process.communicate()
+        process.wait()
+    except BaseException as error:
+        # Of Ctrl-C the terminal has told pytest, too; of anything else nobody has.
+        _end(process, told=isinstance(error, KeyboardInterrupt))
         raise
-    if not quiet:
-        sys.stderr.write(said)
-    return process.returncode, said
+    return process.returncode, out.text(), errors.text()
 
 
-def _no_run(code: int, said: str) -> GpubenchError:
-    reason = said.strip().removeprefix("ERROR: ")
+def _end(process: subprocess.Popen[str], *, told: bool) -> None:
+    """Have pytest write down what it has and end, within twice the grace."""
+    try:
+        if told:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+        process.terminate()  # does nothing once it has ended
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class _Heard:
+    """Reads a stream to its end in a thread, shows it, and keeps its last lines."""
+
+    def __init__(self, stream: IO[str], shown: TextIO | None = None):
+        self._stream = stream
+        self._shown = shown
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """What was kept."""
+        self._thread.join(_LAST_S)
+        return "".join(self._lines.copy())
+
+    def _read(self) -> None:
+        with self._stream:
+            for line in self._stream:
+                self._lines.append(line)
+                if self._shown is not None:
+                    with suppress(OSError, ValueError):  # a terminal that is gone stops nothing
+                        self._shown.write(line)
+                        self._shown.flush()
+
+
+def _no_run(code: int, out: str, errors: str) -> GpubenchError:
+    _, marked, message = f"\n{errors}".partition("\nERROR: ")
+    reason = (message if marked else errors).strip()
     if code == _USAGE:
         return UsageProblem(reason or "pytest did not understand its arguments")
-    if code in {0, 5}:
+    if code in _RAN or (code == 1 and not reason):  # a Python that broke ends with 1, too
         return UsageProblem("no benchmark was selected")
-    return GpubenchError(f"pytest ended with exit code {code} before a benchmark ran\n{reason}")
+    said = "\n".join(part for part in (reason, out.strip()) if part)
+    return GpubenchError(f"pytest ended with exit code {code} before a benchmark ran\n{said}")

@@ -74,7 +74,8 @@ class Bench:
     def _reduction(self) -> Reduction:
         from gpubench_plugin.distributed.reduction import Reduction
 
-        return Reduction(self._group, self._case.id)
+        grace_s = self._case.configuration.distributed.failure_grace_s
+        return Reduction(self._group, self._case.id, grace_s=grace_s)
 
     def __call__(
         self,
@@ -95,16 +96,19 @@ class Bench:
             UsageProblem: called a second time, or an amount is not a positive number.
             CorrectnessError: what is measured computes something wrong.
             MeasurementError: the numbers cannot be true.
+            Unsupported: an operation has no deterministic form, and must have one.
         """
         from gpubench_plugin.results import pytest_benchmark
+        from gpubench_plugin.training.determinism import naming_what_is_not_deterministic
 
         given = Work(samples=samples, tokens=tokens, bytes=bytes, flops=flops)
         self._claim(given)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
         before = self._group.traffic
-        check = self._prepare()
-        seen, facts = self._measure(step, setup, teardown)
+        with naming_what_is_not_deterministic():
+            check = self._prepare()
+            seen, facts = self._measure(step, setup, teardown)
         if "first_step_s" in check.facts:  # the very first step was one of the check's
             seen = replace(seen, first_step_s=check.facts["first_step_s"])
         self._profile(step, setup, teardown)
@@ -195,8 +199,8 @@ class Bench:
                 on_timed=self._begin,
                 on_progress=self._progress,
             )
-        facts = {**memory.facts, "compiled": float(self._compiled)}
-        facts["confidence"] = section.confidence
+        compiled = float(self._case.configuration.model.compile != "none")
+        facts = memory.facts | {"compiled": compiled, "confidence": section.confidence}
         for subject in self._subjects:
             facts.update(subject.finish())
         return samples.flagged(*memory.flags, *throttling.flags, *contention.flags), facts
@@ -204,10 +208,6 @@ class Bench:
     def _begin(self) -> None:
         for subject in self._subjects:
             subject.begin()
-
-    @property
-    def _compiled(self) -> bool:
-        return bool(self._case.configuration.model.compile != "none")
 
     def _work(self, given: Work) -> Work:
         """The work the caller gave, completed by what the subjects know of themselves."""
@@ -269,7 +269,8 @@ class Bench:
         """
         failure: Exception | None = None
         try:
-            measurement = self._compute(self._reduction.over_ranks(own), check)
+            seen = self._reduction.over_ranks(own)
+            measurement = concluded(self._item, self._case, seen, check, own=self._own.values())
         except Exception as error:
             failure = error
         self._reduction.concluded(failure)
@@ -282,9 +283,6 @@ class Bench:
         folder = self._item.config.stash.get(RANKS_FOLDER, None)
         if folder is not None:
             append(folder, self._group.world.rank, self._case.id, samples)
-
-    def _compute(self, observation: Observation, check: Check) -> Measurement:
-        return concluded(self._item, self._case, observation, check, own=self._own.values())
 
 
 def _is_amount(amount: object) -> bool:

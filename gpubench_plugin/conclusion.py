@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
-from gpubench_plugin.records import Metric
+from gpubench_plugin.records import Better, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.cases import Case
-    from gpubench_plugin.records import Better, Check, Measurement, Observation
+    from gpubench_plugin.records import Check, Measurement, Observation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,16 @@ class OwnMetric:
         """Its value now.
 
         Raises:
-            UsageProblem: there is no such unit.
+            UsageProblem: there is no such unit, or no such direction.
         """
         from gpubench_plugin.metrics.base import UNITS
 
         if self.unit not in UNITS:
             raise not_one_of(f"gpubench.record({self.name!r}): unit", self.unit, UNITS)
+        if self.better not in get_args(Better):
+            raise not_one_of(
+                f"gpubench.record({self.name!r}): better", self.better, get_args(Better)
+            )
         value = self.value() if callable(self.value) else self.value
         return Metric(name=self.name, value=float(value), unit=self.unit, better=self.better)
 

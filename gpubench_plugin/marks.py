@@ -34,12 +34,10 @@ class BenchmarkMark:
         Raises:
             UsageProblem: an argument is unknown or of the wrong type.
         """
-        mark = node.get_closest_marker("gpubench")
-        if mark is None:
-            return cls()
+        others, of_parameters = _marks(node, "gpubench")
         where = f"{node.nodeid}: mark gpubench"
         said: dict[str, Any] = {}
-        for each in (mark, *_of_parameters(node)):
+        for each in (*others[:1], *of_parameters):
             if each.args:
                 raise UsageProblem(f"{where}: takes keyword arguments only, got {each.args!r}")
             said.update(each.kwargs)
@@ -85,23 +83,25 @@ class BenchmarkMark:
             raise UsageProblem(f"{where}: timeout_s={self.timeout_s!r}; allowed: seconds above 0")
 
 
-def _of_parameters(node: pytest.Item) -> list[pytest.Mark]:
-    """The ``gpubench`` marks that the parameters of `node` carry."""
+def _marks(node: pytest.Item, name: str) -> tuple[list[pytest.Mark], list[pytest.Mark]]:
+    """The marks of `node` called so, the closest first; and those that its parameters carry.
+
+    pytest has the latter behind those of the function, though they say more of the one case.
+    """
     callspec = getattr(node, "callspec", None)
-    marks = getattr(callspec, "marks", ())
-    # A mark of a parameter may be the decorator that pytest.mark makes, or the mark in it.
-    plain = (getattr(mark, "mark", mark) for mark in marks)
-    return [mark for mark in plain if mark.name == "gpubench"]
+    of_parameters = [mark for mark in getattr(callspec, "marks", ()) if mark.name == name]
+    known = set(map(id, of_parameters))
+    return [mark for mark in node.iter_markers(name) if id(mark) not in known], of_parameters
 
 
 def assignments(node: pytest.Item) -> tuple[str, ...]:
-    """What the ``gpubench_set`` marks of `node` set, outermost first.
+    """What the ``gpubench_set`` marks of `node` set, outermost first, its parameters last.
 
     Raises:
         UsageProblem: an argument is not of the form ``key=value``.
     """
-    marks = reversed(list(node.iter_markers("gpubench_set")))
-    found = tuple(argument for mark in marks for argument in mark.args)
+    others, of_parameters = _marks(node, "gpubench_set")
+    found = tuple(argument for mark in (*others[::-1], *of_parameters) for argument in mark.args)
     for text in found:
         if not isinstance(text, str) or "=" not in text:
             raise UsageProblem(f"{node.nodeid}: mark gpubench_set: {text!r} is not 'key=value'")

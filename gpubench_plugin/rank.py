@@ -8,6 +8,7 @@ import pytest
 
 from gpubench_plugin import channel
 from gpubench_plugin.cases import CASE
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.failures import free
 from gpubench_plugin.results import pytest_benchmark
 
@@ -41,6 +42,8 @@ class Rank:
         report = yield
         if CASE in item.stash:
             channel.attach(item, call, report)
+            if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
+                report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # no traceback of ours
             keep_out_failed(item, report)
             if channel.read(report).get("outcome") == "oom" and call.excinfo is not None:
                 item.stash[_OUT_OF_MEMORY] = call.excinfo.value

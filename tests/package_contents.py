@@ -17,6 +17,7 @@ WHEEL = (
     "gpubench_plugin/datasets/diabetes_target.csv.gz",
     "gpubench_plugin/datasets/asyoulik.txt.gz",
     "gpubench_plugin/datasets/README.md",
+    "gpubench_plugin/datasets/LICENSES.md",
 )
 ENTRIES = ("[pytest11]\ngpubench = gpubench_plugin.plugin", "gpubench = gpubench_plugin.cli:main")
 SDIST = ("README.md", "LICENSE", "constraints.txt", "benchmarks/training/test_resnet.py")

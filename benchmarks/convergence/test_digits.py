@@ -4,16 +4,16 @@ import pytest
 
 
 @pytest.mark.gpubench(config="convergence-digits-mlp", ranks="any")
-@pytest.mark.precision("fp32", "bf16", "amp")
-@pytest.mark.gpubench_full("amp")
+@pytest.mark.precision("fp32", "tf32", "bf16", "bf16-true", "amp")
+@pytest.mark.gpubench_full("bf16-true", "amp")
 def test_digits_mlp(gpubench, convergence):
     """A multilayer perceptron, to 97 %."""
     gpubench(convergence.step, setup=convergence.restart)
 
 
 @pytest.mark.gpubench(config="convergence-digits-cnn", ranks="any")
-@pytest.mark.precision("fp32", "bf16", "amp")
-@pytest.mark.gpubench_full("amp")
+@pytest.mark.precision("fp32", "tf32", "bf16", "bf16-true", "amp")
+@pytest.mark.gpubench_full("bf16-true", "amp")
 def test_digits_cnn(gpubench, convergence):
     """A convolutional network, to 98 %."""
     gpubench(convergence.step, setup=convergence.restart)

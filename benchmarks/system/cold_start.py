@@ -1,9 +1,9 @@
 """A process that trains a few steps and reports where the time since its start went.
 
 It is started by ``test_cold_start.py`` with the reading of the monotonic clock before its start,
-which all processes of a machine share, and a resolved configuration on its standard input. It
-writes one JSON object: seconds by stage, in their order, the loss after every step, and the
-reading of the clock at the end.
+which all processes of a machine share, the device, and a resolved configuration on its standard
+input. It writes one JSON object: seconds by stage, in their order, the loss after every step, and
+the reading of the clock at the end.
 """
 
 import time
@@ -30,7 +30,7 @@ class Stages:
         self.last_ns = now_ns
 
 
-def main(started_ns):
+def main(started_ns, device_name):
     """Train, and report."""
     stages = Stages(started_ns)
     stages.end("interpreter", _BEGAN_NS)
@@ -48,7 +48,7 @@ def main(started_ns):
     configuration = Configuration[kind.Section].model_validate_json(json.dumps(said))
     precision = catalog.load("precision", configuration.precision.name)()
     stages.end("import_workload")
-    device = torch.device(configuration.experiment.device)
+    device = torch.device(device_name)
     if device.type != "cpu":
         torch.zeros(1, device=device)
         wait_for(device)
@@ -110,4 +110,4 @@ def main(started_ns):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

@@ -29,14 +29,14 @@ _STEADY_STEPS = 5
 )
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
 @pytest.mark.gpubench(config="cold-start")
-def test_cold_start(request, gpubench, gpubench_config, precision, compiled):
+def test_cold_start(request, gpubench, gpubench_config, torch_device, compiled):
     """A whole process: interpreter, imports, device, model, compilation, steps, and its end.
 
     Each part is recorded in seconds and as a share of the whole. The step is the process.
     """
     from gpubench_plugin.fixtures.running import subjects_of
 
-    process = Process(gpubench_config)
+    process = Process(gpubench_config, torch_device)
     subjects_of(request).append(process)
     for stage in process.stages:
         seconds, share = partial(process.seconds, stage), partial(process.share, stage)
@@ -50,9 +50,10 @@ def test_cold_start(request, gpubench, gpubench_config, precision, compiled):
 class Process:
     """A training script as a thing to measure: each call starts one, and keeps its report."""
 
-    def __init__(self, configuration):
+    def __init__(self, configuration, device):
         self._configuration = configuration.model_dump_json()
-        on_device = ("device_init",) if configuration.experiment.device != "cpu" else ()
+        self._device = str(device)
+        on_device = ("device_init",) if device.type != "cpu" else ()
         compiled = ("compile",) if configuration.model.compile != "none" else ()
         self.stages = (
             *("interpreter", "import_torch", "import_workload", *on_device, "model_build"),
@@ -68,7 +69,7 @@ class Process:
         """
         started_ns = time.monotonic_ns()
         done = subprocess.run(
-            [sys.executable, "-P", str(_SCRIPT), str(started_ns)],
+            [sys.executable, "-P", str(_SCRIPT), str(started_ns), self._device],
             input=self._configuration,
             capture_output=True,
             text=True,

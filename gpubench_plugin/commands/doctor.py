@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-_PACKAGES = ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transformers")
+_PACKAGES = ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transformers", "diffusers")
 
 
 class Doctor(Command):

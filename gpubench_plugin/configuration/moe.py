@@ -58,4 +58,9 @@ class MoeSection(Section):
                 f"top_k={self.top_k} of experts={self.experts}: a token cannot visit more experts "
                 f"than there are; allowed: top_k from 1 to {self.experts}"
             )
+        if self.hidden % self.tensor_parallel:
+            raise ValueError(
+                f"tensor_parallel={self.tensor_parallel} of hidden={self.hidden}: ranks cannot "
+                "take equally many features; allowed: a tensor_parallel that divides hidden"
+            )
         return self

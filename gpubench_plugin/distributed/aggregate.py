@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.report import RankReport
     from gpubench_plugin.records import RankTimes
 
+_MEANS: Final = ("loss_", "phase_")
+"""What facts begin with of which the ranks' mean is told.
+
+A loss is then the global batch's. Of phases the longest would count the time twice in which a fast
+rank waits for a slow one: as the slow one's work, and in the phase where the fast one waits.
+"""
+
 _COMPARED: Final = (
     "the timer",
     "calls per duration",
@@ -85,12 +92,9 @@ class Aggregate:
 
     @property
     def facts(self) -> dict[str, float]:
-        """The largest of each fact that every rank has; a loss is the mean of the ranks'.
-
-        So is that of the global batch.
-        """
+        """The largest of each fact that every rank has; of losses and phases the mean."""
         return {
-            name: math.fsum(values) / len(values) if name.startswith("loss_") else max(values)
+            name: math.fsum(values) / len(values) if name.startswith(_MEANS) else max(values)
             for name, values in self._facts.whole().items()
         }
 

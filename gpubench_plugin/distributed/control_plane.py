@@ -52,7 +52,7 @@ class ControlPlane:
     """Gather, publish and wait through `store`; all messages are JSON.
 
     Each operation raises :class:`MeasurementError` where a rank that it needs is in another
-    operation, or does not come within `timeout`.
+    operation, or does not come within `timeout`, or the shorter time that the operation is given.
     """
 
     def __init__(self, store: Store, world: World, *, timeout: timedelta):
@@ -74,35 +74,39 @@ class ControlPlane:
         gathered = list(self.collect(tag, record))
         return gathered if self._world.is_root else None
 
-    def collect(self, tag: str, record: Json) -> Iterator[Json]:
+    def collect(self, tag: str, record: Json, *, within_s: float | None = None) -> Iterator[Json]:
         """Like :meth:`gather`, but the root holds one record at a time; the others get none.
 
         The root has to take them all.
         """
         key, doing = self._begin("gather", tag)
         if self._world.is_root:
-            return self._collected(key, record, doing)
+            return self._collected(key, record, doing, within_s)
         self._put(f"{key}/{self._world.rank}", record)
         return iter(())
 
-    def _collected(self, key: str, record: Json, doing: str) -> Iterator[Json]:
+    def _collected(
+        self, key: str, record: Json, doing: str, within_s: float | None
+    ) -> Iterator[Json]:
         earlier, self._published = self._published, {}
         # The root's own record takes the same way through JSON, so that all are alike.
         yield json.loads(json.dumps(record))
         for rank in self._others:
-            yield self._take(f"{key}/{rank}", rank, doing)
+            yield self._take(f"{key}/{rank}", rank, doing, within_s)
         # Whoever sent something now has read what was published before: nobody need confirm it.
         for published, parts in earlier.items():
             self._delete(published, parts)
 
-    def publish(self, tag: str, record: Json | None = None) -> Json:
+    def publish(
+        self, tag: str, record: Json | None = None, *, within_s: float | None = None
+    ) -> Json:
         """Rank zero's record, on every rank; the others need not give one.
 
         Rank zero goes on at once.
         """
         key, doing = self._begin("publish", tag)
         if not self._world.is_root:
-            self._await(key, 0, doing)
+            self._await(key, 0, doing, within_s)
         elif record is None:
             raise ValueError(f"rank zero has nothing to publish as {tag!r}")
         else:
@@ -147,8 +151,8 @@ class ControlPlane:
         self._set(key, f"{len(more)} {first}")
         return len(more)
 
-    def _take(self, key: str, rank: int, doing: str) -> Json:
-        self._await(key, rank, doing)
+    def _take(self, key: str, rank: int, doing: str, within_s: float | None) -> Json:
+        self._await(key, rank, doing, within_s)
         record, parts = self._read(key)
         self._delete(key, parts)
         return record
@@ -172,12 +176,13 @@ class ControlPlane:
         self._bytes_read += len(value)
         return value
 
-    def _await(self, key: str, rank: int, doing: str) -> None:
+    def _await(self, key: str, rank: int, doing: str, within_s: float | None) -> None:
         """Return once `rank` has written `key`.
 
         This asks again and again: torch prints a warning wherever its own wait runs out.
         """
-        deadline = monotonic() + self._timeout_s
+        timeout_s = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
+        deadline = monotonic() + timeout_s
         pause = _SHORTEST_PAUSE_S
         while not self._store.check([key]):
             number, other = self._position(rank)
@@ -190,7 +195,7 @@ class ControlPlane:
                 )
             if monotonic() > deadline:
                 raise MeasurementError(
-                    f"rank {rank} did not come to {doing} within {self._timeout_s:g} s; "
+                    f"rank {rank} did not come to {doing} within {timeout_s:g} s; "
                     f"it was last at {other}"
                 )
             sleep(pause)

@@ -84,7 +84,7 @@ class ProcessGroup:
         """
         return self._control.gather(tag, record)
 
-    def collect(self, tag: str, record: Json) -> Iterator[Json]:
+    def collect(self, tag: str, record: Json, *, within_s: float | None = None) -> Iterator[Json]:
         """Like :meth:`gather`, but rank zero holds one record at a time; the others get none.
 
         Every rank must call it, with the same `tag`, and rank zero take all records.
@@ -92,9 +92,11 @@ class ProcessGroup:
         Raises:
             MeasurementError: another rank is elsewhere, or does not come in time.
         """
-        return self._control.collect(tag, record)
+        return self._control.collect(tag, record, within_s=within_s)
 
-    def publish(self, tag: str, record: Json | None = None) -> Json:
+    def publish(
+        self, tag: str, record: Json | None = None, *, within_s: float | None = None
+    ) -> Json:
         """Rank zero's record, on every rank; the others need not give one.
 
         Every rank must call it, with the same `tag`.
@@ -102,7 +104,7 @@ class ProcessGroup:
         Raises:
             MeasurementError: another rank is elsewhere, or does not come in time.
         """
-        return self._control.publish(tag, record)
+        return self._control.publish(tag, record, within_s=within_s)
 
     def wait_for_all(self, tag: str) -> None:
         """Return once every rank is here; rank zero returns last.

@@ -22,12 +22,14 @@ _REASONS: Final = 4
 class Reduction:
     """The ranks of `group` bring the results of one `benchmark` together; all call the same.
 
-    In a world of one nothing is sent.
+    In a world of one nothing is sent. A rank whose check failed waits for the others no longer
+    than `grace_s`: one may be in a collective of the check, and wait for this one there.
     """
 
-    def __init__(self, group: ProcessGroup, benchmark: str):
+    def __init__(self, group: ProcessGroup, benchmark: str, *, grace_s: float | None = None):
         self._group = group
         self._benchmark = benchmark
+        self._grace_s = grace_s
         self._alone = group.world.size == 1
 
     def checked(self, failure: BaseException | None) -> None:
@@ -90,11 +92,12 @@ class Reduction:
         """What went wrong on any rank, of many the first; nothing where nothing did."""
         tag, rank = f"check {self._benchmark}", self._group.world.rank
         said = "" if failure is None else f"rank {rank}: {failure}"[:_LONGEST_REASON]
-        gathered = self._group.collect(tag, {"failure": said})
+        within_s = None if failure is None else self._grace_s
+        gathered = self._group.collect(tag, {"failure": said}, within_s=within_s)
         failures = [told["failure"] for told in gathered if told["failure"]]
         more = len(failures) - _REASONS
         shown = "; ".join(failures[:_REASONS]) + (f"; and {more} more" if more > 0 else "")
-        return str(self._group.publish(tag, {"failure": shown})["failure"])
+        return str(self._group.publish(tag, {"failure": shown}, within_s=within_s)["failure"])
 
     def _problem(self, failure: Exception | None) -> str:
         said = "" if failure is None else str(failure)[:_LONGEST_REASON]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gpubench_plugin.metrics._medians import rounds_s
+from gpubench_plugin.metrics._medians import median_step_s
 from gpubench_plugin.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
 
@@ -42,7 +41,7 @@ class Convergence(MetricSource):
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The median training, and the facts there are."""
         if "steps_to_target" in seen.facts:
-            duration_s = median(rounds_s(seen.samples))
+            duration_s = median_step_s(seen.samples)
             yield Metric(name="time_to_target_s", value=duration_s, unit="s", better="lower")
         for name, (unit, better) in _FACTS.items():
             if name in seen.facts:

@@ -16,13 +16,14 @@ _PREFIX, _SUFFIX = "phase_", "_s"
 
 
 class Phases(MetricSource):
-    """How long each phase of a step takes, and its share of all of them.
+    """How long each phase of a forward pass takes, and its share of all of them.
 
-    They are timed one by one in calls of their own: their sum is not the step's time.
+    They are timed one by one in calls of their own: their sum is not the step's time. Of several
+    ranks each is the mean, so that a share is one of the time that all ranks spend.
     """
 
     produces: ClassVar = {
-        "phase_experts_s": "Time of a phase, here of the experts; each has its phase_<name>_s",
+        "phase_experts_s": "Forward time of a phase, here experts; each has its phase_<name>_s",
         "phase_experts_share": "That over the sum of all phases; each has its phase_<name>_share",
     }
     where = "mixture-of-experts layers"

@@ -9,6 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.micro.lacking import went_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +50,8 @@ def attend(name: str, compute: Callable[[], Tensor]) -> Tensor:
             with sdpa_kernel(BACKENDS[name]), seen:
                 result = compute()
         except RuntimeError as error:
+            if went_wrong(error):
+                raise
             reasons = "; ".join(str(warning.message).split("(Triggered")[0] for warning in said)
             first_line = str(error).partition("\n")[0]
             raise Unsupported(f"attention by {name}: {reasons or first_line}") from error

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.micro.closeness import require_close
+from gpubench_plugin.micro.lacking import lacking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -48,7 +47,7 @@ def optimizer(name: str, implementation: str, over: Sequence[Tensor]) -> torch.o
         Unsupported: the device or torch lacks this implementation.
     """
     kind, options = OPTIMIZERS[name]
-    with _lacking(name, implementation):
+    with lacking(f"{name}, {implementation}"):
         return kind(over, **options, **IMPLEMENTATIONS[implementation])  # type: ignore[arg-type] # a sequence will do
 
 
@@ -63,22 +62,14 @@ def check(name: str, implementation: str, over: Sequence[Tensor], *, steps: int 
     exact = [_copy(parameter, torch.float64) for parameter in over]
     of_actual = optimizer(name, implementation, actual)
     of_exact = optimizer(name, "loop", exact)
+    what = f"{name}, {implementation}"
     for _ in range(steps):
-        with _lacking(name, implementation):  # some find it out only now
+        with lacking(what):  # some find it out only now
             of_actual.step()
         of_exact.step()
-    what = f"{name}, {implementation}"
     return max(
         require_close(what, a, e, tolerance=1e-6) for a, e in zip(actual, exact, strict=True)
     )
-
-
-@contextmanager
-def _lacking(name: str, implementation: str) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, TypeError) as error:
-        raise Unsupported(f"{name}, {implementation}: {error}") from error
 
 
 def _copy(parameter: Tensor, dtype: torch.dtype) -> Tensor:

@@ -7,10 +7,10 @@ happens in between, what the manifests name is whole.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pickle import UnpicklingError
+from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from zipfile import ZIP_STORED, ZipFile
 
 import torch
 
@@ -21,7 +21,7 @@ from gpubench_plugin.training.manifest import Manifest, differences, facts_of, r
 from gpubench_plugin.training.random_state import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from gpubench_plugin.records import Json
@@ -111,7 +111,8 @@ class Checkpoints:
         The random generators are those of `rank` then.
 
         Raises:
-            UsageProblem: it is not whole, or does not fit, and why. Nothing was loaded then.
+            UsageProblem: it is not whole, or does not fit, and why. Nothing was loaded then, but
+                where a file that somebody made agrees with its manifest and is no checkpoint.
             ResultsError: the operating system does not let it be read.
         """
         path = path / LATEST if path.is_dir() else path
@@ -123,11 +124,13 @@ class Checkpoints:
         manifest.require_file(data)
         state = _read(data)
         refuse(data, differences(manifest.tensors, facts_of(state)))
-        states = state.pop("random")
-        if rank >= len(states):
-            raise UsageProblem(f"{path}: has the random states of {len(states)} ranks only")
-        training.load_state_dict(state)
-        RandomState.from_json(states[rank]).restore(self._device)
+        with _refusing_what_is_no_checkpoint(data):
+            states = list(state.pop("random"))
+            if rank >= len(states):
+                raise UsageProblem(f"{path}: has the random states of {len(states)} ranks only")
+            own = RandomState.from_json(states[rank])
+            training.load_state_dict(state)
+            own.restore(self._device)
         return manifest
 
     def _write(
@@ -181,13 +184,27 @@ def _other_settings(saved: Mapping[str, str], here: Mapping[str, str]) -> list[s
     ]
 
 
-def _read(data: Path) -> dict[str, Any]:
-    """The state in a file, of which nothing is executed."""
+@contextmanager
+def _refusing_what_is_no_checkpoint(data: Path) -> Iterator[None]:
+    """Make whatever a strange file raises one message: torch's reader checks little of it."""
     try:
+        yield
+    except (UsageProblem, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else ""
+        said = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        raise UsageProblem(f"{data} is no checkpoint: {said}") from error
+
+
+def _read(data: Path) -> dict[str, Any]:
+    """The state in a file, of which nothing is executed, and nothing inflated."""
+    with _refusing_what_is_no_checkpoint(data):
+        with ZipFile(data) as archive:
+            packed = [part for part in archive.infolist() if part.compress_type != ZIP_STORED]
+        if packed:
+            raise UsageProblem(f"{data} is no checkpoint: {packed[0].filename!r} is compressed")
         state = torch.load(data, map_location="cpu", weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageProblem(f"{data} is no checkpoint: {first}") from error
     if not isinstance(state, dict):
         raise UsageProblem(f"{data} is no checkpoint: it holds a {type(state).__name__}")
     return state

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
+from torch import distributed as dist
 
 from gpubench_plugin.errors import CorrectnessError, ResultsError, Unsupported, not_one_of
 from gpubench_plugin.training import _durable
@@ -116,12 +117,20 @@ class DCP(Format):
 
 
 class DCPThread(DCP):
-    """The same in the background: training goes on once the tensors are copied."""
+    """The same in the background: training goes on once the tensors are copied.
+
+    Torch lets it talk over gloo only.
+    """
 
     in_process: ClassVar[bool] = False
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Copy the tensors to the CPU; a thread, or a process, writes them."""
+        """Copy the tensors to the CPU; a thread, or a process, writes them.
+
+        Raises:
+            Unsupported: the default process group cannot carry tensors of the CPU.
+        """
+        _require_gloo()
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
 
         kind = AsyncCheckpointerType.PROCESS if self.in_process else AsyncCheckpointerType.THREAD
@@ -224,6 +233,15 @@ def _exceptions_of_dcp() -> Iterator[None]:
     except CheckpointException as error:
         reasons = "; ".join(str(failure[0]) for failure in error.failures.values())
         raise ResultsError(f"torch.distributed.checkpoint: {reasons}") from error
+
+
+def _require_gloo() -> None:
+    backend = dist.get_backend() if dist.is_initialized() else "none"
+    if backend != "gloo":
+        raise Unsupported(
+            f"DCP in the background needs a process group over gloo, not {backend}: set "
+            "distributed.backend=gloo"
+        )
 
 
 def _nothing() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.records import Check
+from gpubench_plugin.training.untimed import Untimed
 
 if TYPE_CHECKING:
     from gpubench_plugin.training.check import Log
 
 
-class Described:
+class Described(Untimed):
     """Puts a `description` into the record, under ``correctness.data``; it changes nothing."""
 
     def __init__(self, description: Mapping[str, object]):
@@ -19,18 +20,4 @@ class Described:
 
     def prepare(self, log: Log) -> Check:
         """The description; there is nothing to check."""
-        return Check(correctness={"data": dict(self._description)}, facts={})
-
-    def begin(self) -> None:
-        """Nothing is counted."""
-
-    def finish(self) -> Mapping[str, float]:
-        """Nothing is counted."""
-        return {}
-
-    def work(self) -> Work:
-        """None of its own."""
-        return Work()
-
-    def flops_step(self) -> None:
-        """Nothing."""
+        return Check(correctness={"data": dict(self._description)})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import isfinite
+from math import fsum, isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.records import Check
 from gpubench_plugin.training.agreement import Alone
+from gpubench_plugin.training.untimed import Untimed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -93,21 +94,23 @@ class Evaluator:
 
     def _sums(self, batches: Iterable[Batch]) -> list[float]:
         """The sum of losses, the number of samples in the right class, and that of all samples."""
-        losses, correct, samples = [], [], 0
+        means, correct, sizes = [], [], []
         for batch in batches:
             with self._precision.forward_context(self._device):
-                losses.append(self._workload.loss(self._module, batch).double() * len(batch.inputs))
+                means.append(self._workload.loss(self._module, batch))
                 if self._workload.classifies:
                     correct.append(self._correct(batch))
-            samples += len(batch.inputs)
-        return [_sum(losses), _sum(correct), float(samples)]
+            sizes.append(len(batch.inputs))
+        # Summed here, in double precision, which not every device has.
+        losses = (mean * size for mean, size in zip(_values(means), sizes, strict=True))
+        return [fsum(losses), fsum(_values(correct)), float(sum(sizes))]
 
     def _correct(self, batch: Batch) -> Tensor:
         classes = self._workload.forward(self._module, batch).argmax(-1)
         return (classes == batch.targets).sum()
 
 
-class AfterTraining:
+class AfterTraining(Untimed):
     """Evaluates once the untimed training of a benchmark is over: ``training.evaluate``.
 
     It is a subject of the measurement that stands behind the trainer.
@@ -126,21 +129,7 @@ class AfterTraining:
         log({"event": "evaluation", **found})
         return Check(correctness={"evaluation": found}, facts=found)
 
-    def begin(self) -> None:
-        """Nothing is counted."""
 
-    def finish(self) -> Mapping[str, float]:
-        """Nothing is counted."""
-        return {}
-
-    def work(self) -> Work:
-        """None of its own."""
-        return Work()
-
-    def flops_step(self) -> None:
-        """Nothing: what is timed is the trainer's step."""
-
-
-def _sum(values: list[Tensor]) -> float:
-    """One wait for the device."""
-    return float(torch.stack(values).sum()) if values else 0.0
+def _values(tensors: list[Tensor]) -> list[float]:
+    """What the tensors hold; one wait for the device."""
+    return torch.stack(tensors).tolist() if tensors else []

@@ -67,8 +67,8 @@ class Generation:
         self.new_tokens = positions - self.prompt_tokens if new_tokens is None else new_tokens
         if self.new_tokens < self.least_new_tokens or self._length > positions:
             raise UsageProblem(
-                f"inference: {self.prompt_tokens} prompt_tokens and "
-                f"{max(self.new_tokens, self.least_new_tokens)} new_tokens are more than "
+                f"inference.prompt_tokens={self.prompt_tokens} and inference.new_tokens="
+                f"{max(self.new_tokens, self.least_new_tokens)}: allowed: together at most "
                 f"model.sequence_length={positions}"
             )
         self._workload = workload

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
@@ -27,6 +28,7 @@ VERSION: Final = 1
 """Raised whenever an older reader would misunderstand a newer file."""
 
 _LIMIT_BYTES: Final = 64 << 20
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TOLD: Final = 5
 """Differences spelled out in a message; the others are counted."""
 
@@ -146,10 +148,10 @@ class Manifest:
             )
         try:
             manifest = cls._from_json(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             problem = f"{type(error).__name__}: {error}"
             raise UsageProblem(f"{path} is no whole manifest: {problem}") from error
-        if PurePath(manifest.file).name != manifest.file:
+        if not _FILE_NAME.fullmatch(manifest.file):
             raise UsageProblem(f"{path}: file {manifest.file!r} is not a name in the same folder")
         return manifest
 
@@ -178,13 +180,17 @@ class Manifest:
         """Refuse a file at `path` that is not the one described.
 
         Raises:
-            UsageProblem: it is missing, of another length, or has another hash.
+            UsageProblem: it is missing, no regular file (a pipe would block), of another length,
+                or has another hash.
         """
         try:
-            found = path.stat().st_size
-            digest = _durable.digest(path) if found == self.bytes else ""
+            status = path.stat()
+            found, is_regular = status.st_size, stat.S_ISREG(status.st_mode)
+            digest = _durable.digest(path) if is_regular and found == self.bytes else ""
         except OSError as error:
             raise UsageProblem(f"{path} cannot be read: {error.strerror}") from error
+        if not is_regular:
+            raise UsageProblem(f"{path} is no regular file")
         if found != self.bytes:
             what = "cut off" if found < self.bytes else "too long"
             raise UsageProblem(f"{path} is {what}: {found} bytes, its manifest says {self.bytes}")

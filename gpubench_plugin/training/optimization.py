@@ -102,11 +102,6 @@ class Optimization:
         scale = 1.0 if self.scaler is None else self.scaler.get_scale()
         return self._global_norm(self._parameters) / scale
 
-    def discard(self) -> None:
-        """Drop the gradients, as a step does that is skipped."""
-        self._optimizer.zero_grad(set_to_none=True)
-        self._steps += 1
-
     def state_dict(self) -> dict[str, Any]:
         """The states of optimizer, schedule and scaler; None of what there is not."""
         scheduler, scaler = self._scheduler, self.scaler

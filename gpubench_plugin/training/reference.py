@@ -1,7 +1,8 @@
 """The first steps of a training beside the same steps in plain fp32.
 
 The reference has the same weights, batches, optimizer and random numbers, and nothing else of what
-is measured: no autocast, no GradScaler, no TF32, no compiler, no wrapper. Where several ranks train
+is measured: no autocast, no GradScaler, no TF32, no compiler, no wrapper, and not the trainer's
+code that accumulates, clips and updates. Where several ranks train
 one model, each computes the gradients of its own batches, and they are averaged by all_reduce,
 which is right as well where the ranks share one batch.
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from math import isfinite
+from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError
@@ -24,11 +26,13 @@ from gpubench_plugin.records import Check
 from gpubench_plugin.training._heap import return_free_memory
 from gpubench_plugin.training.bands import band_of
 from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.random_state import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
 
     from gpubench_plugin.configuration.schema import MeasureSection, TrainingSection
     from gpubench_plugin.training.agreement import Agreement
@@ -44,7 +48,7 @@ class Reference:
 
     `section` builds the model, `seed` draws its weights. `precision` names what is measured, and
     `compute_dtypes` what it computes in and reduces gradients in. `averaging` says that the ranks
-    train one model together.
+    train one model together, `shares_batch` that they divide it, all on the same batch.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Reference:
         device: torch.device,
         agreement: Agreement,
         averaging: bool,
+        shares_batch: bool = False,
     ):
         self._workload = workload
         self._training = training
@@ -70,6 +75,7 @@ class Reference:
         self._device = device
         self._agreement = agreement
         self._averaging = averaging and agreement.world_size > 1
+        self._shares_batch = shares_batch
 
     @property
     def steps(self) -> int:
@@ -137,21 +143,16 @@ class Reference:
     def _train(self, watched: Sequence[WatchedStep]) -> _Trained | str:
         """The reference's steps; or why there is nothing to compare with."""
         module = self._build()
-        if reason := self._draws_otherwise(module):
+        if reason := self._incomparable(module):
             return reason
-        optimization = Optimization(
-            module.parameters(),
-            training=self._training.model_copy(update={"fused": False}),
-            device=self._device,
-            scaler=None,
-        )
+        updates = _PlainUpdates(module, self._training, self._device)
         own_losses, own_norms = [], []
         for step in watched:
             own_losses.append(self._backward(module, step.batches))
             if self._averaging:
                 _average_gradients(module, self._agreement.world_size)
-            own_norms.append(optimization.gradient_norm())
-            (optimization.discard if step.skipped else optimization.update)()
+            own_norms.append(updates.gradient_norm())
+            updates.update(skipped=step.skipped)
         losses, norms = self._mean(own_losses, own_norms)
         return _Trained(losses=losses, gradient_norms=norms, band=self._band(module))
 
@@ -164,11 +165,15 @@ class Reference:
             precision=catalog.load("precision", "fp32")(),
         ).train()
 
-    def _draws_otherwise(self, module: nn.Module) -> str | None:
-        """Why random numbers of the measured model are not the reference's."""
+    def _incomparable(self, module: nn.Module) -> str | None:
+        """Why the measured model computes something else by design."""
         dropping = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
         if dropping and self._workload.section.compile != "none":
             return "compiled dropout draws other random numbers; set its rate to 0 to compare"
+        if dropping and self._shares_batch:
+            return "ranks that divide a model draw dropout apart; set its rate to 0 to compare"
+        if self._shares_batch and any(isinstance(m, _BatchNorm) for m in module.modules()):
+            return "ranks that divide a model may normalise parts of the batch"
         return None
 
     def _backward(self, module: nn.Module, batches: Sequence[Batch]) -> float:
@@ -185,6 +190,37 @@ class Reference:
         means = self._agreement.mean([value for column in columns for value in column])
         length = len(columns[0])
         return [means[at : at + length] for at in range(0, len(means), length)]
+
+
+class _PlainUpdates:
+    """Clipping, optimizer and schedule straight from torch: no code of what is judged."""
+
+    def __init__(self, module: nn.Module, training: TrainingSection, device: torch.device):
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        builder = catalog.load("optimizers", training.optimizer)
+        # A fused optimizer is called for skipped steps, too, and the schedule moves with its calls.
+        self._moves_when_skipped: bool = builder(training, device).fused
+        unfused = training.model_copy(update={"fused": False})
+        self._optimizer: Optimizer = builder(unfused, device).build(self._parameters)
+        schedule = catalog.load("schedulers", training.scheduler)(training.schedule_steps)
+        self._scheduler: LRScheduler | None = schedule.build(self._optimizer)
+        self._clipping = training.gradient_clipping
+
+    def gradient_norm(self) -> float:
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        return hypot(*(float(torch.linalg.vector_norm(g)) for g in gradients))
+
+    def update(self, *, skipped: bool) -> None:
+        """Use up the gradients; of a step that is `skipped` for nothing."""
+        if skipped:
+            self._optimizer.zero_grad(set_to_none=True)
+        elif self._clipping is not None:
+            nn.utils.clip_grad_norm_(self._parameters, self._clipping)
+        if self._moves_when_skipped or not skipped:
+            self._optimizer.step()  # without gradients it changes nothing
+            if self._scheduler is not None:
+                self._scheduler.step()
+        self._optimizer.zero_grad(set_to_none=True)
 
 
 @dataclass(frozen=True, kw_only=True)

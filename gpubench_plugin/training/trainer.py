@@ -18,7 +18,6 @@ from gpubench_plugin.training.check import (
     scalar,
     steps_of_check,
 )
-from gpubench_plugin.training.determinism import naming_what_is_not_deterministic
 from gpubench_plugin.training.mathematics import run_once
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.random_state import RandomState
@@ -167,12 +166,7 @@ class Trainer:
             CorrectnessError: a loss is not a finite scalar or does not fall as
                 ``training.loss_drop`` asks, a gradient is missing or not finite, every step was
                 skipped by the GradScaler, or the first steps are not the reference's.
-            Unsupported: an operation has no deterministic form, and must have one.
         """
-        with naming_what_is_not_deterministic():
-            return self._checked(log)
-
-    def _checked(self, log: Log) -> Check:
         start = RandomState.capture(self._device)
         self._optimization.reset()
         history = LossHistory(

@@ -69,6 +69,14 @@ class Denoiser(Workload[S]):
     beta_schedule: ClassVar[dict[str, Any]]
     """The arguments of diffusers' ``DDPMScheduler``: how noise grows with time."""
 
+    _scheduler: Any = None
+
+    def without_data(self) -> Self:
+        """The scheduler has data, so another one is made where tensors have none."""
+        made = super().without_data()
+        made._scheduler = None
+        return made
+
     def build(self) -> nn.Module:
         """The network with random weights."""
         (model_class,) = from_library(self.section.name, "diffusers", self.library_class)
@@ -99,8 +107,11 @@ class Denoiser(Workload[S]):
 
     def noised(self, samples: Tensor, generator: torch.Generator | None) -> Batch:
         """The batch of `samples`, each at a time drawn uniformly."""
-        (scheduler_class,) = from_library(self.section.name, "diffusers", "DDPMScheduler")
-        scheduler = scheduler_class(**self.beta_schedule)
+        if self._scheduler is None:
+            (scheduler_class,) = from_library(self.section.name, "diffusers", "DDPMScheduler")
+            self._scheduler = scheduler_class(**self.beta_schedule)
+        # One for all batches: it copies its tables to the device, which the host waits for, once.
+        scheduler = self._scheduler
         device = samples.device
         noise = torch.randn(samples.shape, device=device, generator=generator)
         last = scheduler.config.num_train_timesteps

@@ -11,10 +11,10 @@ Source: https://huggingface.co/docs/transformers/attention_interface
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.configuration.schema import ModelSection
@@ -45,16 +45,37 @@ class LanguageSection(ModelSection):
     vocabulary: PositiveInt = Field(50257, description="Different tokens")
     sequence_length: PositiveInt = Field(1024, description="Tokens of a sample")
 
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
+        return self
+
+
+class RotarySection(LanguageSection):
+    """The sizes where heads share keys and values, and pairs of features turn with the position."""
+
+    key_value_heads: PositiveInt = Field(4, description="Heads of keys and values; divides heads")
+
+    @model_validator(mode="after")
+    def _heads_turn(self) -> Self:
+        if self.heads % self.key_value_heads:
+            raise ValueError(
+                f"heads {self.heads} is no multiple of key_value_heads {self.key_value_heads}"
+            )
+        if (features := self.width // self.heads) % 2:
+            raise ValueError(
+                f"width {self.width} / heads {self.heads} is {features}: a head needs an even "
+                "number of features"
+            )
+        return self
+
 
 S = TypeVar("S", bound=LanguageSection)
 
 
 class LanguageModel(Workload[S]):
-    """A transformer over tokens; a subclass names its classes in transformers and its data.
-
-    Raises:
-        UsageProblem: the heads do not divide the width.
-    """
+    """A transformer over tokens; a subclass names its classes in transformers and its data."""
 
     checkpoints_activations = True
     where = NEEDS_TRANSFORMERS
@@ -67,10 +88,6 @@ class LanguageModel(Workload[S]):
     def __init__(self, section: S):
         super().__init__(section)
         self.tokens_per_sample = section.sequence_length
-        if section.width % section.heads:
-            raise UsageProblem(
-                f"model.heads={section.heads} must divide model.width={section.width}"
-            )
 
     def hyperparameters(self) -> dict[str, Any]:
         """The arguments of its configuration in transformers: sizes, and no dropout."""

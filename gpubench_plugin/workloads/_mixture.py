@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt
-from gpubench_plugin.workloads._language import CausalLanguageModel, LanguageSection
+from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ WITHOUT_DATA = "gpubench_grouped_mm_without_data"
 """The same in bf16: of no other type does torch know the result's shape without the data."""
 
 
-class MixtureSection(LanguageSection):
+class MixtureSection(RotarySection):
     """The sizes of a transformer whose feed-forward layers are experts."""
 
-    key_value_heads: PositiveInt = Field(4, description="Heads of keys and values; divides heads")
     experts: PositiveInt = Field(description="Experts in each layer")
     experts_per_token: PositiveInt = Field(description="Of them, those that a token visits")
     experts_implementation: Literal["eager", "grouped"] = Field(
@@ -44,11 +43,7 @@ class MixtureSection(LanguageSection):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.heads % self.key_value_heads:
-            raise ValueError(
-                f"heads {self.heads} is no multiple of key_value_heads {self.key_value_heads}"
-            )
+    def _enough_experts(self) -> Self:
         if self.experts_per_token > self.experts:
             raise ValueError(
                 f"experts_per_token {self.experts_per_token} of only {self.experts} experts"

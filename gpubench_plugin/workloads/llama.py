@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from gpubench_plugin.configuration.section import PositiveInt
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads._decoder import decoder_stages
-from gpubench_plugin.workloads._language import CausalLanguageModel, LanguageSection
+from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,36 +19,23 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Stages
 
 
-class LlamaSection(LanguageSection):
+class LlamaSection(RotarySection):
     """The sizes of a Llama; the defaults have 1.1 billion parameters."""
 
     layers: PositiveInt = Field(22, description="Blocks of attention and feed-forward layers")
     width: PositiveInt = Field(2048, description="Features of a token")
     heads: PositiveInt = Field(32, description="Heads of attention, which share the width")
-    key_value_heads: PositiveInt = Field(4, description="Heads of keys and values")
     intermediate_size: PositiveInt = Field(5632, description="Features inside a feed-forward layer")
     vocabulary: PositiveInt = Field(32000, description="Different tokens")
     sequence_length: PositiveInt = Field(2048, description="Tokens of a sample")
 
 
 class Llama(CausalLanguageModel[LlamaSection]):
-    """Rotary positions, RMS norms, gated feed-forward layers, keys and values shared by heads.
-
-    Raises:
-        UsageProblem: the heads of keys and values do not divide the heads.
-    """
+    """Rotary positions, RMS norms, gated feed-forward layers, keys and values shared by heads."""
 
     Section = LlamaSection
     configuration = "LlamaConfig"
     architecture = "LlamaForCausalLM"
-
-    def __init__(self, section: LlamaSection):
-        super().__init__(section)
-        if section.heads % section.key_value_heads:
-            raise UsageProblem(
-                f"model.key_value_heads={section.key_value_heads} must divide "
-                f"model.heads={section.heads}"
-            )
 
     def hyperparameters(self) -> dict[str, Any]:
         """Those of every language model, and the number of heads of keys and values."""

@@ -21,7 +21,7 @@ def test_the_stages_are_the_whole_of_the_process() -> None:
     )
     started_ns = time.monotonic_ns()
     done = subprocess.run(
-        [sys.executable, "-P", str(SCRIPT), str(started_ns)],
+        [sys.executable, "-P", str(SCRIPT), str(started_ns), "cpu"],
         input=configuration.model_dump_json(),
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ SUITE = Path(__file__).parents[2] / "benchmarks" / "distributed" / "test_diffusi
 
 MORE = """
 import os, signal, sys
+from dataclasses import replace
 import pytest
 
 keys = pytest.mark.gpubench_set
@@ -35,13 +36,18 @@ def test_last_takes_it(gpubench, diffusion): run(gpubench, diffusion)
 def test_too_few(gpubench, diffusion): run(gpubench, diffusion)
 @keys("diffusion.scheduler=unipc")
 def test_history(gpubench, diffusion): run(gpubench, diffusion)
-@keys("diffusion.scheduler=dimm")
-def test_unknown(gpubench, diffusion): run(gpubench, diffusion)
 @keys("distributed.share_device=true")
 def test_shared_cpu(gpubench, diffusion): run(gpubench, diffusion)
 @keys("distributed.parallelism=ddp")
 def test_ddp(gpubench, diffusion): run(gpubench, diffusion)
 def test_without_diffusers(gpubench, without_diffusers, diffusion): run(gpubench, diffusion)
+@keys("diffusion.samples=2", "distributed.failure_grace_s=0.5")
+def test_mismatched(gpubench, diffusion):
+    header = diffusion._header
+    def late(sample, step, *, receiver):
+        return replace(header(sample, step, receiver=receiver), step=step + sample)
+    if os.environ["RANK"] == "0": diffusion._header = late
+    run(gpubench, diffusion)
 @keys("diffusion.samples=4")
 def test_killed(gpubench, diffusion):
     denoise, steps = diffusion._denoising._step, []
@@ -55,25 +61,28 @@ def test_killed(gpubench, diffusion):
 
 ENDINGS = {
     "left_over": (
-        "failed",
+        "unsupported",
         (
-            "UsageProblem: diffusion.denoising_steps: 5 steps do not divide among 2 ranks, 1 would "
+            "diffusion.denoising_steps: 5 steps do not divide among 2 ranks, 1 would "
             "be left out; allowed: a multiple of 2, or diffusion.remainder=first or last or spread"
         ),
     ),
     "last_takes_it": ("measured", ""),
     "too_few": (
-        "failed",
-        "UsageProblem: diffusion.denoising_steps: 1 steps leave some of 2 ranks without any",
+        "unsupported",
+        "diffusion.denoising_steps: 1 steps leave some of 2 ranks without any",
     ),
     "history": ("unsupported", "diffusion.scheduler=unipc: it keeps the network's outputs"),
-    "unknown": (
-        "failed",
-        "UsageProblem: diffusion.scheduler: unknown 'dimm' (did you mean 'ddim'?); allowed: ddim",
-    ),
     "shared_cpu": ("unsupported", "distributed.share_device: is for cuda and xpu; on cpu"),
     "ddp": ("unsupported", "distributed.parallelism=ddp: every rank"),
     "without_diffusers": ("unsupported", "diffusion.scheduler=ddim comes from diffusers"),
+    "mismatched": (
+        "failed",
+        (
+            "rank 1: CorrectnessError: rank 1 waited for sample 1 before step 2 (call 1) as "
+            "float32 1x4x8x8 from rank 0 for rank 1, and was sent sample 1 before step 3 (call 1)"
+        ),
+    ),
     "killed": ("crashed", "rank 1 was killed by SIGKILL"),
 }
 
@@ -84,7 +93,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project = Project(tmp_path_factory.mktemp("project"))
     project.write("test_a.py", SUITE.read_text())
     project.write("test_b.py", MORE)
-    return project.run("-k", "dummy-2-fp32 or test_b", "--world-size=2", "--precision=fp32")
+    return project.run("-k", "dummy-8-fp32 or test_b", "--world-size=2", "--precision=fp32")
 
 
 @pytest.mark.parametrize("name", ENDINGS)
@@ -98,16 +107,16 @@ def test_each_ends_as_it_should(name: str, ended: Run) -> None:
 
 def test_record_has_the_efficiency_of_the_pipeline(ended: Run) -> None:
     """Speed-up over one process measured beside it, the ideal one, and their ratio."""
-    (found,) = (b for b in ended.summary["benchmarks"] if "dummy-2" in b["name"])
+    (found,) = (b for b in ended.summary["benchmarks"] if "dummy-8" in b["name"])
     metrics = {name: metric["value"] for name, metric in found["metrics"].items()}
     gained = metrics["one_process_s"] / metrics["step_time_s"]
-    assert metrics["ideal_speed_up"] == pytest.approx(4 / 3)
+    assert metrics["ideal_speed_up"] == pytest.approx(16 / 9)
     assert metrics["speed_up"] == pytest.approx(gained)
-    assert metrics["pipeline_efficiency"] == pytest.approx(gained / (4 / 3))
+    assert metrics["pipeline_efficiency"] == pytest.approx(gained / (16 / 9))
     assert metrics["samples_per_s"] > 0
     assert found["correctness"] == {
         "bitwise_equal_to_one_process": True,
-        "verified_samples": 2,
+        "verified_samples": 8,
         "steps_of_ranks": [[0, 2], [2, 4]],
     }
 
@@ -115,17 +124,17 @@ def test_record_has_the_efficiency_of_the_pipeline(ended: Run) -> None:
 def test_each_rank_logs_its_steps_and_messages(ended: Run) -> None:
     """In the run's file of a rank: its range, its messages, and how long each step took."""
     for rank, (steps, message) in enumerate([([0, 2], "send"), ([2, 4], "receive")]):
-        events = events_of(ended, rank, "dummy-2")
-        assert events[0] == {"event": "pipeline", "steps": steps, "samples": 2}
+        events = events_of(ended, rank, "dummy-8")
+        assert events[0] == {"event": "pipeline", "steps": steps, "samples": 8}
         noted = [(e["event"], e["sample"], e["step"]) for e in events[1:] if "sample" in e]
         of_steps = [(sample, step) for kind, sample, step in noted if kind == "step"]
         of_messages = [(sample, step) for kind, sample, step in noted if kind == message]
-        assert of_steps == [(sample, step) for sample in (0, 1) for step in range(*steps)]
-        assert of_messages == [(0, 2), (1, 2)]
+        assert of_steps == [(sample, step) for sample in range(8) for step in range(*steps)]
+        assert of_messages == [(sample, 2) for sample in range(8)]
     (told,) = (
         line
         for line in ended.journal
-        if line["event"] == "pipeline" and "dummy-2" in line["benchmark"]
+        if line["event"] == "pipeline" and "dummy-8" in line["benchmark"]
     )
     assert (told["rank"], told["steps"]) == (0, [0, 2])
     assert told["step_s"] > 0

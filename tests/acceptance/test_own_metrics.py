@@ -47,6 +47,11 @@ def test_unit(gpubench):
     gpubench(work)
 
 
+def test_direction(gpubench):
+    gpubench.record("depth", 3.5, better="lowest")
+    gpubench(work)
+
+
 def test_not_finite(gpubench):
     gpubench.record("depth", float("nan"))
     gpubench(work)
@@ -113,6 +118,7 @@ def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
         ("twice", "gpubench.record('depth') was said twice"),
         ("taken", "gpubench.record('step_time_s'): it is there"),
         ("unit", "gpubench.record('depth'): unit: unknown 'counts' (did you mean 'count'?)"),
+        ("direction", "gpubench.record('depth'): better: unknown 'lowest' (did you mean 'lower'?)"),
         ("not_finite", "depth is nan"),
     ],
 )

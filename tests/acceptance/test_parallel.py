@@ -53,7 +53,7 @@ def test_ranks_divide_a_model_or_say_why_not(project: Project) -> None:
         project.write(f"test_{name}.py", (SUITE / f"test_{name}.py").read_text())
     project.write("test_refused.py", REFUSED)
 
-    chosen = "tensor or pipeline-1f1b or bucket-1.0MiB or refused or hidden"
+    chosen = "tensor or pipeline-1f1b or bucket-0.1MiB or refused or hidden"
     run = project.run("-k", chosen, "--precision=fp32", "--world-size=2", *SHORT, quick=False)
 
     assert run.code == 0, run.out + run.err
@@ -61,7 +61,7 @@ def test_ranks_divide_a_model_or_say_why_not(project: Project) -> None:
     assert run.outcomes == {
         f"{case}_parallel[tensor-fp32-ws2]": "measured",
         f"{case}_parallel[pipeline-1f1b-fp32-ws2]": "measured",
-        f"{case}_overlap[bucket-1.0MiB-fp32-ws2]": "measured",
+        f"{case}_overlap[bucket-0.1MiB-fp32-ws2]": "measured",
         "test_refused[tensor-fp32-ws2]": "unsupported",
         "test_refused[pipeline-fp32-ws2]": "unsupported",
         "test_refused[2-fp32-ws2]": "unsupported",

@@ -32,6 +32,13 @@ TESTS = """
     @pytest.mark.gpubench_set("measure.check=false")
     def test_unchecked(gpubench, trainer):
         gpubench(trainer.step)
+
+
+    @pytest.mark.precision("fp32")
+    @pytest.mark.gpubench()
+    def test_odd(gpubench):
+        pooled, at = torch.ones(1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.long)
+        gpubench(lambda: torch.nn.functional.max_unpool1d(pooled, at, 2))
 """
 
 
@@ -69,12 +76,16 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
 
     resume = (f"--training.resume={checkpoint}", "--training.deterministic=true")
     again = ("--experiment=second", "--experiment.seed=3")
-    second = project.run("-k", "right", "--precision=bf16,fp32", *resume, *again)
+    second = project.run("-k", "right or odd", "--precision=bf16,fp32", *resume, *again)
     after = {b["name"]: b for b in _summary(second, "second")["benchmarks"]}
     resumed = after["test_right[bf16-ws1]"]
     assert resumed["correctness"]["resumed"]["step"] == 20
     assert resumed["correctness"]["losses"][0] < right["correctness"]["losses"][-1] * 1.05
     assert "reference" not in resumed["correctness"]
+    # Whatever is measured, not training alone.
+    odd = after["test_odd[fp32-ws1]"]
+    assert odd["outcome"] == "unsupported"
+    assert "has no deterministic form in torch" in odd["reason"]
     refused = after["test_right[fp32-ws1]"]
     assert refused["outcome"] == "failed"
     assert "precision.name is 'bf16' in the checkpoint, 'fp32' here" in refused["reason"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 import gpubench_plugin
-from gpubench_plugin import UsageProblem
+from gpubench_plugin import GpubenchError, UsageProblem, api
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "own-suite"
 
@@ -23,13 +26,51 @@ sys.exit(5)
 """
 
 
+ORPHAN = """
+import subprocess, sys
+print("E   a module is missing")
+subprocess.Popen(["sleep", "30"])
+for number in range(20_000):
+    print("line", number, file=sys.stderr)
+sys.exit(2)
+"""
+
+STUBBORN = """
+import signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: (Path("ended").touch(), sys.exit(2)))
+Path("started").touch()
+time.sleep(30)
+"""
+
+STOPPED = """
+import pytest
+def test_first(gpubench):
+    gpubench(lambda: sum(range(1000)))
+def test_second(gpubench):
+    pytest.exit("enough", returncode=2)
+def test_third(gpubench):
+    gpubench(lambda: None)
+"""
+
+
 @pytest.fixture
-def arguments(tmp_path, monkeypatch):
+def python_is(tmp_path, monkeypatch):
+    """Puts a script in the place of the Python that is started."""
+
+    def replaced(text):
+        script = tmp_path / "python"
+        script.write_text(f"#!{sys.executable}\n{text}")
+        script.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(script))
+
+    return replaced
+
+
+@pytest.fixture
+def arguments(tmp_path, python_is):
     """What pytest would be told: the Python that is started only writes down its arguments."""
-    script = tmp_path / "python"
-    script.write_text(f"#!{sys.executable}\n{TOLD}")
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
+    python_is(TOLD)
 
     def told(*selection, **flags):
         with pytest.raises(UsageProblem, match="no benchmark was selected"):
@@ -45,7 +86,12 @@ def test_flags_become_arguments_by_their_long_names(arguments):
         "benchmarks",
         Path("more"),
         keyword="resnet and train",
-        keys={"training.batch_size": 64, "experiment.notes": "a b", "training.steps": None},
+        keys={
+            "training.batch_size": 64,
+            "experiment.notes": "a b",
+            "training.steps": None,
+            "data.path": Path("/a b"),
+        },
         options=["-x"],
         precision=["fp32", "amp"],
         world_size=2,
@@ -61,7 +107,7 @@ def test_flags_become_arguments_by_their_long_names(arguments):
         *("--gpubench-config=a.yaml", "--gpubench-config=b.yaml", "--gpubench-isolate"),
         *("--gpubench-baseline=main", "--gpubench-gate=auto"),
         *("--gpubench-set=training.batch_size=64", "--gpubench-set=experiment.notes=a b"),
-        *("--gpubench-set=training.steps=null", "-x"),
+        *("--gpubench-set=training.steps=null", "--gpubench-set=data.path=/a b", "-x"),
     ]
 
 
@@ -69,6 +115,67 @@ def test_a_mistyped_flag_is_answered_with_the_nearest():
     """Nothing is started; the message names what there is."""
     with pytest.raises(UsageProblem, match=r"unknown 'precison' \(did you mean 'precision'"):
         gpubench_plugin.run(precison="amp")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    """Nothing is started."""
+    with pytest.raises(UsageProblem, match=r"cwd='.*nosuch': no such folder"):
+        gpubench_plugin.run("benchmarks", cwd=tmp_path / "nosuch")
+
+
+def test_a_value_that_no_key_can_have_is_named():
+    """The message says what is allowed."""
+    with pytest.raises(UsageProblem, match=r"training\.steps=<object .*allowed: text"):
+        gpubench_plugin.run(keys={"training.steps": object()})
+
+
+def test_a_script_that_pytest_imports_starts_no_pytest(monkeypatch):
+    """Else each would start the next, without end."""
+    monkeypatch.setenv("GPUBENCH_RUN_FILE", "somewhere")
+    with pytest.raises(UsageProblem, match="if __name__"):
+        gpubench_plugin.run("script.py")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_end_of_a_long_output_is_kept(tmp_path, python_is, capfd, quiet):
+    """Nobody waits for a process that pytest has left behind, and all is shown but when quiet."""
+    python_is(ORPHAN)
+    began = monotonic()
+    with pytest.raises(GpubenchError, match="exit code 2 before a benchmark ran") as raised:
+        gpubench_plugin.run(cwd=tmp_path, quiet=quiet)
+    assert monotonic() - began < 20
+    said, shown = str(raised.value), capfd.readouterr()
+    assert "line 19999" in said
+    assert "line 0\n" not in said
+    assert ("a module is missing" in said) == quiet  # it stands where the output goes
+    assert ("line 0\n" in shown.err, "missing" in shown.out) == (not quiet, not quiet)
+
+
+def test_an_interruption_ends_pytest(tmp_path, python_is, monkeypatch):
+    """Where no terminal tells pytest of it, it is asked to end, and then is gone."""
+    python_is(STUBBORN)
+    monkeypatch.setattr(api, "_GRACE_S", 0.2)
+
+    def interrupt():
+        while not (tmp_path / "started").exists():
+            threading.Event().wait(0.05)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        gpubench_plugin.run(cwd=tmp_path)
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_run_that_pytest_interrupts_is_read_as_far_as_it_came(tmp_path):
+    """Folders are seen from `cwd`; what was not reached is not measured."""
+    (tmp_path / "test_it.py").write_text(STOPPED)
+    run = gpubench_plugin.run(
+        "test_it.py", cwd=tmp_path, results_dir="runs", registry="none", quiet=True
+    )
+    assert run.status == "interrupted"
+    assert [b.outcome for b in run.benchmarks][::2] == ["measured", "not_measured"]
+    assert len(list((tmp_path / "runs" / "default").iterdir())) == 1
 
 
 @pytest.fixture(scope="module")

@@ -130,14 +130,24 @@ def test_work_is_summed_where_every_rank_knows_it() -> None:
 
 
 def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
-    """Memory is the most any rank held; the global batch's loss is the mean of the ranks'."""
+    """Memory is the most any rank held; the global batch's loss is the mean of the ranks'.
+
+    So is a phase: where one rank works for 9 s and the other waits for it, 10 s pass and not 18.
+    """
+    works = {"phase_experts_s": 9.0, "phase_combine_s": 1.0}
+    waits = {"phase_experts_s": 1.0, "phase_combine_s": 9.0}
     told = aggregate(
         [
-            report(0, facts={"peak_memory_bytes": 3.0, "loss_last": 1.0, "alone": 1.0}),
-            report(1, facts={"peak_memory_bytes": 5.0, "loss_last": 2.0}),
+            report(0, facts={"peak_memory_bytes": 3.0, "loss_last": 1.0, "alone": 1.0, **waits}),
+            report(1, facts={"peak_memory_bytes": 5.0, "loss_last": 2.0, **works}),
         ]
     )
-    assert told.facts == {"peak_memory_bytes": 5.0, "loss_last": 1.5}
+    assert told.facts == {
+        "peak_memory_bytes": 5.0,
+        "loss_last": 1.5,
+        "phase_experts_s": 5.0,
+        "phase_combine_s": 5.0,
+    }
 
 
 def test_the_rank_zero_that_only_aggregates_needs_no_torch() -> None:

@@ -1,6 +1,6 @@
 """Two ranks compute what one process computes, for every workload that trains.
 
-The tolerances are four times what was seen on gloo: the difference of all gradients over the norm
+The tolerances are up to twice what was seen on gloo: the difference of all gradients over the norm
 of one process' gradients, and of the loss over the loss.
 """
 
@@ -15,15 +15,16 @@ import pytest
 Found = list[dict[str, Any]]
 
 SCRIPT = runpy.run_path(str(Path(__file__).parent / "ranks" / "equivalence.py"))
-GRADIENTS = {"ddp": 5e-6, "fsdp2": 5e-6}
-TENSOR = 2e-6
-PIPELINE = 1.6e-8
+GRADIENTS = 5e-7
+UNETS = 2.5e-6  # group norm over few values carries the order of a sum on
+TENSOR = 4.6e-7
+PIPELINE = 4e-9
 LOSS = 1e-6
 NORM = 1e-6
 
 
 @pytest.mark.parametrize("workload", SCRIPT["WORKLOADS"])
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", ["ddp", "fsdp2"])
 def test_data_parallel_gradients_are_those_of_the_global_batch(
     name: str, workload: str, equivalence: Found
 ) -> None:
@@ -33,7 +34,7 @@ def test_data_parallel_gradients_are_those_of_the_global_batch(
     """
     for rank in equivalence:
         found = rank["data_parallel"][f"{name} {workload}"]
-        assert found["gradients"] <= GRADIENTS[name]
+        assert found["gradients"] <= (UNETS if workload.startswith("unet") else GRADIENTS)
         assert max(found["loss"], found["norm"]) <= LOSS
         assert found.get("reason_in_eval_mode") is None
 

@@ -72,6 +72,15 @@ def test_model_without_parameters_to_train_is_wrapped(name: str, alone: ProcessG
 
 
 @every_parallelism
+def test_norm_of_16_bit_gradients_does_not_overflow(name: str, alone: ProcessGroup) -> None:
+    """It is taken in fp32: 100 gradients of 60000 in fp16 have a norm beyond that type."""
+    module = load(name, alone).wrap(nn.Linear(100, 1, bias=False).half())
+    for parameter in module.parameters():
+        parameter.grad = torch.full_like(parameter, 6e4)
+    assert load(name, alone).gradient_norm(module.parameters()) == pytest.approx(6e5, rel=1e-3)
+
+
+@every_parallelism
 def test_wrapped_model_infers(name: str, alone: ProcessGroup) -> None:
     """The forward pass alone runs again and again on a wrapped model."""
     mlp = workload("mlp")
@@ -137,6 +146,14 @@ def test_dropout_is_said_to_draw_per_rank(alone: ProcessGroup) -> None:
     said = ddp.differs_from_one_process(module)
     assert said == "Dropout draws on each rank on its own (1 layers)"
     assert ddp.differs_from_one_process(module.eval()) is None
+
+
+def test_normalising_layer_is_named_as_its_author_does(alone: ProcessGroup) -> None:
+    """FSDP2 makes classes of its own of what it shards, which nobody would look for."""
+    fsdp2 = load("fsdp2", alone)
+    module = fsdp2.wrap(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    said = fsdp2.differs_from_one_process(module)
+    assert said == "BatchNorm1d normalises by each rank's own batch (1 layers)"
 
 
 # On two ranks: they are started once, and what they found is looked at below.

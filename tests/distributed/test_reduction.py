@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -49,14 +50,18 @@ class Group:
         self.collect, self.publish = control.collect, control.publish
 
 
-def on_ranks(size: int, part: Callable[[Reduction, int], Any]) -> list[Any]:
+def on_ranks(
+    size: int, part: Callable[[Reduction, int], Any], grace_s: float | None = None
+) -> list[Any]:
     """What each rank returned or raised."""
     store = dist.HashStore()
     worlds = [World(rank=rank, local_rank=rank, size=size, local_size=size) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
         futures = [
             pool.submit(
-                part, Reduction(cast("ProcessGroup", Group(store, world)), "a test"), world.rank
+                part,
+                Reduction(cast("ProcessGroup", Group(store, world)), "a test", grace_s=grace_s),
+                world.rank,
             )
             for world in worlds
         ]
@@ -134,6 +139,25 @@ def test_the_own_failure_is_raised_though_nobody_can_be_told() -> None:
 
     root, _ = on_ranks(2, part)
     assert isinstance(root, MemoryError)
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_rank_that_failed_does_not_wait_for_one_that_waits_for_it(failed: int) -> None:
+    """The other is in a collective of its check: the failure is raised, not awaited with it."""
+    ended = Event()
+
+    def part(reduction: Reduction, rank: int) -> bool:
+        if rank != failed:
+            return ended.wait(20)
+        try:
+            reduction.checked(MemoryError("of 4 GiB"))
+        finally:
+            ended.set()
+        return False
+
+    found = on_ranks(2, part, grace_s=0.05)
+    assert isinstance(found[failed], MemoryError)
+    assert found[1 - failed] is True
 
 
 def test_of_many_failures_all_hear_the_first() -> None:

@@ -78,6 +78,12 @@ def test_forward_pass_alone_is_that_of_one_process(equivalence: Found) -> None:
         assert rank["inferred"]["samples"] == 16
 
 
+def test_one_rank_shares_nothing() -> None:
+    """A single rank is unsupported rather than measured as something else."""
+    assert tensor(1).unsupported("fp32") == "needs at least 2 ranks"
+    assert tensor(2).unsupported("fp32") is None
+
+
 def test_workload_without_a_plan_is_refused() -> None:
     """Which layers can be shared is the workload's to know."""
     with pytest.raises(Unsupported, match=r"no plan .* layers of mlp; use .*ddp or fsdp2"):

@@ -38,6 +38,16 @@ def test_another_implementation_than_asked_for_is_unsupported() -> None:
         attend("flash", math)
 
 
+def test_missing_memory_is_not_hidden() -> None:
+    """It is not what torch cannot take."""
+
+    def large() -> torch.Tensor:
+        raise torch.OutOfMemoryError("tried to allocate 20.00 GiB")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        attend("math", large)
+
+
 def test_operations_of_attention() -> None:
     """Two products of 2·B·H·T²·D each, and four more backward."""
     assert flops(2, 3, 8, 4, backward=False) == 2 * 2 * (2 * 3 * 8 * 8 * 4)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from gpubench_plugin.training.manifest import Manifest
 from gpubench_plugin.training.state import load_model_state, model_state
 
 CPU = torch.device("cpu")
+INF = float("inf")
 SETTINGS = {"training.optimizer": "adamw"}
 HARD = {
     "precision": "amp",
@@ -134,6 +138,24 @@ def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started,
     assert not list(path.parent.glob(".*"))
 
 
+def test_kill_between_file_and_manifest_leaves_the_earlier_checkpoint(kept, started, monkeypatch):
+    """What SIGKILL leaves behind can be resumed, and the next checkpoint removes the rest."""
+    trainer = trained(started(), 1)
+    path = kept.save(trainer, {"loss": 1.0})
+    trained(trainer, 1)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        monkeypatch.setattr(Manifest, "write", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        kept.save(trainer, {"loss": 0.5})
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    files = list(path.parent.glob("step-*.pt"))
+    assert (len(files), kept.load(path, started()).step) == (2, 1)
+    kept.save(trainer, {"loss": 0.5})
+    assert (len(list(path.parent.iterdir())), Manifest.read(path).step) == (3, 2)
+
+
 def edited(path, **changes):
     data = json.loads(path.read_text())
     data.update(changes)
@@ -194,6 +216,59 @@ def hostile(path, data):
     resigned(path, data)
 
 
+def nameless(path, _data):
+    edited(path, file="")
+
+
+def nul(path, _data):
+    edited(path, file="a\0b")
+
+
+def endless(path, _data):
+    edited(path, step=INF)
+
+
+def pipe(path, data):
+    """To open it would block."""
+    data.unlink()
+    os.mkfifo(data)
+    edited(path, bytes=0)
+
+
+def half(path, data):
+    torch.save({"model": torch.load(data, weights_only=True)["model"]}, data)
+    edited(path, tensors={k: v for k, v in tensors_of(path).items() if k[:6] == "model."})
+    resigned(path, data)
+
+
+def other_states(path, data):
+    state = torch.load(data, weights_only=True)
+    torch.save({**state, "random": [{"python": ""}]}, data)
+    resigned(path, data)
+
+
+def garbled(path, data):
+    repacked(path, data, edit=lambda pickled: b"\x80\x02R.")
+
+
+def compressed(path, data):
+    """A few bytes that would inflate to more than there is memory."""
+    repacked(path, data, method=ZIP_DEFLATED)
+
+
+def repacked(path, data, *, edit=bytes, method=ZIP_STORED):
+    with ZipFile(data) as archive:
+        parts = {part.filename: archive.read(part) for part in archive.infolist()}
+    with ZipFile(data, "w", method) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, edit(content) if name.endswith("data.pkl") else content)
+    resigned(path, data)
+
+
+def tensors_of(path):
+    return json.loads(path.read_text())["tensors"]
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -205,7 +280,15 @@ def hostile(path, data):
         (gone, "cannot be read: No such file"),
         (elsewhere, "is not a name in the same folder"),
         (cast, r"optimizer\.state\.0\.exp_avg has dtype float32 in the checkpoint, float16 here"),
-        (hostile, "is no checkpoint: Weights only load failed"),
+        (hostile, "is no checkpoint: UnpicklingError: Weights only load failed"),
+        (nameless, "file '' is not a name in the same folder"),
+        (nul, r"file 'a\\x00b' is not a name in the same folder"),
+        (endless, "is no whole manifest: OverflowError"),
+        (pipe, "is no regular file"),
+        (half, "is no checkpoint: KeyError: 'random'"),
+        (other_states, "is no checkpoint: TypeError"),
+        (garbled, "is no checkpoint: IndexError"),
+        (compressed, "is no checkpoint: '.*' is compressed"),
     ],
 )
 def test_file_that_is_not_whole_is_refused(spoil, said, kept, started, capsys):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from torch import distributed as dist
 
 from gpubench_plugin.errors import CorrectnessError, ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.training import checkpoint_formats
@@ -64,6 +65,15 @@ def test_background_thread_writes_the_same(tmp_path):
         check=False,
     )
     assert done.stdout == "verified\n", done.stderr
+
+
+@pytest.mark.parametrize("name", ["dcp-thread", "dcp-process"])
+def test_background_over_nccl_is_unsupported(name, tmp_path, monkeypatch):
+    """Torch would fail by an assertion; the reason says which key to set."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    with pytest.raises(Unsupported, match=r"over gloo, not nccl: set distributed\.backend=gloo"):
+        CheckpointIO(name, tensors(), tmp_path).verify()
 
 
 def test_safetensors_refuse_what_is_not_contiguous(tmp_path):

@@ -10,7 +10,9 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.configuration.resolve import resolve
+from gpubench_plugin.configuration.schema import DistributedSection, TrainingSection
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.fixtures.convergence import in_fp32
 from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.convergence import Convergence, Target
 from gpubench_plugin.training.course import Course
@@ -114,7 +116,9 @@ def weights(module):
     [
         ("digits-mlp", "fp32"),
         ("digits-mlp", "bf16"),
+        ("digits-mlp", "bf16-true"),
         ("digits-cnn", "bf16"),
+        ("digits-cnn", "bf16-true"),
         ("diabetes", "bf16"),
         ("diabetes", "amp"),  # the others are slow in fp16 on a CPU
     ],
@@ -237,6 +241,39 @@ def test_precision_too_far_from_fp32_fails():
     message = r"training\.parity_band=0\.01: .* in this precision, 0\.\d+ in fp32: .* error of"
     with pytest.raises(CorrectnessError, match=message):
         convergence.prepare(lambda event: None)
+
+
+def test_weights_of_six_bits_fail():
+    """A precision that rounds weights to six bits at every update is not near fp32."""
+    setting = Setting("digits-cnn")
+    build = setting.trainer
+
+    def trainer():
+        made = build()
+        exact = made.step
+        made.step = lambda: (exact(), round_to_six_bits(setting.module))
+        return made
+
+    setting.trainer = trainer
+    convergence = setting.convergence(reference_of("digits-cnn"))
+    with pytest.raises(CorrectnessError, match=r"training\.parity_band=0\.25: after \d+ steps"):
+        convergence.prepare(lambda event: None)
+
+
+@torch.no_grad()
+def round_to_six_bits(module):
+    for weight in module.parameters():
+        significand, exponent = torch.frexp(weight)
+        weight.copy_(torch.ldexp(torch.round(significand * 64) / 64, exponent))
+
+
+def test_reference_has_no_types_of_16_bits(slope):
+    """What fsdp2 gathers and reduces in is fp32 again where it trains the reference."""
+    section = DistributedSection(fsdp_param_dtype="bf16", fsdp_reduce_dtype="bf16")
+    chosen = catalog.load("parallelism", "fsdp2")(None, section)
+    reference = in_fp32(chosen, slope, TrainingSection())
+    assert type(reference) is type(chosen)
+    assert reference.section == DistributedSection()
 
 
 def test_timed_training_that_leads_elsewhere_fails():

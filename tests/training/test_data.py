@@ -117,7 +117,14 @@ def test_every_row_is_trained_on_or_held_out(name, training, held_out, source, s
     assert sorted([*trained, *others]) == list(range(training + held_out))
 
 
-@pytest.mark.parametrize("key", [{"path": "somewhere"}, {"workers": 2}])
+def test_more_ranks_than_samples_are_refused(source):
+    """A rank without samples is refused, with the number there are."""
+    message = r"data\.source=diabetes: 354 samples are too few for 355 ranks; allowed: at most 354"
+    with pytest.raises(UsageProblem, match=message):
+        source("diabetes", batch_size=1, world_size=355)
+
+
+@pytest.mark.parametrize("key", [{"path": "somewhere"}, {"workers": 2}, {"pin_memory": False}])
 def test_keys_of_a_loader_are_refused_elsewhere(key, slope):
     """A source that loads nothing refuses the keys of the section that say how to."""
     section = DataSection(source="digits", **key)

@@ -157,6 +157,12 @@ def test_folder_of_images(images, tmp_path):
     assert (source.description()["kind"], list(source.held_out())) == ("folder", [])
 
 
+def test_hidden_folders_are_no_classes(images, tmp_path):
+    """What other programs leave in hidden folders is not looked at; one class is enough."""
+    folder_of(tmp_path, classes=("cat", ".thumbnails"))
+    assert images(tmp_path).description()["classes"] == 1
+
+
 @pytest.mark.parametrize("held_out", ["test", "val"])
 def test_folder_with_a_part_held_out(held_out, images, tmp_path):
     """Below train are images to train on, below test or val those held out."""
@@ -266,11 +272,25 @@ def test_random_numbers_of_the_model_are_left_alone(images, binary_cifar):
 # What is refused.
 
 
-def test_nothing_is_downloaded(images):
+@pytest.mark.parametrize("path", [None, ""])
+def test_nothing_is_downloaded(path, images):
     """Without a path the message says what to give, and that nothing is downloaded."""
-    message = r"data\.path is not given, and nothing is downloaded; .*cifar-10-binary\.tar\.gz"
+    message = (
+        r"data\.path is not given, and nothing is downloaded; .*cifar-10-binary\.tar\.gz.*"
+        r"train-images-idx3-ubyte"
+    )
     with pytest.raises(UsageProblem, match=message):
-        images(None)
+        images(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("n" * 5000, "cannot be read: .*allowed: cifar"), ("~nobody-here/x", "nobody-here.*allowed")],
+)
+def test_path_that_cannot_be_looked_at(path, message, images):
+    """What the operating system refuses is one message with what is allowed."""
+    with pytest.raises(UsageProblem, match=message):
+        images(path)
 
 
 def test_missing_path(images, tmp_path):
@@ -283,6 +303,14 @@ def test_empty_folder(images, tmp_path):
     """A folder without images is one message that says what is allowed."""
     (tmp_path / "cat").mkdir()
     with pytest.raises(UsageProblem, match=r"no images; allowed: a folder per class with files"):
+        images(tmp_path)
+
+
+def test_class_without_images(images, tmp_path):
+    """A class whose images lie deeper, or are of another kind, is named rather than left out."""
+    folder_of(tmp_path, classes=("cat", "cow", "dog/large"))
+    (tmp_path / "dog" / "notes.txt").write_text("nothing")
+    with pytest.raises(UsageProblem, match=r"data\.path: \S*/dog: no images; .* directly in it"):
         images(tmp_path)
 
 
@@ -335,11 +363,30 @@ def test_damaged_cifar(content, message, images, tmp_path):
         images(tmp_path)
 
 
-def test_cut_archive(images, binary_cifar, tmp_path):
-    """An archive that ends too early is one message."""
-    path = archive_of(binary_cifar, tmp_path / "cut.tar.gz")
-    path.write_bytes(path.read_bytes()[:50_000])
-    with pytest.raises(UsageProblem, match=r"cut\.tar\.gz: cannot be read"):
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:20_000], lambda data: data[:20_000] + b"\xff" * 99 + data[20_099:]],
+    ids=["cut", "overwritten"],
+)
+def test_damaged_archive(damage, images, binary_cifar, tmp_path):
+    """An archive that ends too early, or does not unpack, is one message."""
+    for file in binary_cifar.iterdir():  # what can be compressed, so that damage is noticed
+        file.write_bytes(np.random.default_rng(0).integers(0, 4, 3073 * 40, np.uint8).tobytes())
+    path = archive_of(binary_cifar, tmp_path / "damaged.tar.gz")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UsageProblem, match=r"damaged\.tar\.gz: cannot be read"):
+        images(path)
+
+
+def test_huge_member_is_not_read(images, tmp_path):
+    """A member that says it is larger than any batch is refused before a byte of it is read."""
+    path = tmp_path / "huge.tar"
+    member = tarfile.TarInfo("../data_batch_1.bin")
+    member.size = 3073 << 40
+    path.write_bytes(member.tobuf() + bytes(1024))
+    with pytest.raises(
+        UsageProblem, match=r"data_batch_1\.bin has \d{16} bytes; .* up to 30730000"
+    ):
         images(path)
 
 
@@ -355,7 +402,25 @@ def test_cut_archive(images, binary_cifar, tmp_path):
             lambda path: (path / "train-labels-idx1-ubyte").write_bytes(
                 struct.pack(">II", 2049, 1) + b"\0"
             ),
-            "has 20 images and 1 labels",
+            "has 20 images of 28 by 28 pixels and 1 labels",
+        ),
+        (
+            lambda path: (path / "train-images-idx3-ubyte").write_bytes(
+                struct.pack(">IIII", 2051, 20, 0, 28)
+            ),
+            "has 20 images of 0 by 28 pixels",
+        ),
+        (  # so many pixels that 64 bits cannot count them
+            lambda path: (path / "train-images-idx3-ubyte").write_bytes(
+                struct.pack(">IIII", 2051, 1 << 31, 1 << 31, 4)
+            ),
+            "no idx file of 3 dimensions",
+        ),
+        (
+            lambda path: (path / "train-images-idx3-ubyte").write_bytes(
+                struct.pack(">IIII", 2049, 20, 28, 28) + bytes(20 * 28 * 28)
+            ),
+            "no idx file of 3 dimensions",
         ),
     ],
 )
@@ -381,6 +446,15 @@ def test_too_few_classes(images, tmp_path):
         images(tmp_path)
 
 
+def test_too_few_classes_for_what_is_held_out(images, tmp_path):
+    """Held-out labels count, too: on CUDA a class too many would end the process."""
+    mnist_of(tmp_path, packed=False)
+    labels = struct.pack(">II", 2049, 20) + bytes(19) + b"\x0a"
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(labels)
+    with pytest.raises(UsageProblem, match=r"model\.classes: 10 is too few; the images are of 11"):
+        images(tmp_path)
+
+
 def test_other_classes_held_out(images, tmp_path):
     """Held-out images of other classes than those to train on are refused."""
     folder_of(tmp_path / "train")
@@ -392,8 +466,15 @@ def test_other_classes_held_out(images, tmp_path):
 def test_fewer_images_than_ranks(images, tmp_path):
     """A rank without images is refused."""
     folder_of(tmp_path, count=1)
-    with pytest.raises(UsageProblem, match="2 images are too few for 3 ranks"):
+    with pytest.raises(UsageProblem, match="2 samples are too few for 3 ranks"):
         images(tmp_path, world_size=3)
+
+
+def test_a_denoising_network_takes_a_folder(images, tmp_path):
+    """Its samples are images, too, though the key of their size has another name."""
+    kind = catalog.load("workloads", "unet2d")
+    batch = images(folder_of(tmp_path), workload=kind(kind.Section(name="unet2d"))).fixed_batch()
+    assert tuple(batch.inputs.shape[1:]) == (3, 32, 32)
 
 
 def test_model_without_images(images, binary_cifar, tmp_path, slope):

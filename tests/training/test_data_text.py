@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.errors import GpubenchError, Unsupported
+from gpubench_plugin.errors import GpubenchError, Unsupported, UsageProblem
 from gpubench_plugin.training.data.text import SHA256, TEXT, Text, read_text
 from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -56,6 +56,13 @@ def test_windows_lie_side_by_side(windows):
     assert (len(column), len(held_out)) == (112_660 // 8, 12_517 // 8)
     batch = next(Text(windows, batch_size=4, device=CPU))
     assert batch.inputs[:, 1:].equal(batch.targets[:, :-1])
+
+
+def test_windows_longer_than_what_is_held_out(windows):
+    """Samples of which none could be held out are refused, with the longest there can be."""
+    windows.tokens_per_sample = 12_518
+    with pytest.raises(UsageProblem, match=r"allowed: model\.sequence_length up to 12517"):
+        Text(windows, batch_size=1, device=CPU)
 
 
 def test_model_without_text_is_unsupported(slope):

@@ -11,7 +11,11 @@ from torch import nn
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training import determinism
 from gpubench_plugin.training.data.synthetic import Synthetic
-from gpubench_plugin.training.determinism import deterministic, seeds_of
+from gpubench_plugin.training.determinism import (
+    deterministic,
+    naming_what_is_not_deterministic,
+    seeds_of,
+)
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
@@ -94,6 +98,7 @@ def test_operation_without_a_deterministic_form_is_unsupported(make_trainer, slo
             Unsupported,
             match=r"training\.deterministic: max_unpooling2d_forward_out has no deterministic form",
         ),
+        naming_what_is_not_deterministic(),
     ):
         make_trainer().prepare(silent)
 
@@ -101,7 +106,10 @@ def test_operation_without_a_deterministic_form_is_unsupported(make_trainer, slo
 def test_other_errors_stay_what_they_are(make_trainer, slope):
     """What went wrong for another reason is not called unsupported."""
     slope.distort = lambda loss, _: loss + torch.zeros(2) @ torch.zeros(3)
-    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+    with (
+        pytest.raises(RuntimeError, match="inconsistent tensor size"),
+        naming_what_is_not_deterministic(),
+    ):
         make_trainer().prepare(silent)
 
 

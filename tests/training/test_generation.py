@@ -216,10 +216,11 @@ def test_lengths_default_to_halves_of_the_positions(make):
 def test_more_tokens_than_positions_are_refused(make):
     """The message names both lengths and the positions."""
     with pytest.raises(
-        UsageProblem, match=r"20 prompt_tokens and 5 new_tokens .* model\.sequence_length=24"
+        UsageProblem,
+        match=r"prompt_tokens=20 and inference\.new_tokens=5: .* model\.sequence_length=24",
     ):
         make(Decode, prompt_tokens=20, new_tokens=5)
-    with pytest.raises(UsageProblem, match="24 prompt_tokens and 1 new_tokens"):
+    with pytest.raises(UsageProblem, match=r"prompt_tokens=24 and inference\.new_tokens=1"):
         make(Decode, prompt_tokens=24)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
@@ -30,6 +32,20 @@ def make_inference(slope):
         )
 
     return make
+
+
+@pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf")])
+def test_one_value_that_is_not_finite_is_found(bad, make_inference, slope):
+    """One NaN or infinity among finite outputs is enough."""
+
+    def distort(output, _):
+        output = output.clone()
+        output[1, 0] = bad
+        return output
+
+    slope.distort = distort
+    with pytest.raises(CorrectnessError, match="1 of 4 values"):
+        make_inference().prepare(print)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +95,17 @@ def test_outputs_that_become_nan_while_timed_are_an_error(make_inference, slope)
     inference.step()
     with pytest.raises(CorrectnessError, match="not finite"):
         inference.finish()
+
+
+def test_outputs_are_given_up_before_the_next_are_computed(make_inference, slope):
+    """The peak of memory has one batch's outputs in it, not two."""
+    inference = make_inference()
+    inference.step()
+    alive = weakref.ref(inference._output)
+    seen = []
+    slope.distort = lambda output, _: seen.append(alive()) or output
+    inference.step()
+    assert seen == [None]
 
 
 def test_finish_reports_the_wait_for_data_since_begin(make_inference, monkeypatch):

@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin.configuration.schema import TrainingSection
+from gpubench_plugin.training.determinism import deterministic
 from gpubench_plugin.training.optimization import Optimization
 
 CPU = torch.device("cpu")
@@ -59,6 +60,17 @@ def test_skipped_steps_are_counted(optimizer, fused, clipping):
     unchanged = [step(made, weight, overflow=overflow) for overflow in SKIPPED]
     assert unchanged == SKIPPED
     assert (made.steps, made.skipped_steps()) == (6, 3)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_momentum_begins_with_the_first_step_that_is_not_skipped(fused):
+    """A first step that overflows leaves no momentum behind, whatever was in that memory."""
+    with deterministic(CPU):  # memory that nobody filled holds NaN
+        made, weight = optimization(fused=fused, momentum=0.9)
+        step(made, weight, overflow=True)
+        step(made, weight)
+        step(made, weight)
+    assert weight.tolist() == pytest.approx([1 - 0.125 - 0.125 * 1.9] * 3)
 
 
 @every_kind

@@ -16,6 +16,7 @@ from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, band_of
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.reference import Reference
 
 CPU = torch.device("cpu")
@@ -35,7 +36,7 @@ def compared(slope, make_trainer):
     """Trains the small workload with a reference beside it; its record of the comparison."""
     slope.build = lambda: nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
 
-    def compare(precision="fp32", *, measure=None, seed=0, **training):
+    def compare(precision="fp32", *, measure=None, seed=0, shares_batch=False, **training):
         section = {"learning_rate": 0.05, **training}
         init_scale, module = section.pop("init_scale", 128.0), section.pop("module", None)
         made = catalog.load("precision", precision)()
@@ -49,6 +50,7 @@ def compared(slope, make_trainer):
             device=CPU,
             agreement=Alone(),
             averaging=True,
+            shares_batch=shares_batch,
         )
         trainer = make_trainer(
             precision=precision,
@@ -113,19 +115,34 @@ def test_model_that_is_wrong_in_bf16_fails(distort, what, error, band, slope, co
         compared("bf16")
 
 
-def test_wrong_update_is_found_at_the_next_step(compared, monkeypatch):
-    """An optimizer that does something else shows in the loss after its first update."""
-    update = reference_module.Optimization.update
+@pytest.mark.parametrize("precision", ["fp32", "amp"])
+def test_wrong_update_is_found_at_the_next_step(precision, compared, monkeypatch):
+    """A trainer that updates otherwise than torch shows in the loss after the first update."""
+    update = Optimization.update
 
-    def doubled(self):
-        if self.scaler is not None:
-            for parameter in self._parameters:
-                parameter.grad *= 3
+    def tripled(self):
+        for parameter in self._parameters:
+            parameter.grad *= 3
         update(self)
 
-    monkeypatch.setattr(reference_module.Optimization, "update", doubled)
+    monkeypatch.setattr(Optimization, "update", tripled)
     with pytest.raises(CorrectnessError, match="step 2: the loss"):
-        compared("amp")
+        compared(precision)
+
+
+def test_wrong_norm_is_found(compared, monkeypatch):
+    """The reference has a norm of its own: one that leaves a parameter out is found."""
+    monkeypatch.setattr(
+        Optimization, "gradient_norm", lambda self: self._parameters[0].grad.norm().item()
+    )
+    with pytest.raises(CorrectnessError, match="step 1: the gradient norm"):
+        compared()
+
+
+def test_schedule_and_clipping_are_followed(compared):
+    """In fp32 the reference clips and changes the rate exactly as the training does."""
+    check = compared(gradient_clipping=0.05, scheduler="linear", schedule_steps=6)[1]
+    assert check.facts["loss_error"] == 0
 
 
 def test_bands_can_be_chosen(slope, compared):
@@ -152,17 +169,26 @@ def test_skipped_steps_are_skipped_by_the_reference_too(compared):
     assert check.correctness["reference"]["loss_error"] <= BANDS["amp"].loss
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_schedule_moves_with_skipped_steps_as_the_training_does(fused, compared):
+    """A fused optimizer is called for them, too, and its schedule moves; another one waits."""
+    keys = {"scheduler": "linear", "schedule_steps": 6}
+    _, check = compared("amp", init_scale=2.0**14, fused=fused, **keys)
+    assert check.correctness["skipped_steps"]
+    assert check.correctness["reference"]["loss_error"] <= 1e-3
+
+
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 def test_norm_that_is_not_finite_is_wrong(poison, compared, monkeypatch):
     """Without a scaler that skips it, a gradient that overflows at a later step fails there."""
     norms = iter([1.0, poison])
-    real = reference_module.Optimization.gradient_norm
+    real = Optimization.gradient_norm
 
     def norm(self):
         found = real(self)
         return found * next(norms, 1.0)
 
-    monkeypatch.setattr(reference_module.Optimization, "gradient_norm", norm)
+    monkeypatch.setattr(Optimization, "gradient_norm", norm)
     with pytest.raises(CorrectnessError, match=r"step 2: the gradient norm is (nan|inf)"):
         compared()
 
@@ -209,6 +235,16 @@ def test_compiled_dropout_is_not_compared(slope, compared):
     _, check = compared(learning_rate=0.005, module=module)
     assert "compiled dropout" in check.correctness["reference"]["not_compared"]
     assert "loss_error" not in check.facts
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"), [(nn.Dropout(0.5), "draw dropout apart"), (nn.BatchNorm1d(16), "normalise")]
+)
+def test_divided_model_that_differs_by_design_is_not_compared(layer, said, slope, compared):
+    """Ranks that divide a model draw and normalise in parts, which is no error of theirs."""
+    slope.build = lambda: nn.Sequential(nn.Linear(2, 16), layer, nn.Linear(16, 1))
+    _, check = compared(learning_rate=0.005, shares_batch=True)
+    assert said in check.correctness["reference"]["not_compared"]
 
 
 def test_errors_are_relative_to_the_largest_value_so_far(slope, compared):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,13 @@ from gpubench_plugin.variants import CHANNELS_LAST, COMPILED, FSDP2, FULL, PLAIN
 SUITE = """
 import pytest
 
-from gpubench_plugin.variants import convolutional_training_variants, training_variants
+from gpubench_plugin.variants import (
+    FSDP2,
+    Variant,
+    convolutional_training_variants,
+    over,
+    training_variants,
+)
 
 
 @training_variants
@@ -30,6 +37,14 @@ def test_own_train(gpubench, trainer, variant):
 @pytest.mark.gpubench(config="own", ranks="any")
 def test_image_train(gpubench, trainer, variant):
     gpubench(trainer.step)
+
+
+@pytest.mark.gpubench(config="own", ranks=1)
+class TestMarked:
+    @over(Variant(name="large", assignments=("training.batch_size=64",)), FSDP2)
+    @pytest.mark.gpubench_set("training.batch_size=4")
+    def test_marked_train(self, gpubench, trainer, variant):
+        gpubench(trainer.step)
 """
 
 CONFTEST = """
@@ -53,7 +68,7 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(scope="module")
-def collected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
+def collected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """What a suite outside of this project collects with ``--strict-markers``, by name."""
     folder: Path = tmp_path_factory.mktemp("own")
     (folder / "test_own.py").write_text(SUITE)
@@ -65,11 +80,11 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object
         check=True,
         capture_output=True,
     )
-    found: dict[str, list[object]] = json.loads((folder / "found.json").read_text())
+    found: dict[str, list[Any]] = json.loads((folder / "found.json").read_text())
     return found
 
 
-def test_every_way_to_train_is_a_case(collected: dict[str, list[object]]) -> None:
+def test_every_way_to_train_is_a_case(collected: dict[str, list[Any]]) -> None:
     """Each variant has an id of its own, its keys, profile and ranks; the plain one a bare id."""
     own = {name: said for name, said in collected.items() if "own" in name}
     assert own == {
@@ -96,7 +111,7 @@ def test_every_way_to_train_is_a_case(collected: dict[str, list[object]]) -> Non
     }
 
 
-def test_sharded_convolutions_are_contiguous(collected: dict[str, list[object]]) -> None:
+def test_sharded_convolutions_are_contiguous(collected: dict[str, list[Any]]) -> None:
     """Networks of convolutions come in both formats, and sharded in the one that torch shards."""
     images = {name: said[0] for name, said in collected.items() if "image" in name}
     assert list(images) == [
@@ -110,6 +125,29 @@ def test_sharded_convolutions_are_contiguous(collected: dict[str, list[object]])
         "model.channels_last=false",
         "distributed.parallelism=fsdp2",
     ]
+
+
+def test_what_a_variant_says_stands_above_function_and_class(
+    collected: dict[str, list[Any]],
+) -> None:
+    """Its keys come after those of its function; of its class' mark it keeps what it is silent on.
+
+    Otherwise a case would be called large and be measured small, or lose its configuration.
+    """
+    marked = {
+        name: (keys, ranks, config)
+        for name, (keys, _, ranks, config) in collected.items()
+        if "marked" in name
+    }
+    small = "training.batch_size=4"
+    assert marked == {
+        "test_marked_train[large-fp32-ws1]": ([small, "training.batch_size=64"], 1, "own"),
+        "test_marked_train[fsdp2-fp32-ws1]": (
+            [small, "distributed.parallelism=fsdp2"],
+            ">=2",
+            "own",
+        ),
+    }
 
 
 def test_two_variants_make_one() -> None:
@@ -140,10 +178,10 @@ def test_the_mark_of_a_parameter_is_checked_like_any() -> None:
 
     class Node:
         nodeid = "test_x.py::test_x[a]"
-        callspec = SimpleNamespace(marks=[pytest.mark.gpubench(rank=2)])
+        callspec = SimpleNamespace(marks=[pytest.mark.gpubench(rank=2).mark])
 
-        def get_closest_marker(self, name: str) -> pytest.Mark:
-            return getattr(pytest.mark, name)(config="mlp").mark
+        def iter_markers(self, name: str) -> list[pytest.Mark]:
+            return [getattr(pytest.mark, name)(config="mlp").mark]
 
     with pytest.raises(UsageProblem, match="did you mean 'ranks'"):
         BenchmarkMark.of(Node())

@@ -25,7 +25,8 @@ SMALL = (
     "model.sequence_length=40",
 )
 causal = pytest.mark.parametrize("name", ["gpt2", "llama"])
-every = pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+EVERY = ("gpt2", "llama", "bert")
+every = pytest.mark.parametrize("name", EVERY)
 
 
 @pytest.fixture
@@ -176,17 +177,19 @@ def test_activations_computed_again_give_the_same_gradients(name, small):
     assert all(a.equal(b) for a, b in zip(*gradients, strict=True))
 
 
-@every
-def test_heads_that_do_not_divide_the_width_are_refused(name, small):
-    """The message names both keys and their values."""
-    with pytest.raises(UsageProblem, match=r"model\.heads=5 must divide model\.width=32"):
-        small(name, "model.heads=5")
-
-
-def test_heads_of_keys_that_do_not_divide_the_heads_are_refused(small):
-    """The message names both keys and their values."""
-    with pytest.raises(UsageProblem, match=r"model\.key_value_heads=3 must divide model\.heads=4"):
-        small("llama", "model.key_value_heads=3")
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        *((name, "model.heads=5", "width 32 is no multiple of heads 5") for name in EVERY),
+        ("llama", "model.key_value_heads=3", "heads 4 is no multiple of key_value_heads 3"),
+        ("llama", "model.width=36", "width 36 / heads 4 is 9: a head needs an even number"),
+        ("qwen-moe", "model.width=36", "width 36 / heads 4 is 9: a head needs an even number"),
+    ],
+)
+def test_impossible_sizes_are_refused(name, override, message, small):
+    """Sizes that contradict each other are bad input, and the message names both."""
+    with pytest.raises(UsageProblem, match=message):
+        small(name, override)
 
 
 @pytest.mark.parametrize(

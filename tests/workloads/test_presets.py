@@ -36,12 +36,25 @@ STATED = {
     "llama": (1100.0, 4993, 71.7),
     "llama-3b": (3015.4, 29670, 149.0),
     "llama-8b": (8030.3, 70270, 166.8),
+    "llama-parallel": (1100.0, 4993, 71.7),
     "mixtral": (1154.1, 1552, 53.5),
     "qwen-moe": (1305.8, 1091, 60.0),
     "unet2d": (35.75, 12.44, 11.8),
     "unet-cond": (859.5, 803.3, 26.7),
 }
 every_preset = pytest.mark.parametrize("name", STATED)
+
+# Parameters in millions and GFLOP of the forward pass of a sample, of what is no training step of
+# its own: steps of denoising by the U-Net above, training to a target, processes from their start.
+OTHERS = {
+    "diffusion": (859.5, 803.3),
+    "convergence-diabetes": (769e-6, 1.408e-6),
+    "convergence-digits-cnn": (36_010e-6, 660.7e-6),
+    "convergence-digits-mlp": (85_002e-6, 169e-6),
+    "convergence-text-llama": (101_184e-6, 6.701e-3),
+    "cold-start": (25.56, 8.178),
+}
+WITHOUT_MODEL = {"collectives", "micro"}
 
 
 @every_preset
@@ -70,30 +83,50 @@ def test_document_states_every_full_preset() -> None:
     assert (missing, set(STATED) ^ set(COUNTING["PRESETS"])) == ([], set())
 
 
-def test_every_workload_that_trains_is_stated() -> None:
-    """A new workload has to state what its full preset is, if it trains at all."""
-    assert set(catalog.choices("workloads")) - set(STATED) == {"diffusion"}
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_full_preset_has_the_stated_figures(name: str) -> None:
+    """Parameters and operations are as stated, and the weights alone fit into the memory."""
+    found = counted(name)
+    assert pytest.approx(OTHERS[name], rel=0.01) == (
+        found.parameters / 1e6,
+        found.forward_flops / 1e9,
+    )
+    assert found.parameters * 4 / 2**30 <= found.needs_memory_gib
+
+
+def test_every_full_preset_is_stated() -> None:
+    """A new configuration has to state what its full preset is, if it has a model at all."""
+    files = {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+    assert files - set(STATED) - set(OTHERS) == WITHOUT_MODEL
+    assert set(catalog.choices("workloads")) <= files
 
 
 def expected_flops(section: Any) -> float:
-    """Forward operations of a sample of a mixture of experts, by hand.
+    """Forward operations of a sample of text, by hand.
 
     Two operations for each weight that a token meets (Kaplan et al. 2020,
-    https://arxiv.org/abs/2001.08361, table 1), attention without the causal half left out: of the
-    experts a token meets `experts_per_token`, three matrices each.
+    https://arxiv.org/abs/2001.08361, table 1), attention without the causal half left out. Gated
+    layers have three matrices, the others two; of the experts a token meets `experts_per_token`;
+    BERT has one more layer, as wide as the others, before its logits.
     """
     width, length = section.width, section.sequence_length
-    key_value_width = width * section.key_value_heads // section.heads
-    attention = 2 * width * width + 2 * width * key_value_width
-    experts = 3 * width * section.intermediate_size * section.experts_per_token
-    router = width * section.experts
+    is_gated = section.name not in {"gpt2", "bert"}
+    heads_of_keys = getattr(section, "key_value_heads", section.heads)
+    attention = 2 * width * width + 2 * width * width * heads_of_keys // section.heads
+    met = getattr(section, "experts_per_token", 1)
+    feed_forward = (3 if is_gated else 2) * width * section.intermediate_size * met
+    router = width * getattr(section, "experts", 0)
     scores = 2 * length * width
-    layer = attention + experts + router + scores
-    return float(2 * length * (section.layers * layer + width * section.vocabulary))
+    layer = attention + feed_forward + router + scores
+    head = width * section.vocabulary + (width * width if section.name == "bert" else 0)
+    return float(2 * length * (section.layers * layer + head))
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen-moe"])
-def test_mixtures_have_the_flops_of_the_formula(name: str) -> None:
-    """Operations counted through the grouped product are those of the formula, within 1 %."""
+@pytest.mark.parametrize(
+    "name",
+    ["gpt2", "gpt2-xl", "bert", "llama", "llama-3b", "llama-8b", "mixtral", "qwen-moe"],
+)
+def test_language_models_have_the_flops_of_the_formula(name: str) -> None:
+    """Operations counted, of experts through the grouped product, are the formula's within 1 %."""
     section = COUNTING["configured"](name).model
     assert expected_flops(section) == pytest.approx(counted(name).forward_flops, rel=0.01)

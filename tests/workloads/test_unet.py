@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import diffusers
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.errors import UsageProblem
 
@@ -43,6 +45,21 @@ def test_digits_are_noised_the_same_way_again(make_workload):
     assert batch.inputs.shape == (4, 3, 16, 16)
     assert batch.inputs.equal(again.inputs)
     assert batch.targets.equal(again.targets)
+
+
+def test_tables_of_noise_are_made_once(make_workload, monkeypatch):
+    """Real images are noised while they are timed, so the schedule is not computed per batch."""
+    made = []
+    scheduler = diffusers.DDPMScheduler
+    monkeypatch.setattr(
+        diffusers, "DDPMScheduler", lambda **given: made.append(given) or scheduler(**given)
+    )
+    workload = make_workload("unet2d", "tiny")
+    for _ in range(2):
+        workload.from_images(torch.rand(2, 1, 8, 8), torch.zeros(2, dtype=torch.int64))
+    with FakeTensorMode():
+        workload.without_data().synthetic_batch(2, device=CPU)
+    assert made == [{}, {}]
 
 
 @pytest.mark.parametrize(

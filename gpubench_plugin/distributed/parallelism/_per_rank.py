@@ -35,7 +35,9 @@ def drawn_or_normalised_per_rank(module: nn.Module) -> str | None:
 def _reasons(module: nn.Module) -> Iterator[str]:
     for layer in module.modules():
         if isinstance(layer, _NORMALISING) and (layer.training or not layer.track_running_stats):
-            yield f"{type(layer).__name__} normalises by each rank's own batch"
+            # FSDP2 puts its name before that of the layer.
+            name = type(layer).__name__.removeprefix("FSDP")
+            yield f"{name} normalises by each rank's own batch"
         elif isinstance(layer, _DRAWING) and layer.training and layer.p > 0:
             yield f"{type(layer).__name__} draws on each rank on its own"
         elif layer.training and (said := getattr(layer, "differs_per_rank", None)):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from math import hypot
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import get_total_norm
 
 from gpubench_plugin.distributed.parallelism._per_rank import drawn_or_normalised_per_rank
 
@@ -90,12 +91,13 @@ class Parallelism:
     def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
         """The 2-norm of the gradient of all `parameters`, of which this rank has some or parts.
 
-        It waits for the device. Every rank must call it after the backward pass of the last batch
-        of a step; all of them find the same.
+        It is taken in fp32: the norm of 16-bit gradients may exceed their range. It waits for the
+        device. Every rank must call it after the backward pass of the last batch of a step; all
+        of them find the same.
         """
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norm = get_total_norm(gradients)
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        gradients = (p.grad for p in parameters if p.grad is not None)
+        norms = (torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients)
+        return hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
         """Why training `module` is not what one process does with the global batch; None: it is.

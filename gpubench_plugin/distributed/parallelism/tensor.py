@@ -49,6 +49,10 @@ class TensorParallel(Parallelism):
     _plan: Mapping[str, str] | None = None
     _compile: Compile | None = None
 
+    def unsupported(self, compute_dtype: str) -> str | None:
+        """A single rank, on which nothing would be shared."""
+        return "needs at least 2 ranks" if self.group.world.size < 2 else None
+
     def take(self, workload: Divisible, training: TrainingSection) -> None:
         """Ask the workload for its plan."""
         plan = workload.tensor_plan(self.group.world.size)

@@ -5,8 +5,10 @@ Source of the format: https://www.cs.toronto.edu/~kriz/cifar.html
 
 from __future__ import annotations
 
+import lzma
 import re
 import tarfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +49,7 @@ def read_cifar(path: Path) -> Pictures:
     """
     try:
         contents = dict(_members(path) if path.is_file() else _in_folder(path))
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageProblem(f"data.path: {path}: cannot be read: {error}") from error
     training = sorted(name for name in contents if _TRAINING.fullmatch(name))
     if not training:
@@ -79,6 +81,9 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 _check_size(path, name, member.size)
                 file = archive.extractfile(member)
                 yield name, file.read() if file else b""
+        if archive.fileobj is not None:
+            # The checksum of what was packed is looked at behind the end; not without a limit.
+            archive.fileobj.read(_LARGEST)
 
 
 def _in_folder(path: Path) -> Mapping[str, bytes]:

@@ -22,11 +22,12 @@ _HELD_OUT: Final = ("test", "val")
 def read_folder(path: Path, *, side: int) -> Pictures:
     """The images below `path`, scaled to `side` × `side` pixels as they are loaded.
 
-    Classes are the folders' names in their order. With a folder ``train`` those in it are trained
-    on, and those in ``test`` or ``val`` are held out.
+    Classes are the folders' names in their order, but for hidden ones. With a folder ``train``
+    those in it are trained on, and those in ``test`` or ``val`` are held out.
 
     Raises:
-        UsageProblem: there is no image, or the folder that is held out has other classes.
+        UsageProblem: there is no image, or none in one of the folders, or the folder that is held
+            out has other classes.
         Unsupported: Pillow, which reads them, is not installed.
     """
     _require_pillow()
@@ -80,16 +81,17 @@ def _files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
     by_class = {
         one.name: sorted(file for file in one.iterdir() if file.suffix.lower() in SUFFIXES)
         for one in sorted(folder.iterdir())
-        if one.is_dir()
+        if one.is_dir() and not one.name.startswith(".")
     }
-    classes = [name for name, files in by_class.items() if files]
-    if not classes:
+    # A class that is left out, since its images lie deeper, would be missed by nobody.
+    empty = [folder / name for name, files in by_class.items() if not files]
+    if empty or not by_class:
         raise UsageProblem(
-            f"data.path: {folder}: no images; allowed: a folder per class with files "
-            f"{', '.join(SUFFIXES)}"
+            f"data.path: {next(iter(empty), folder)}: no images; allowed: a folder per class with "
+            f"files {', '.join(SUFFIXES)} directly in it"
         )
-    numbered = enumerate(classes)
-    return [(file, label) for label, name in numbered for file in by_class[name]], classes
+    numbered = enumerate(by_class.values())
+    return [(file, label) for label, files in numbered for file in files], list(by_class)
 
 
 def _require_pillow() -> None:

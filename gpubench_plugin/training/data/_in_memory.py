@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from gpubench_plugin.training.data._shares import epoch_of, held_out_of, steps_of
+from gpubench_plugin.training.data._shares import epoch_of, held_out_of, require_enough, steps_of
 from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ class InMemory(DataSource):
     """A table in a seeded order, the same in every epoch. A subclass reads and says what it is.
 
     The ranks' shares are disjoint and equally large; see :mod:`_shares`.
+
+    Raises:
+        UsageProblem: there are more ranks than samples.
     """
 
     def __init__(
@@ -48,6 +51,8 @@ class InMemory(DataSource):
         self._convert = convert
         table = self.read(workload)
         count, held_out = len(table.training[0]), len(table.held_out[0])
+        source = type(self).__name__.lower()
+        require_enough(count, world_size=world_size, of=f"data.source={source}")
         self.steps_per_epoch = steps_of(count, batch_size=batch_size, world_size=world_size)
         order = epoch_of(count, batch_size=batch_size, world_size=world_size, rank=rank, seed=seed)
         self._batches = self._batch(table.training, order).split(batch_size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,20 +40,24 @@ def read_mnist(path: Path) -> Pictures:
         UsageProblem: a file is missing or damaged.
     """
     training = _part(path, TRAINING)
+    held_out = _part(path, _TEST) if _find(path, _TEST) else None
+    parts = (training, held_out)
     return Pictures(
         kind="mnist",
-        classes=int(training.labels.max()) + 1,
+        classes=max(int(part.labels.max()) + 1 for part in parts if part),
         training=training,
-        held_out=_part(path, _TEST) if _find(path, _TEST) else None,
+        held_out=held_out,
     )
 
 
 def _part(path: Path, name: str) -> ArrayPictures:
     images = _array(path, name, dimensions=3)
     labels = _array(path, name.replace(*_LABELS), dimensions=1)
-    if len(images) != len(labels) or len(images) == 0:
+    if len(images) != len(labels) or images.size == 0:
+        size = " by ".join(map(str, images.shape[1:]))
         raise UsageProblem(
-            f"data.path: {path}: {name} has {len(images)} images and {len(labels)} labels"
+            f"data.path: {path}: {name} has {len(images)} images of {size} pixels and "
+            f"{len(labels)} labels; allowed: as many labels as images"
         )
     return ArrayPictures(images[:, np.newaxis], labels.astype(np.int64))
 
@@ -64,7 +69,7 @@ def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
     content = _content(file)
     header = 4 * (1 + dimensions)
     magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
-    if magic != (_BYTES << 8) + dimensions or len(content) != header + int(np.prod(shape)):
+    if magic != (_BYTES << 8) + dimensions or len(content) != header + prod(shape):
         raise UsageProblem(f"data.path: {file}: this is no idx file of {dimensions} dimensions")
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from gpubench_plugin.errors import UsageProblem
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -24,6 +26,19 @@ def held_out_rows(count: int) -> tuple[Indices, Indices]:
     shuffled = np.random.default_rng(_SPLIT_SEED).permutation(count)
     held_out = int(count * _HELD_OUT)
     return np.sort(shuffled[held_out:]), np.sort(shuffled[:held_out])
+
+
+def require_enough(count: int, *, world_size: int, of: str) -> None:
+    """Refuse samples `of` something that do not give every rank one.
+
+    Raises:
+        UsageProblem: there are fewer than ranks.
+    """
+    if count < world_size:
+        raise UsageProblem(
+            f"{of}: {count} samples are too few for {world_size} ranks; allowed: at most {count} "
+            "ranks"
+        )
 
 
 def epoch_of(

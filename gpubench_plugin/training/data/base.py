@@ -58,7 +58,11 @@ class DataSource(ABC, Iterator["Batch"]):
         Raises:
             UsageProblem: a key that only a source with a loader reads.
         """
-        loaders = {"path": section.path, "workers": section.workers or None}
+        loaders = {
+            "path": section.path,
+            "workers": section.workers or None,
+            "pin_memory": section.pin_memory,
+        }
         for key, value in loaders.items():
             if value is not None:
                 raise UsageProblem(

@@ -13,7 +13,7 @@ from gpubench_plugin.training.data._cifar import ARCHIVE, is_cifar, read_cifar
 from gpubench_plugin.training.data._folder import read_folder
 from gpubench_plugin.training.data._loading import Loader, batch_from
 from gpubench_plugin.training.data._mnist import TRAINING, is_mnist, read_mnist
-from gpubench_plugin.training.data._shares import held_out_of
+from gpubench_plugin.training.data._shares import held_out_of, require_enough
 from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Images(DataSource):
     and equally large; the last batch of an epoch is filled up from its beginning.
 
     Raises:
-        UsageProblem: ``data.path`` is not given, is not there, or holds no images, or the model
-            is configured for fewer classes.
+        UsageProblem: ``data.path`` is not given, is not there, cannot be read, or holds no images,
+            or the model is configured for fewer classes.
         Unsupported: the model is not one of images, or what reads them is not installed.
     """
 
@@ -62,11 +62,9 @@ class Images(DataSource):
         self._convert = convert
         self._pictures = pictures = _read(section, workload)
         _require_room(pictures, workload)
-        if len(pictures.training) < world_size:
-            raise UsageProblem(
-                f"data.path: {section.path}: {len(pictures.training)} images are too few for "
-                f"{world_size} ranks"
-            )
+        require_enough(
+            len(pictures.training), world_size=world_size, of=f"data.path={section.path}"
+        )
         self._loader = Loader(
             pictures.training,
             section=section,
@@ -140,12 +138,27 @@ class Images(DataSource):
 
 
 def _read(section: DataSection, workload: Workload[Any]) -> Pictures:
-    if section.path is None:
+    if not section.path:
         raise UsageProblem(
             "data.source=images: data.path is not given, and nothing is downloaded; allowed: "
             f"--data.path= {_ALLOWED}"
         )
-    path = Path(section.path).expanduser()
+    try:
+        return _pictures_at(_expanded(section.path), workload)
+    except OSError as error:
+        raise UsageProblem(
+            f"data.path: {section.path}: cannot be read: {error}; allowed: {_ALLOWED}"
+        ) from error
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # the home of nobody
+        raise UsageProblem(f"data.path: {path}: {error}; allowed: {_ALLOWED}") from error
+
+
+def _pictures_at(path: Path, workload: Workload[Any]) -> Pictures:
     if not path.exists():
         raise UsageProblem(f"data.path: {path} does not exist; allowed: {_ALLOWED}")
     if is_cifar(path):
@@ -154,7 +167,8 @@ def _read(section: DataSection, workload: Workload[Any]) -> Pictures:
         raise UsageProblem(f"data.path: {path} is no archive; allowed: {_ALLOWED}")
     if is_mnist(path):
         return read_mnist(path)
-    side: int | None = getattr(workload.section, "image_size", None)
+    sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
+    side: int | None = next(filter(None, sides), None)
     if side is None:
         raise Unsupported(f"data.source=images: {workload.section.name} is no model of images")
     return read_folder(path, side=side)

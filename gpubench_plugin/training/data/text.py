@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.training.data._in_memory import InMemory, Table
 from gpubench_plugin.training.data._shipped import DATASETS, unpacked
 
@@ -29,6 +30,9 @@ class Text(InMemory):
 
     There are 68 different characters, numbered in the order of their codes. The first nine tenths
     of the play are trained on, the last one is held out; what fills no window is left out.
+
+    Raises:
+        UsageProblem: a window is longer than what is held out.
     """
 
     def read(self, workload: Workload[Any]) -> Table:
@@ -37,6 +41,11 @@ class Text(InMemory):
         # A model that takes no text says so itself, in batch_of.
         length = workload.tokens_per_sample or _LENGTH
         training, held_out = np.split(tokens, [int(len(tokens) * _TRAINING_SHARE)])
+        if length >= len(held_out):
+            raise UsageProblem(
+                f"data.source=text: samples of {length} tokens are longer than what is held out; "
+                f"allowed: model.sequence_length up to {len(held_out) - 1}"
+            )
         return Table((_windows(training, length),), (_windows(held_out, length),))
 
     def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:

@@ -22,10 +22,17 @@ class SGD(OptimizerBuilder):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """SGD with the configured rate, momentum and weight decay."""
-        return torch.optim.SGD(
+        parameters = list(parameters)
+        optimizer = torch.optim.SGD(
             parameters,
             lr=self.training.learning_rate,
             momentum=self.training.momentum,
             weight_decay=self.training.weight_decay,
             fused=self.fused,
         )
+        if self.fused and self.training.momentum:
+            # torch leaves the buffer as it finds the memory where a GradScaler skips the first
+            # step, and never fills it; from zeros the first step is the same.
+            for parameter in parameters:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return optimizer

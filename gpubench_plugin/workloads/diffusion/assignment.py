@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import Unsupported, not_one_of
 
 REMAINDERS: Final = ("first", "last", "spread")
 """Who takes the steps that are left: the first rank, the last, or the first few one each."""
@@ -27,26 +27,27 @@ def steps_of(
         together: the evaluations that make up one step of the solver; ranks part between steps.
 
     Raises:
-        UsageProblem: steps would be left out, a rank would have none, or a step of the solver
+        Unsupported: steps would be left out, a rank would have none, or a step of the solver
             would be torn apart.
+        UsageProblem: there is no such remainder.
     """
     if remainder not in (_REFUSE, *REMAINDERS):
         raise not_one_of("diffusion.remainder", remainder, (_REFUSE, *REMAINDERS))
     if world_size > total:
-        raise UsageProblem(
+        raise Unsupported(
             f"diffusion.denoising_steps: {total} steps leave some of {world_size} ranks without "
             f"any; allowed: {world_size} steps or more"
         )
     rest = total % world_size
     if rest and remainder == _REFUSE:
-        raise UsageProblem(
+        raise Unsupported(
             f"diffusion.denoising_steps: {total} steps do not divide among {world_size} ranks, "
             f"{rest} would be left out; allowed: a multiple of {world_size}, or "
             f"diffusion.remainder={_listed(_fitting(world_size, total, together))}"
         )
     bounds = _bounds(world_size, total, remainder)
     if torn := _torn(bounds, together):
-        raise UsageProblem(
+        raise Unsupported(
             f"diffusion.denoising_steps: between ranks {torn - 1} and {torn}, at {bounds[torn]} of "
             f"{total}, a step of {together} evaluations would be torn apart; "
             f"{_instead(world_size, total, together)}"

@@ -85,9 +85,8 @@ def pipeline(
     Noise and text of every sample are drawn on the host from `seed`, the same on every rank.
 
     Raises:
-        Unsupported: the workload is no U-Net under a text, the scheduler's steps cannot be split,
-            or diffusers is not installed.
-        UsageProblem: the scheduler is unknown, or its steps do not divide among the ranks.
+        Unsupported: the workload is no U-Net under a text, the scheduler's steps cannot be split
+            or do not divide among the ranks, or diffusers is not installed.
     """
     if not isinstance(workload, UNetCond):
         name = workload.section.name

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     Log = Callable[[Mapping[str, object]], None]
 
 _TIMES_ALONE: Final = 3
-"""How often the last rank does all steps by itself to be compared with: the median counts."""
+_LONG_ENOUGH_S: Final = 0.2
+_MOST_TIMES_ALONE: Final = 50
+"""How often the last rank does all steps by itself, and short ones for how long: the median counts.
+
+A few calls of some milliseconds would be no measure for the many that the pipeline is timed by.
+"""
 
 
 class Meeting(Protocol):
@@ -140,10 +145,11 @@ class Pipeline:
     def flops_step(self) -> None:
         """All evaluations of one call on this rank, as one batch of tensors without data."""
         size = len(self._latents) * len(self._own)
+        workload = self._workload.without_data()
         with torch.no_grad():
-            module = self._workload.build().eval()
-            batch = self._workload.synthetic_batch(size, device=torch.device("cpu"))
-            self._workload.forward(module, batch)
+            module = workload.build().eval()
+            batch = workload.synthetic_batch(size, device=torch.device("cpu"))
+            workload.forward(module, batch)
 
     @property
     def _total(self) -> int:
@@ -211,8 +217,8 @@ class Pipeline:
 
     def _alone(self) -> tuple[list[Tensor], float]:
         """All samples through all steps on this rank alone, and the seconds that takes."""
-        every, lengths_s = range(self._total), []
-        for _ in range(_TIMES_ALONE if len(self._all) > 1 else 1):
+        every, lengths_s = range(self._total), list[float]()
+        while not self._timed_enough(lengths_s):
             began = perf_counter()
             with torch.inference_mode():
                 outputs = [
@@ -222,6 +228,13 @@ class Pipeline:
             _wait_for(outputs[0].device)
             lengths_s.append(perf_counter() - began)
         return outputs, median(lengths_s)
+
+    def _timed_enough(self, lengths_s: Sequence[float]) -> bool:
+        """Once is enough where there is nothing to compare with."""
+        if len(self._all) == 1:
+            return bool(lengths_s)
+        long = sum(lengths_s) >= _LONG_ENOUGH_S or len(lengths_s) >= _MOST_TIMES_ALONE
+        return long and len(lengths_s) >= _TIMES_ALONE
 
     def _require_expected(self) -> None:
         for sample, expected in enumerate(self._expected):

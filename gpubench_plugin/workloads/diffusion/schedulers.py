@@ -7,7 +7,8 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.errors import Unsupported, UsageProblem, not_one_of
+from gpubench_plugin.configuration.diffusion import SCHEDULERS
+from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
@@ -22,14 +23,12 @@ class SplitSafe:
     """A scheduler of diffusers of which any rank can take the steps from some step on.
 
     Args:
-        library_class: its name there.
         draws: whether a step draws noise, for which it is given a generator.
         together: the evaluations of the network in one step, between which it keeps state.
         noises_by_beta: whether it takes the arguments of the schedule of betas.
         options: what else it is made with.
     """
 
-    library_class: str
     draws: bool = False
     together: int = 1
     noises_by_beta: bool = True
@@ -39,52 +38,30 @@ class SplitSafe:
 _UNCLIPPED: Final = {"clip_sample": False}  # as for latent images, which have no bounds
 
 SPLIT_SAFE: Final[Mapping[str, SplitSafe]] = {
-    "ddim": SplitSafe(library_class="DDIMScheduler", options=_UNCLIPPED),
-    "ddpm": SplitSafe(library_class="DDPMScheduler", draws=True, options=_UNCLIPPED),
-    "euler": SplitSafe(library_class="EulerDiscreteScheduler"),
-    "euler-ancestral": SplitSafe(library_class="EulerAncestralDiscreteScheduler", draws=True),
-    "flow-match-euler": SplitSafe(
-        library_class="FlowMatchEulerDiscreteScheduler", noises_by_beta=False
-    ),
+    "ddim": SplitSafe(options=_UNCLIPPED),
+    "ddpm": SplitSafe(draws=True, options=_UNCLIPPED),
+    "euler": SplitSafe(),
+    "euler-ancestral": SplitSafe(draws=True),
+    "flow-match-euler": SplitSafe(noises_by_beta=False),
     # Two evaluations per step, of which the second needs the first one's derivative.
-    "heun": SplitSafe(library_class="HeunDiscreteScheduler", together=2),
-    "lcm": SplitSafe(library_class="LCMScheduler", draws=True),
+    "heun": SplitSafe(together=2),
+    "lcm": SplitSafe(draws=True),
 }
-
-HAS_HISTORY: Final[Mapping[str, str]] = {
-    "deis": "DEISMultistepScheduler",
-    "dpmsolver-multistep": "DPMSolverMultistepScheduler",
-    "dpmsolver-singlestep": "DPMSolverSinglestepScheduler",
-    "ipndm": "IPNDMScheduler",
-    "lms": "LMSDiscreteScheduler",
-    "pndm": "PNDMScheduler",
-    "sasolver": "SASolverScheduler",
-    "unipc": "UniPCMultistepScheduler",
-}
-"""Schedulers that compute a step from the outputs of earlier ones, which they keep."""
+"""Of the schedulers that ``diffusion.scheduler`` knows those that keep nothing between steps."""
 
 
-def split_safe(name: str) -> tuple[str, SplitSafe]:
-    """The scheduler called `name`, as here or in diffusers, with its name here.
+def split_safe(name: str) -> SplitSafe:
+    """The scheduler of that `name`.
 
     Raises:
-        Unsupported: its steps cannot be split.
-        UsageProblem: there is no such scheduler here.
+        Unsupported: it computes a step from the outputs of earlier ones.
     """
-    for known, library_class in HAS_HISTORY.items():
-        if name in (known, library_class):
-            raise Unsupported(
-                f"diffusion.scheduler={name}: it keeps the network's outputs of earlier steps, "
-                "which a rank that begins in the middle never had; allowed: "
-                f"{', '.join(SPLIT_SAFE)}"
-            )
-    for known, found in SPLIT_SAFE.items():
-        if name in (known, found.library_class):
-            return known, found
-    choices = (*SPLIT_SAFE, *HAS_HISTORY)
-    if name.endswith("Scheduler"):
-        choices = tuple(found.library_class for found in SPLIT_SAFE.values())
-    raise not_one_of("diffusion.scheduler", name, choices)
+    if name not in SPLIT_SAFE:
+        raise Unsupported(
+            f"diffusion.scheduler={name}: it keeps the network's outputs of earlier steps, "
+            f"which a rank that begins in the middle never had; allowed: {', '.join(SPLIT_SAFE)}"
+        )
+    return SPLIT_SAFE[name]
 
 
 class Schedule:
@@ -93,16 +70,16 @@ class Schedule:
     `beta_schedule` says how noise grows with time, as diffusers' schedulers are told.
 
     Raises:
-        Unsupported: diffusers is not installed, or the steps of the scheduler cannot be split.
-        UsageProblem: there is no such scheduler, or it has no such number of steps.
+        Unsupported: diffusers is not installed, the steps of the scheduler cannot be split, or it
+            has no such number of steps.
     """
 
     def __init__(
         self, name: str, *, steps: int, beta_schedule: Mapping[str, Any], device: torch.device
     ):
-        self.name, self._kind = split_safe(name)
+        self.name, self._kind = name, split_safe(name)
         (scheduler_class,) = from_library(
-            f"diffusion.scheduler={self.name}", "diffusers", self._kind.library_class
+            f"diffusion.scheduler={name}", "diffusers", SCHEDULERS[name]
         )
         betas = beta_schedule if self._kind.noises_by_beta else {}
         with warnings.catch_warnings():
@@ -118,7 +95,7 @@ class Schedule:
         try:
             self._template.set_timesteps(steps)
         except ValueError as error:
-            raise UsageProblem(
+            raise Unsupported(
                 f"diffusion.denoising_steps={steps}: {self.name} refuses: {error}"
             ) from error
 

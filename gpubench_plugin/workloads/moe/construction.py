@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for
 from gpubench_plugin.workloads.moe.dispatchers.base import visits_of
@@ -35,8 +35,9 @@ class Construction:
     """Makes the tokens, the placement and the layer of one rank, all from `seed`.
 
     Raises:
-        Unsupported: the experts, the cache or the capture cannot be had on this device.
-        UsageProblem: there is no such rank sorter, or the experts keep their weights themselves.
+        Unsupported: the experts, the cache, the capture or the drawing cannot be had on this
+            device, or not together.
+        UsageProblem: there is no such rank sorter.
     """
 
     def __init__(
@@ -57,9 +58,14 @@ class Construction:
         if reason := kind.unsupported(section, device, precision.compute_dtype):
             raise Unsupported(f"moe.expert_kind={section.expert_kind}: {reason}")
         if section.pinned_cache and not issubclass(kind, StackedExperts):
-            raise UsageProblem(
+            raise Unsupported(
                 f"moe.pinned_cache: not with moe.expert_kind={section.expert_kind}; "
                 "allowed: sequential, grouped"
+            )
+        if section.device_initialisation and device.type == "cpu":
+            raise Unsupported(
+                "moe.device_initialisation: the device is the CPU, where weights are drawn anyway; "
+                "use --device=cuda, or false"
             )
         self._sorter = rank_sorters.built(section.rank_sorter, groups)
         # Refuses what does not fit before the ranks exchange anything.

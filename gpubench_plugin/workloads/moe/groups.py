@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import distributed as dist
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
     from typing import Self
@@ -52,7 +52,7 @@ class ParallelGroups:
         """The groups of `rank`; every rank must ask for them, since they are made together.
 
         Raises:
-            UsageProblem: the sizes do not divide the number of ranks, or the experts.
+            Unsupported: the sizes do not divide the number of ranks, or the experts.
         """
         tensor, expert, data = sizes(section, world_size)
         tensor_index = rank % tensor
@@ -94,15 +94,11 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
     """The sizes of the axes tensor, expert and data on `world_size` ranks.
 
     Raises:
-        UsageProblem: they do not divide the number of ranks, the experts or their features.
+        Unsupported: they do not divide the number of ranks, or the experts.
     """
     tensor = section.tensor_parallel
     if world_size % tensor:
         raise _not_divided("moe.tensor_parallel", tensor, f"{world_size} ranks", world_size)
-    if section.hidden % tensor:
-        raise _not_divided(
-            "moe.tensor_parallel", tensor, f"moe.hidden={section.hidden}", section.hidden
-        )
     left = world_size // tensor
     expert = section.expert_parallel or left
     if left % expert:
@@ -110,16 +106,16 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
     if section.experts % expert:
         below, above = section.experts // expert * expert, -(-section.experts // expert) * expert
         nearest = f"{above}" if not below else f"{below} or {above}"
-        raise UsageProblem(
+        raise Unsupported(
             f"moe.experts={section.experts}: {expert} ranks cannot take equally many; allowed: "
             f"multiples of {expert}, for example {nearest}, or another moe.expert_parallel"
         )
     return tensor, expert, left // expert
 
 
-def _not_divided(key: str, value: int, what: str, of: int) -> UsageProblem:
+def _not_divided(key: str, value: int, what: str, of: int) -> Unsupported:
     allowed = ", ".join(str(n) for n in range(1, of + 1) if of % n == 0)
-    return UsageProblem(f"{key}={value}: does not divide {what}; allowed: {allowed}")
+    return Unsupported(f"{key}={value}: does not divide {what}; allowed: {allowed}")
 
 
 def _row(start: int, stride: int, length: int) -> tuple[int, ...]:

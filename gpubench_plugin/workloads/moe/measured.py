@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem, not_one_of
+from gpubench_plugin.errors import CorrectnessError, Unsupported, not_one_of
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.workloads.moe.comparison import compared
 from gpubench_plugin.workloads.moe.construction import Construction
@@ -44,8 +44,8 @@ class MeasuredLayer:
     Every rank must make it and call it alike.
 
     Raises:
-        Unsupported: the part does nothing here.
-        UsageProblem: there is no such part, or it needs gradients that are not to be had.
+        Unsupported: the part does nothing here, or needs gradients that are not to be had.
+        UsageProblem: there is no such part.
     """
 
     def __init__(self, part: str, construction: Construction):
@@ -53,7 +53,7 @@ class MeasuredLayer:
             raise not_one_of("part of a MoE layer", part, PARTS)
         section = construction.section
         if section.pinned_cache and part == FORWARD_BACKWARD:
-            raise UsageProblem(
+            raise Unsupported(
                 "moe.pinned_cache: experts in pinned memory are for inference; measure "
                 f"{FORWARD!r}, or set null"
             )
@@ -225,6 +225,8 @@ class MeasuredLayer:
     def _same_weights_everywhere(self) -> Check:
         own = self._placement.own
         device = str(self._made.device)
+        if device == "cpu":
+            return Check()
         pairs = zip(
             self._made.weights(own, drawn_on="cpu"),
             self._made.weights(own, drawn_on=device),

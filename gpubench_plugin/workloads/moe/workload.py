@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.configuration.moe import MoeSection
 from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt
-from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.moe.dispatchers.local import Local
 from gpubench_plugin.workloads.moe.experts import KINDS
@@ -44,6 +43,15 @@ class MoEModelSection(ImageSection):
     )
     balancing_weight: PositiveFloat = Field(0.001, description="Weight of that loss")
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(
+                f"top_k={self.top_k} of experts={self.experts}: a token cannot visit more experts "
+                f"than there are; allowed: top_k from 1 to {self.experts}"
+            )
+        return self
+
 
 class MoE(ImageClassifier[MoEModelSection]):
     """Rows of pixels are the tokens of a few residual blocks; their mean is classified.
@@ -57,11 +65,6 @@ class MoE(ImageClassifier[MoEModelSection]):
 
     def __init__(self, section: MoEModelSection):
         super().__init__(section)
-        if section.top_k > section.experts:
-            raise UsageProblem(
-                f"model.top_k={section.top_k} of experts={section.experts}: a token cannot visit "
-                f"more experts than there are; allowed: 1 to {section.experts}"
-            )
         self.tokens_per_sample = section.image_size
 
     def build(self) -> nn.Module:

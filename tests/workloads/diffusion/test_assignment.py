@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.workloads.diffusion.assignment import REMAINDERS, steps_of
 
 
@@ -47,14 +47,14 @@ def test_remainder_is_refused_with_the_numbers_and_the_modes() -> None:
         r"denoising_steps: 9 steps do not divide among 4 ranks, 1 would be left out; allowed: a "
         r"multiple of 4, or diffusion\.remainder=first or last or spread"
     )
-    with pytest.raises(UsageProblem, match=said):
+    with pytest.raises(Unsupported, match=said):
         steps_of(0, world_size=4, total=9)
 
 
 @pytest.mark.parametrize("remainder", ["refuse", *REMAINDERS])
 def test_more_ranks_than_steps_are_refused(remainder: str) -> None:
     """No remainder gives a step to a rank for which there is none."""
-    with pytest.raises(UsageProblem, match="3 steps leave some of 4 ranks without any"):
+    with pytest.raises(Unsupported, match="3 steps leave some of 4 ranks without any"):
         steps_of(0, world_size=4, total=3, remainder=remainder)
 
 
@@ -68,13 +68,13 @@ def test_step_of_two_evaluations_stays_on_one_rank() -> None:
     """Of 15 evaluations two ranks take 8 and 7, never 7 and 8, which would tear a step apart."""
     assert assigned(15, 2, "first", together=2) == [range(8), range(8, 15)]
     said = r"between ranks 0 and 1, at 7 of 15.* allowed: diffusion\.remainder=first or spread"
-    with pytest.raises(UsageProblem, match=said):
+    with pytest.raises(Unsupported, match=said):
         assigned(15, 2, "last", together=2)
 
 
 def test_refusal_offers_only_what_tears_no_step_apart() -> None:
     """Where no remainder fits, other numbers are asked for."""
-    with pytest.raises(UsageProblem, match=r"remainder=first or spread$"):
+    with pytest.raises(Unsupported, match=r"remainder=first or spread$"):
         assigned(15, 2, together=2)
-    with pytest.raises(UsageProblem, match="choose another number of steps or ranks"):
+    with pytest.raises(Unsupported, match="choose another number of steps or ranks"):
         assigned(15, 3, together=2)

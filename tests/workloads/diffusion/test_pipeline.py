@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import queue
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
+from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.measure.probes.flops import count_flops
 from gpubench_plugin.workloads.diffusion import building
+from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.pipeline import ideal_speed_up
 from tests.workloads.diffusion.conftest import Place, Ranks, Wire
 
@@ -112,6 +114,18 @@ def test_outputs_that_are_not_finite_fail_the_check(make_pipeline: Make) -> None
         pipeline.prepare(ignored)
 
 
+def test_one_process_is_timed_as_long_as_it_takes_to_be_a_measure(
+    make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of 60 ms four times, those of a second three times; their median is told."""
+    _, last = joined(make_pipeline, 2)
+    for length_s, times in ((0.06, 4), (1.0, 3)):
+        clock = count(0, length_s)
+        monkeypatch.setattr(pipelines, "perf_counter", lambda clock=clock: next(clock))
+        assert last._alone()[1] == pytest.approx(length_s)
+        assert next(clock) == pytest.approx(2 * times * length_s)
+
+
 def test_one_rank_has_no_speed_up(make_pipeline: Make) -> None:
     """The plain loop is not compared with itself."""
     facts = make_pipeline().prepare(ignored).facts
@@ -160,7 +174,7 @@ def test_flops_of_a_rank_are_those_of_its_steps(make_pipeline: Make, unet: Any) 
     half = make_pipeline(ranks=Ranks(Place(0, 2)), samples=4)
     whole = make_pipeline(samples=2)
     counted = [count_flops(pipeline.flops_step).total for pipeline in (half, whole)]
-    _, workload = unet
+    workload = unet[1].without_data()
 
     def one() -> None:
         built = workload.build()
@@ -187,7 +201,7 @@ def test_workload_without_steps_is_unsupported() -> None:
 
 def test_steps_that_do_not_divide_stop_the_pipeline(make_pipeline: Make) -> None:
     """The scheduler's own number of steps counts: Heun makes 7 evaluations of 4 steps."""
-    with pytest.raises(UsageProblem, match="7 steps do not divide among 2 ranks"):
+    with pytest.raises(Unsupported, match="7 steps do not divide among 2 ranks"):
         make_pipeline(ranks=Ranks(Place(0, 2)), scheduler="heun")
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from gpubench_plugin.configuration.diffusion import SCHEDULERS, DiffusionSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads.diffusion.schedulers import HAS_HISTORY, SPLIT_SAFE, Schedule
+from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,31 +65,36 @@ def test_noise_of_a_step_is_its_own(name: str, make_pipeline: Callable[..., Pipe
     assert (torch.equal(first, again), torch.equal(first, second)) == (True, False)
 
 
-@pytest.mark.parametrize("name", [*HAS_HISTORY, *HAS_HISTORY.values()])
+@pytest.mark.parametrize("name", SCHEDULERS.keys() - SPLIT_SAFE.keys())
 def test_scheduler_with_a_history_is_unsupported(name: str) -> None:
-    """By our name or diffusers', the reason and what is allowed are said."""
+    """The reason and what is allowed are said."""
     with pytest.raises(Unsupported, match=f"{name}: it keeps the network's outputs .* lcm"):
         Schedule(name, steps=4, beta_schedule={}, device=CPU)
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("eulr", "euler"), ("DDIMSchedular", ""), ("EulerScheduler", "EulerDis")]
+    ("name", "meant"),
+    [("eulr", "'euler'"), ("DDIMSchedular", "'DDIMScheduler'"), ("EulerScheduler", "'EulerD")],
 )
-def test_unknown_scheduler_is_refused_with_the_nearest(name: str, meant: str) -> None:
-    """A typing error is told from a scheduler that does not fit."""
-    with pytest.raises(UsageProblem, match=f"unknown '{name}'.*{meant}.*allowed: "):
-        Schedule(name, steps=4, beta_schedule={}, device=CPU)
+def test_unknown_scheduler_is_refused_with_the_nearest(
+    name: str, meant: str, make_workload: Callable[..., Any]
+) -> None:
+    """A typing error is one of the configuration, before anything is measured."""
+    said = f"diffusion.scheduler.*unknown '{name}' .did you mean {meant}.*allowed: "
+    with pytest.raises(UsageProblem, match=said):
+        make_workload("diffusion", "tiny", f"diffusion.scheduler={name}")
 
 
-def test_class_names_of_diffusers_are_understood() -> None:
+@pytest.mark.parametrize(("name", "library_class"), SCHEDULERS.items())
+def test_class_names_of_diffusers_are_understood(name: str, library_class: str) -> None:
     """Whoever knows the class need not know our name; the record has ours."""
-    schedule = Schedule("DDIMScheduler", steps=4, beta_schedule={}, device=CPU)
-    assert (schedule.name, schedule.total) == ("ddim", 4)
+    assert DiffusionSection(scheduler=library_class).scheduler == name
+    assert DiffusionSection(scheduler=name).scheduler == name
 
 
-def test_steps_that_a_scheduler_refuses_are_bad_input() -> None:
+def test_steps_that_a_scheduler_refuses_are_unsupported() -> None:
     """LCM cannot take more steps than it was distilled from."""
-    with pytest.raises(UsageProblem, match=r"denoising_steps=200: lcm refuses"):
+    with pytest.raises(Unsupported, match=r"denoising_steps=200: lcm refuses"):
         Schedule("lcm", steps=200, beta_schedule={}, device=CPU)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.workloads.moe.groups import ParallelGroups, sizes
 from tests.workloads.moe.made import section
 
@@ -54,17 +54,24 @@ def test_all_ranks_together_need_no_group_of_their_own(made):
     [
         ({"experts": 6}, 4, "moe.experts=6: 4 ranks cannot take equally many; allowed: multiples"),
         ({"expert_parallel": 3}, 4, "moe.expert_parallel=3: does not divide 4 ranks; .*: 1, 2, 4"),
-        ({"tensor_parallel": 3}, 4, "moe.tensor_parallel=3: does not divide 4 ranks"),
-        ({"tensor_parallel": 16}, 16, "moe.tensor_parallel=16: does not divide moe.hidden=8"),
+        ({"tensor_parallel": 4}, 6, "moe.tensor_parallel=4: does not divide 6 ranks; .*: 1, 2, 3"),
     ],
 )
 def test_what_does_not_divide_is_refused(keys, ranks, message):
     """The message names key, value and what is allowed."""
-    with pytest.raises(UsageProblem, match=message):
+    with pytest.raises(Unsupported, match=message):
         sizes(section(**keys), ranks)
 
 
-def test_more_visits_than_experts_are_refused(make_workload):
-    """A top_k beyond the number of experts is an error of the configuration, which says both."""
-    with pytest.raises(UsageProblem, match=r"moe: top_k=9 of experts=8: .*: top_k from 1 to"):
-        make_workload("moe", "tiny", "moe.top_k=9")
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("moe.top_k=9", r"moe: top_k=9 of experts=8: .*: top_k from 1 to 8"),
+        ("model.top_k=9", r"model: top_k=9 of experts=4: .*: top_k from 1 to 4"),
+        ("moe.tensor_parallel=3", r"moe: tensor_parallel=3 of hidden=128: .* divides hidden"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(key, message, make_workload):
+    """Whatever the ranks are, it is an error of the configuration, which says both keys."""
+    with pytest.raises(UsageProblem, match=message):
+        make_workload("moe", "tiny", key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe import construction as room
 from gpubench_plugin.workloads.moe import phase_times as timing
 from gpubench_plugin.workloads.moe.graph_capture import Replayed, _Plain
@@ -60,7 +60,7 @@ def test_a_cache_needs_weights_it_can_take(monkeypatch):
     """Transformer Engine keeps its own, so both at once are refused."""
     kind = room.KINDS["te-grouped"]
     monkeypatch.setattr(kind, "unsupported", classmethod(lambda *_: None))
-    with pytest.raises(UsageProblem, match=r"not with moe\.expert_kind=te-grouped"):
+    with pytest.raises(Unsupported, match=r"not with moe\.expert_kind=te-grouped"):
         construction(expert_kind="te-grouped", pinned_cache=1)
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure.probes.flops import count_flops
 
 CPU = torch.device("cpu")
@@ -99,9 +98,3 @@ def test_balancing_is_part_of_the_loss_and_says_where_it_differs(make_workload):
     assert losses["z-loss"] > losses["none"]
     assert (said["none"], said["z-loss"]) == (None, None)
     assert "each rank's own batch" in said["aux-loss"]
-
-
-def test_more_visits_than_experts_are_refused(make_workload):
-    """The message names both keys."""
-    with pytest.raises(UsageProblem, match="top_k=9 of experts=4: a token cannot visit"):
-        make_workload("moe", "tiny", "model.top_k=9")
