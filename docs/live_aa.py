@@ -42,6 +42,9 @@ SLOWDOWN = 0.10
 LOUD = 0.04
 MLP = ("training/test_mlp.py", "inference/test_mlp.py")
 CONTROL = "control/test_control.py"
+PLAIN = "not (compiled or accumulated or fsdp2)"
+"""Variants add minutes, and nothing to what is asked here."""
+
 SLOWED = ("test_spin", "test_sleep", "test_mlp_train", "test_mlp_infer")
 CALIBRATIONS = 3
 MAIN = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
@@ -112,8 +115,12 @@ def calibrated(folder: Path, max_time_s: float) -> dict[str, int]:
     tree = copy_of(ROOT, folder / "calibration")
     for number in range(CALIBRATIONS):
         results = folder / f"calibration-{number}"
-        command = [sys.executable, "-m", "pytest", "-q", *files, "--registry=none"]
-        command += [f"--results-dir={results}", f"--measure.max_time_s={max_time_s}"]
+        command = [sys.executable, "-m", "pytest", "-q", *files, "-k", PLAIN]
+        command += [
+            "--registry=none",
+            f"--results-dir={results}",
+            f"--measure.max_time_s={max_time_s}",
+        ]
         subprocess.run(
             command,
             cwd=tree,
@@ -223,7 +230,7 @@ def main() -> int:
         folder = Path(temporary)
         base, equal = copy_of(ROOT, folder / "base"), copy_of(ROOT, folder / "head")
         for number in range(1, options.runs + 1):
-            arguments = [*control, *resnet, "-k", "not resnet50", measure]
+            arguments = [*control, *resnet, "-k", f"{PLAIN} and not resnet50", measure]
             start = time.monotonic()
             rows = compare(base, equal, folder / f"aa-{number}", arguments, options.pairs)
             told(f"A/A {number} of {options.runs}", rows, time.monotonic() - start)
@@ -236,7 +243,7 @@ def main() -> int:
         for number in range(1, options.slow_runs + 1):
             start = time.monotonic()
             results = folder / f"slower-{number}"
-            rows = compare(base, slower, results, [*control, measure], options.pairs)
+            rows = compare(base, slower, results, [*control, "-k", PLAIN, measure], options.pairs)
             told(f"slower {number} of {options.slow_runs}", rows, time.monotonic() - start)
             wrong += wrong_in_slower(rows)
     print("\n" + ("\n".join(wrong) or "no false alarm, and no slowdown was called unchanged"))

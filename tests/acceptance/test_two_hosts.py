@@ -59,7 +59,7 @@ def start(
     tests = (
         "benchmarks",
         "-k",
-        "mlp",
+        "mlp_train and not accumulated",
         *quick,
         f"--results-dir={results}",
         "-p",
