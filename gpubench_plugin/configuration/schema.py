@@ -11,12 +11,13 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 from pydantic import Field
 
 from gpubench_plugin.configuration.diffusion import DiffusionSection
+from gpubench_plugin.configuration.gate import GateSection
 from gpubench_plugin.configuration.inference import InferenceSection
 from gpubench_plugin.configuration.micro import MicroSection
 from gpubench_plugin.configuration.moe import MoeSection
+from gpubench_plugin.configuration.profiling import ProfilingSection
 from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt, Section
 
-LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
 Preset = Literal["tiny", "full"]
 
 
@@ -271,23 +272,6 @@ class MeasureSection(Section):
     check_gradient_band: PositiveFloat | None = Field(
         default=None,
         description="check: largest relative error of a gradient norm; null: the precision's",
-    )
-
-
-class ProfilingSection(Section):
-    """torch.profiler on extra steps after the measurement, never during it."""
-
-    enabled: bool = Field(default=False, description="Also set by --profile")
-    steps: PositiveInt = Field(default=3, description="Steps profiled")
-    record_shapes: bool = Field(default=False, description="With the shapes of inputs")
-    with_stack: bool = Field(default=False, description="With Python stacks")
-
-
-class GateSection(Section):
-    """What ``--gate`` judges; no part of what makes two measurements comparable."""
-
-    limits: dict[str, LimitText] = Field(
-        default={}, description="By metric: how much worse it may get, or a fixed bound"
     )
 
 

@@ -13,7 +13,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from gpubench_plugin.adoption.adopter import Adopter
 from gpubench_plugin.cases import CASE, Case
 from gpubench_plugin.channel import CARRIED, NOTES, Notes
-from gpubench_plugin.configuration.schema import Configuration, GateSection, ModelSection
+from gpubench_plugin.configuration.gate import GateSection
+from gpubench_plugin.configuration.schema import Configuration, ModelSection
 from gpubench_plugin.devices import Device
 from gpubench_plugin.marks import BenchmarkMark
 from gpubench_plugin.records import Measurement

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.configuration.schema import ProfilingSection
+from gpubench_plugin.configuration.profiling import ProfilingSection
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.profiling.torch_profiler import profile
 

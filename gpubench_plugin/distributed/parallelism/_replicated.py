@@ -29,4 +29,4 @@ class Replicated(ParallelStyle):
             return output.to_local()
 
         # Without a partition of its own it replicates every parameter from rank zero.
-        return distribute_module(module, device_mesh, None, prepare, restore)  # type: ignore[arg-type]
+        return distribute_module(module, device_mesh, None, prepare, restore)  # type: ignore[arg-type] # declared to return None
