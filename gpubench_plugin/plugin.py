@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -71,6 +72,8 @@ __all__ = [
 ]
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
+_ROOT_SAYS_WITHIN_S: Final = 30
+"""How much later than another rank, at most, rank zero comes to a problem that all have."""
 _VALVE = pytest.StashKey[Valve]()
 _WORKER: pytest.StashKey[Worker] = pytest.StashKey()
 
@@ -203,11 +206,13 @@ def _ranks(config: pytest.Config) -> Ranks:
 def _or_usage_error(function: Any, *arguments: object) -> None:
     """Call `function`; a problem of usage becomes pytest's own kind (exit code 4).
 
-    Under torchrun rank zero says it, the other ranks leave without a word.
+    Under torchrun rank zero says it and leaves, and torchrun ends the other ranks. If one of them
+    left first, torchrun would end rank zero before it has said anything. So they wait; a rank
+    that is not ended meanwhile is alone with its problem, and says it.
     """
     try:
         function(*arguments)
     except UsageProblem as problem:
         if is_secondary(os.environ):
-            pytest.exit("", returncode=pytest.ExitCode.USAGE_ERROR)
+            time.sleep(_ROOT_SAYS_WITHIN_S)
         raise pytest.UsageError(str(problem)) from None

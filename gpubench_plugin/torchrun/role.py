@@ -8,7 +8,6 @@ them after the same test. A rank that dies or hangs ends the session, on every r
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, TextIO
@@ -190,8 +189,8 @@ class Torchrun:
             "(gpubench_timeout_s): did it collect benchmarks? All ranks must select the same"
         )
         first = min(set(range(world.size)).difference(absent))
-        if world.rank == first > 0:  # rank zero, which says such things, is not there
-            sys.stderr.write(f"gpubench: {message}\n")
+        if world.rank == first:  # rank zero, which says such things, may not be there
+            raise pytest.UsageError(message)
         raise UsageProblem(message)
 
     def _follow(self, agreed: Json, assembly: Assembly, valve: Valve | None) -> None:

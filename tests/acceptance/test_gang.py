@@ -415,8 +415,13 @@ def test_what_cannot_be_is_refused_with_the_reason(
 
 
 def test_ranks_of_torchrun_do_not_start_ranks(project: Project) -> None:
-    """Under torchrun ``--world-size`` has nothing to say, and says so once."""
-    project.write("test_it.py", "def test_x(gpubench): gpubench(lambda: None)")
+    """Under torchrun ``--world-size`` has nothing to say; rank zero says so even if it is late."""
+    project.write(
+        "test_it.py",
+        "import os, time\n"
+        "time.sleep(2 * (os.environ['RANK'] == '0'))\n"
+        "def test_x(gpubench): gpubench(lambda: None)",
+    )
 
     run = project.run("--world-size=2", ranks=2)
 
