@@ -36,6 +36,7 @@ def stand_still():
     time.sleep(1000)
 def test_before(gpubench):
     gpubench(lambda: None)
+@pytest.mark.gpubench(ranks="any", timeout_s=%g)
 def test_faulty(gpubench):
     %s
 def test_after(gpubench):
@@ -75,9 +76,11 @@ def wait_until_gone(mark: dict[str, str], patience_s: float = 20.0) -> None:
         sleep(0.05)
 
 
-def run_faulty(project: Project, fault: str, mark: dict[str, str], *args: str) -> Run:
-    """Two ranks run a good benchmark, one with that `fault`, and another good one."""
-    project.write("test_it.py", AROUND % fault)
+def run_faulty(
+    project: Project, fault: str, mark: dict[str, str], *args: str, timeout_s: float = 600
+) -> Run:
+    """Two ranks run a good benchmark, one with that `fault` and time, and another good one."""
+    project.write("test_it.py", AROUND % (timeout_s, fault))
     run = project.run(*args, ranks=2, env=mark)
     assert run.code != 0, run.out + run.err
     wait_until_gone(mark)
@@ -152,11 +155,11 @@ def test_rank_that_skips_a_collective_is_waited_for_in_vain(
     project: Project, mark: dict[str, str]
 ) -> None:
     """Rank zero is through while the other is still in a collective: a hang, with its stack."""
-    run = run_faulty(project, "meet() if RANK == 1 else None", mark, "--distributed.divergence_s=1")
+    run = run_faulty(project, "meet() if RANK == 1 else None", mark, "--distributed.divergence_s=3")
 
     faulty = require_only_the_fault_failed(run, "hang")
     assert faulty["reason"] == (
-        "rank 1 did not end within 1 s after another rank passed (distributed.divergence_s); "
+        "rank 1 did not end within 3 s after another rank passed (distributed.divergence_s); "
         "rank 0 had passed"
     )
     assert "in all_reduce" in run.out.partition("Stack of rank 1")[2]
@@ -168,7 +171,7 @@ def test_benchmark_in_which_all_ranks_hang_ends_by_its_timeout(
     """No rank comes to the end: the stacks of all are in the report."""
     fault = "stand_still() if RANK == 1 else meet()"
 
-    run = run_faulty(project, fault, mark, "--measure.timeout_s=2")
+    run = run_faulty(project, fault, mark, timeout_s=2)
 
     faulty = require_only_the_fault_failed(run, "hang")
     assert faulty["reason"] == "ranks 0-1 did not end within 2 s (measure.timeout_s)"
@@ -181,7 +184,7 @@ def test_benchmark_in_which_all_ranks_hang_ends_by_its_timeout(
 
 def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[str]:
     """A run whose rank one stands still, while rank zero waits for it in a collective."""
-    project.write("test_it.py", AROUND % "stand_still() if RANK == 1 else meet()")
+    project.write("test_it.py", AROUND % (600, "stand_still() if RANK == 1 else meet()"))
     process = project.start("--measure.by=steps", "--measure.steps=20", ranks=2, env=mark)
     deadline = monotonic() + 100
     while not (project.path / "there-1").exists():
@@ -314,7 +317,7 @@ def test_before(gpubench):
     gpubench(lambda: None)
 def test_between():
     %s
-@pytest.mark.gpubench(ranks="any")
+@pytest.mark.gpubench(ranks="any", timeout_s=5)
 def test_after(gpubench):
     gpubench(lambda: None)
 """
@@ -348,10 +351,10 @@ def test_rank_that_never_comes_to_a_benchmark_is_named(
     """It stands still in another test: after the time of the benchmark the session ends."""
     project.write("test_it.py", BETWEEN % f"RANK == {rank} and time.sleep(1000)")
 
-    run = project.run("--measure.timeout_s=2", ranks=2, env=mark)
+    run = project.run(ranks=2, env=mark)
 
     assert run.code != 0
-    said = f"rank {rank} did not come to it within 2 s (measure.timeout_s)"
+    said = f"rank {rank} did not come to it within 5 s (measure.timeout_s)"
     before, after = run.summary["benchmarks"]
     assert before["outcome"] == "measured", run.out + run.err
     assert said in after["reason"], run.out + run.err

@@ -178,11 +178,11 @@ def test_rank_that_ends_too_early_is_named(
     [
         (
             "wire = reach(); time.sleep(600)",
-            "ranks 0-1 did not come to the gang of 2 within 2 s (gpubench_timeout_s)",
+            "ranks 0-1 did not come to the gang of 2 within 4 s (gpubench_timeout_s)",
         ),
         (
             "if rank == 1: time.sleep(600)\nwire = reach(); time.sleep(600)",
-            "rank 1 did not come to the gang of 2 within 2 s (gpubench_timeout_s)",
+            "rank 1 did not come to the gang of 2 within 4 s (gpubench_timeout_s)",
         ),
         (
             "wire = reach()\nif rank == 0: time.sleep(600)\njoin(wire); time.sleep(600)",
@@ -193,7 +193,7 @@ def test_rank_that_ends_too_early_is_named(
 def test_ranks_are_not_waited_for_without_end(start: Start, source: str, said: str) -> None:
     """Whether they do not come or do not tell what they have collected: that is a hang."""
     with pytest.raises(GangError) as caught:
-        start(source, patience=replace(LONG, timeout_s=2.0, divergence_s=1.0))
+        start(source, patience=replace(LONG, timeout_s=4.0, divergence_s=1.0))
     assert (str(caught.value), caught.value.hang) == (said, True)
 
 
