@@ -24,6 +24,7 @@ from gpubench_plugin.interruption import Interruption
 from gpubench_plugin.kept import Kept
 from gpubench_plugin.neighbours import is_worker
 from gpubench_plugin.rank import Rank
+from gpubench_plugin.residents import Residents
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.registry.location import absolute
 from gpubench_plugin.selection import fixture_names, is_adopted
@@ -92,7 +93,7 @@ class Roles:
     def _run(self, items: Sequence[pytest.Item]) -> None:
         self._open(items)
         self._register(Interruption(), "gpubench-interruption")
-        self._register(Rank(self._ranks.world), "gpubench-rank")
+        self._measure()
         if not self._debugs():
             self._register(Alone(self._settings), "gpubench-alone")
 
@@ -112,12 +113,12 @@ class Roles:
             controller = Controller(self._config, self._settings, session.path)
             self._register(controller, "gpubench-controller")
         if any(case.adopted for case in _cases(items)):
-            self._register(Rank(self._ranks.world), "gpubench-rank")
+            self._measure()
             self._register(Alone(self._settings, adopted=True), "gpubench-alone")
 
     def _obey(self, worker: Worker, items: Sequence[pytest.Item]) -> None:
         pytest_benchmark.mute(self._config)
-        self._register(Rank(self._ranks.world), "gpubench-rank")
+        self._measure()
         worker.join(items, self._ranks)
 
     def _join(
@@ -137,7 +138,7 @@ class Roles:
         kept = torchrun.join(own, session, valve)
         if session is None:
             self._leave_out(kept)
-        self._register(Rank(self._ranks.world), "gpubench-rank")
+        self._measure()
         self._register(torchrun, "gpubench-torchrun")
 
     def _refuse_within_torchrun(self) -> None:
@@ -153,6 +154,10 @@ class Roles:
                     f"{flag}: pytest starts the ranks itself then, but torchrun has started {size} "
                     f"(WORLD_SIZE={size}); leave the flag out, or run pytest without torchrun"
                 )
+
+    def _measure(self) -> None:
+        self._register(Rank(self._ranks.world), "gpubench-rank")
+        self._register(Residents(), "gpubench-residents")
 
     def _debugs(self) -> bool:
         return bool(self._config.getoption("usepdb") or self._config.getoption("trace"))

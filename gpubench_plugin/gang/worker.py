@@ -116,10 +116,6 @@ class Worker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool:
         """Run what is ordered until there is no more."""
-        # torch and its libraries stay: left out, each collection takes milliseconds, not a tenth
-        # of a second, and there are two of them around every test.
-        gc.collect()
-        gc.freeze()
         for order in self._received():
             item = self._items.get(order["run"])
             if item is None:
@@ -168,6 +164,9 @@ class Worker:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Leave the process group together with the others."""
+        """Leave the process group together with the others, and then end without delay."""
         if self._ranks is not None:
             self._ranks.leave()
+        # As Python ends it looks through all objects several times: half a second with torch, for
+        # which the next gang would wait.
+        gc.freeze()
