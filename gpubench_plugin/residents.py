@@ -10,6 +10,7 @@ import pytest
 from gpubench_plugin.cases import CASE
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 
@@ -25,15 +26,15 @@ class Residents:
     def __init__(self) -> None:
         self._file: Path | None = None
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Before the first benchmark of a file, leave out what is there."""
-        if CASE not in item.stash or item.path == self._file:
-            return
-        self._file = item.path
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
+        if CASE in item.stash and item.path != self._file:
+            self._file = item.path
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+        return (yield)
 
     def pytest_sessionfinish(self) -> None:
         """Leave the process as it was: what follows is not ours."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.acceptance.conftest import Project, Run
 
 SUITE = """
-import logging, os, pathlib, subprocess, sys, warnings
+import gc, logging, os, pathlib, subprocess, sys, warnings
 import pytest
 
 RANK = os.environ.get("RANK", "none")
@@ -43,6 +43,7 @@ def test_both(gpubench, shared, request):
 @pytest.mark.gpubench(config="mlp", ranks="any")
 def test_mlp(gpubench, trainer, shared, request):
     note(request, "runs")
+    assert gc.get_freeze_count() > 0, "collections do not look through torch, however it is run"
     gpubench(trainer.step, samples=trainer.samples_per_step)
 
 @pytest.mark.gpubench(ranks=2)
@@ -254,6 +255,7 @@ def test_ways_to_run_give_the_same_measurements(
     project.write("test_suite.py", SUITE)
 
     plain = project.run("-k", "both or mlp", "--world-size=1")
+    assert set(plain.outcomes.values()) == {"measured"}, plain.out
     assert described(plain, "test_mlp[fp32-ws1]") == described(gang, "test_mlp[fp32-ws1]")
     assert described(plain, "test_both[fp32-ws1]") == described(gang, "test_both[fp32-ws1]")
 

@@ -32,7 +32,7 @@ def residents() -> Iterator[Residents]:
 
 def begin(residents: Residents, file: str, *, benchmark: bool = True) -> None:
     item: Any = SimpleNamespace(path=file, stash={CASE: None} if benchmark else {})
-    residents.pytest_runtest_protocol(item)
+    next(residents.pytest_runtest_protocol(item))
 
 
 def test_what_is_there_before_the_first_benchmark_of_a_file_is_left_out(
