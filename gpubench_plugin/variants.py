@@ -81,6 +81,9 @@ def over(*variants: Variant, argument: str = "variant") -> pytest.MarkDecorator:
     return pytest.mark.parametrize(argument, cases)
 
 
+_16_BITS = ("amp", "bf16", "bf16-true", "fp16-true")
+"""Where there is no time for all precisions, a CPU measures fp32."""
+
 PLAIN = Variant(name="")
 CHANNELS_LAST = Variant(name="channels_last", assignments=("model.channels_last=true",))
 CONTIGUOUS = Variant(name="contiguous", assignments=("model.channels_last=false",))
@@ -90,7 +93,10 @@ CHECKPOINTED = Variant(
     name="checkpointed", assignments=("model.activation_checkpointing=true",), full=True
 )
 FSDP2 = Variant(
-    name="fsdp2", assignments=("distributed.parallelism=fsdp2",), full=True, ranks=">=2"
+    name="fsdp2",
+    assignments=("distributed.parallelism=fsdp2",),
+    full=_16_BITS,
+    ranks=">=2",
 )
 EAGER = Variant(name="eager")
 REDUCE_OVERHEAD = Variant(
@@ -117,7 +123,7 @@ training_variants = over(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2)
 convolutional_training_variants = over(
     CHANNELS_LAST,
     # 16 bits take a CPU longer there than in channels_last, fp16 far longer.
-    CONTIGUOUS & Variant(name="", full=("amp", "bf16", "bf16-true", "fp16-true")),
+    CONTIGUOUS & Variant(name="", full=_16_BITS),
     CHANNELS_LAST & COMPILED,
     CHANNELS_LAST & ACCUMULATED,
     Variant(name="", assignments=CONTIGUOUS.assignments) & FSDP2,

@@ -99,8 +99,8 @@ FAULTS = {
     "exit_3": Fault("crashed", "rank 0 exited with 3"),
     "raise": Fault("failed", "rank 1: ValueError: no luck; then rank 0 did not end", (0,)),
     "good_between": Fault("measured"),
-    "left_out": Fault("hang", "rank 1 did not end within 2 s after another rank passed", (1,)),
-    "not_sent": Fault("hang", "rank 1 did not end within 2 s after another rank passed", (1,)),
+    "left_out": Fault("hang", "rank 1 did not end within 5 s after another rank passed", (1,)),
+    "not_sent": Fault("hang", "rank 1 did not end within 5 s after another rank passed", (1,)),
     "too_long": Fault("crashed", "rank 1 was killed by SIGABRT"),
     "endless": Fault("hang", "ranks 0-1 did not end within 3 s", (0, 1)),
     "skips_early": Fault(
@@ -125,7 +125,7 @@ def test_fault_matrix(project: Project, temporary: Path) -> None:
 
     run = project.run(
         "--distributed.failure_grace_s=1",
-        "--distributed.divergence_s=2",
+        "--distributed.divergence_s=5",
         env={"TMPDIR": str(temporary)},
     )
 

@@ -298,7 +298,7 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
         """,
     )
 
-    graces = ("--distributed.failure_grace_s=1", "--distributed.divergence_s=1")
+    graces = ("--distributed.failure_grace_s=2", "--distributed.divergence_s=2")
     run = project.run(*graces, ranks=2, env=mark)
 
     assert run.code != 0
