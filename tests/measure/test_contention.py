@@ -48,14 +48,10 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
 
 
 def test_sleeping_is_no_contention() -> None:
-    """A thread that does not want to run does not wait; at its end it may, on a busy machine."""
-    assert any(_flags_of_a_sleep() == () for _ in range(5))
-
-
-def _flags_of_a_sleep() -> tuple[str, ...]:
+    """A thread that does not want to run does not wait for a processor."""
     with Contention() as contention:
-        time.sleep(0.2)
-    return contention.flags
+        time.sleep(2.0)  # beside which the one wait for a busy processor as it wakes is short
+    assert contention.flags == ()
 
 
 @pytest.mark.parametrize(("waited_ns", "flags"), [(10**6, ()), (10**12, (CONTENDED,))])
