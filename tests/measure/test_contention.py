@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,6 @@ from gpubench_plugin.measure.probes.contention import CONTENDED, Contention
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/schedstat"),  # noqa: PTH110 # a kernel's file
@@ -47,11 +48,28 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
     assert contention.flags == (CONTENDED,)
 
 
-def test_sleeping_is_no_contention() -> None:
-    """A thread that does not want to run does not wait for a processor."""
-    with Contention() as contention:
-        time.sleep(2.0)  # beside which the one wait for a busy processor as it wakes is short
+@pytest.fixture
+def asleep() -> Iterator[int]:
+    """The number of a thread that sleeps until the test has ended."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    assert thread.native_id is not None
+    until = time.monotonic() + 20
+    while state(thread.native_id) != "S" and time.monotonic() < until:
+        time.sleep(0.01)
+    yield thread.native_id
+    end.set()
+    thread.join()
+
+
+def test_sleeping_is_no_contention(tmp_path: Path, asleep: int) -> None:
+    """A thread that does not want to run does not wait for a processor, however busy those are."""
+    (tmp_path / str(asleep)).symlink_to(f"/proc/self/task/{asleep}")
+    with Contention(tmp_path) as contention:
+        time.sleep(0.5)
     assert contention.flags == ()
+    assert state(asleep) == "S"
 
 
 @pytest.mark.parametrize(("waited_ns", "flags"), [(10**6, ()), (10**12, (CONTENDED,))])
@@ -80,6 +98,12 @@ def write(tasks: Path, thread: str, waited_ns: int) -> None:
     folder = tasks / thread
     folder.mkdir(exist_ok=True)
     (folder / "schedstat").write_text(f"0 {waited_ns} 1\n")
+
+
+def state(thread: int) -> str:
+    """What a thread of this process does, as the kernel says: R(unning), S(leeping)."""
+    stat = Path(f"/proc/self/task/{thread}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0]
 
 
 def _spin(seconds: float) -> None:
