@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.acceptance.sessions import READ_AS_PYTHON_STARTS, TookTooLongError, preloaded, written_by
 
 QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
 """Options that keep a measurement short: what it says is not the point here."""
@@ -96,14 +97,27 @@ class Project:
         self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
     ) -> Run:
         """Run pytest to its end; with `quick`, measurements are short."""
-        process = self.start(*args, *(QUICK if quick else ()), env=env, ranks=ranks)
+        args = (*args, *(QUICK if quick else ()))
+        anew = ranks or any(name.startswith(READ_AS_PYTHON_STARTS) for name in env or {})
+        end = self._run_anew if anew else self._run_preloaded
         try:
-            out, err = process.communicate(timeout=240)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
-            pytest.fail(f"pytest did not end\n{out}\n{err}")
-        return Run(process.returncode, out, err, self.path / "results")
+            code, out, err = end(args, env, ranks)
+        except TookTooLongError as error:
+            pytest.fail(f"pytest did not end\n{error}")
+        return Run(code, out, err, self.path / "results")
+
+    def _run_preloaded(
+        self, args: tuple[str, ...], env: dict[str, str] | None, _ranks: int
+    ) -> tuple[int, str, str]:
+        environment = {**_environment(), **(env or {})}
+        return preloaded().run(args, self.path, environment, within_s=240)
+
+    def _run_anew(
+        self, args: tuple[str, ...], env: dict[str, str] | None, ranks: int
+    ) -> tuple[int, str, str]:
+        process = self.start(*args, env=env, ranks=ranks)
+        out, err = written_by(process, within_s=240)
+        return process.returncode, out, err
 
 
 def _environment() -> dict[str, str]:

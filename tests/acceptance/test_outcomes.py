@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.acceptance.sessions import written_by
+
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Project
 
@@ -199,7 +201,7 @@ def test_interruption_keeps_what_was_measured(project: Project, number: signal.S
         time.sleep(0.05)
     time.sleep(0.3)
     process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    out, err = written_by(process, within_s=120)
 
     (directory,) = (project.path / "results").glob("*/*")
     summary = json.loads((directory / "summary.json").read_text())

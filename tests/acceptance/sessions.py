@@ -1,0 +1,155 @@
+"""How the sessions of pytest that tests start come to be, and how they end.
+
+Importing torch takes longer than most of them do: those that need no interpreter of their own are
+forked from a process that has imported it once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READ_AS_PYTHON_STARTS = ("PYTHON", "OMP_", "COVERAGE_")
+"""Variables that a process reads before it could be told others."""
+
+
+class TookTooLongError(Exception):
+    """The session did not end; it has been killed. Its message is what it wrote, with stacks."""
+
+
+def written_by(process: subprocess.Popen[str], within_s: float) -> tuple[str, str]:
+    """What a session that was started in a process group of its own wrote to its end.
+
+    Raises:
+        TookTooLongError: it, or something it started, still ran after that time.
+    """
+    try:
+        return process.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        _kill(process.pid)
+        raise TookTooLongError("\n".join(process.communicate())) from None
+
+
+def _kill(session: int) -> None:
+    """End a session and all it started, when it has written where each of its threads is."""
+    for kill, number in ((os.kill, signal.SIGABRT), (os.killpg, signal.SIGKILL)):
+        with suppress(ProcessLookupError):
+            kill(session, number)
+        time.sleep(1)
+
+
+class Preloaded:
+    """The process that has imported torch, with sessions one after another."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE_")}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                env={**kept, "OMP_NUM_THREADS": "1"},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        atexit.register(self._end)
+
+    def run(
+        self, args: tuple[str, ...], folder: Path, environment: Mapping[str, str], within_s: float
+    ) -> tuple[int, str, str]:
+        """Run pytest in a folder; its exit code, or minus its signal, and what it wrote.
+
+        Raises:
+            TookTooLongError: it, or something it started, still ran after that time.
+        """
+        request = json.dumps([args, str(folder), dict(environment)]).encode()
+        ends = [os.pipe(), os.pipe()]
+        socket.send_fds(self._socket, [request], [write for _, write in ends])
+        for _, write in ends:
+            os.close(write)
+        session = int(self._socket.recv(32))
+        with ThreadPoolExecutor(len(ends)) as readers:
+            written = [readers.submit(_read, read) for read, _ in ends]
+            late = wait(written, timeout=within_s).not_done
+            if late:
+                _kill(session)
+        out, err = (text.result() for text in written)
+        code = int(self._socket.recv(32))
+        if late:
+            raise TookTooLongError(f"{out}\n{err}")
+        return code, out, err
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+@cache
+def preloaded() -> Preloaded:
+    """This process' one."""
+    return Preloaded()
+
+
+def _read(pipe: int) -> str:
+    with open(pipe, encoding="utf-8") as text:
+        return text.read()
+
+
+def serve(connection: socket.socket) -> None:
+    """Fork a session for each request, until the other side is gone."""
+    while True:
+        request, pipes, *_ = socket.recv_fds(connection, 1 << 20, 2)
+        if not request:
+            return
+        session = os.fork()
+        if session == 0:
+            connection.close()
+            _become_session(*json.loads(request), pipes)
+        for pipe in pipes:
+            os.close(pipe)
+        connection.send(str(session).encode())
+        _, status = os.waitpid(session, 0)
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _become_session(
+    args: list[str], folder: str, environment: dict[str, str], pipes: list[int]
+) -> None:
+    """Run pytest as a process would that was started anew."""
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for standard, pipe in enumerate(pipes, start=1):
+        os.dup2(pipe, standard)
+        os.close(pipe)
+    sys.argv, sys.path[0] = ["pytest", *args], ""
+    coverage.process_startup()  # if the environment asks for it
+    atexit.register(gc.freeze)  # as in `PYTEST`
+    sys.exit(pytest.console_main())
+
+
+if __name__ == "__main__":
+    import coverage
+    import numpy  # noqa: F401
+    import pydantic  # noqa: F401
+    import pytest
+    import torch  # noqa: F401
+    import yaml  # noqa: F401
+
+    serve(socket.socket(fileno=int(sys.argv[1])))
