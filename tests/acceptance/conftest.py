@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.sessions import READ_AS_PYTHON_STARTS, TookTooLongError, preloaded, written_by
+from tests.sessions import (
+    READ_AS_PYTHON_STARTS,
+    TORCHRUN,
+    TookTooLongError,
+    preloaded,
+    written_by,
+)
 
 QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
 """Options that keep a measurement short: what it says is not the point here."""
@@ -80,8 +86,7 @@ class Project:
         self, *args: str, env: dict[str, str] | None = None, ranks: int = 0
     ) -> subprocess.Popen[str]:
         """Start pytest, or with `ranks` torchrun with that many ranks of it."""
-        torchrun = ("-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--standalone")
-        command = (*torchrun, "-m", "pytest") if ranks else ("-c", PYTEST)
+        command = ("-m", *_torchrun(ranks)) if ranks else ("-c", PYTEST)
         return subprocess.Popen(
             [sys.executable, *command, *args],
             cwd=self.path,
@@ -98,26 +103,30 @@ class Project:
     ) -> Run:
         """Run pytest to its end; with `quick`, measurements are short."""
         args = (*args, *(QUICK if quick else ()))
-        anew = ranks or any(name.startswith(READ_AS_PYTHON_STARTS) for name in env or {})
-        end = self._run_anew if anew else self._run_preloaded
+        anew = any(name.startswith(READ_AS_PYTHON_STARTS) for name in env or {})
         try:
-            code, out, err = end(args, env, ranks)
+            code, out, err = (self._anew if anew else self._preloaded)(args, env, ranks)
         except TookTooLongError as error:
             pytest.fail(f"pytest did not end\n{error}")
         return Run(code, out, err, self.path / "results")
 
-    def _run_preloaded(
-        self, args: tuple[str, ...], env: dict[str, str] | None, _ranks: int
+    def _preloaded(
+        self, args: tuple[str, ...], env: dict[str, str] | None, ranks: int
     ) -> tuple[int, str, str]:
+        command = (*(_torchrun(ranks) if ranks else ("pytest",)), *args)
         environment = {**_environment(), **(env or {})}
-        return preloaded().run(args, self.path, environment, within_s=240)
+        return preloaded().run(command, self.path, environment, within_s=240)
 
-    def _run_anew(
+    def _anew(
         self, args: tuple[str, ...], env: dict[str, str] | None, ranks: int
     ) -> tuple[int, str, str]:
         process = self.start(*args, env=env, ranks=ranks)
         out, err = written_by(process, within_s=240)
         return process.returncode, out, err
+
+
+def _torchrun(ranks: int) -> tuple[str, ...]:
+    return (TORCHRUN, f"--nproc-per-node={ranks}", "--standalone", "-m", "pytest")
 
 
 def _environment() -> dict[str, str]:

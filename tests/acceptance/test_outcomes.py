@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.sessions import written_by
+from tests.sessions import written_by
 
 if TYPE_CHECKING:
     from tests.acceptance.conftest import Project

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.sessions import TookTooLongError, preloaded
+from tests.sessions import TookTooLongError, preloaded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SILENT = ("-q", "-p", "no:cacheprovider", "--strict-config")
+SILENT = ("pytest", "-q", "-p", "no:cacheprovider", "--strict-config")
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_a_session_that_does_not_end_is_killed_with_its_stacks(tmp_path: Path) -
     )
     with pytest.raises(TookTooLongError, match="test_that_hangs"):
         preloaded().run(SILENT, tmp_path, {}, within_s=4)
-    assert preloaded().run(("--version",), tmp_path, {}, within_s=60)[0] == 0
+    assert preloaded().run(("pytest", "--version"), tmp_path, {}, within_s=60)[0] == 0

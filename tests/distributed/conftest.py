@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gpubench_plugin
+from tests.sessions import TORCHRUN, preloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,41 +47,31 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def torchrun(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run:
+def torchrun(tmp_path: Path, free_port: int) -> Run:
     """Run a script of the folder ``ranks`` on some ranks; what each wrote, in their order."""
 
     def run(script: str, ranks: int = 2) -> list[Any]:
-        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-        address = ["--master-addr=127.0.0.1", f"--master-port={free_port}"]
-        done = subprocess.run(
-            [*command, *address, str(SCRIPTS / script), str(tmp_path)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return read_ranks(tmp_path, ranks)
+        address = ("--master-addr=127.0.0.1", f"--master-port={free_port}")
+        return found_by(script, tmp_path, ranks, address=address)
 
     return run
+
+
+def found_by(
+    script: str, folder: Path, ranks: int = 2, address: tuple[str, ...] = ("--standalone",)
+) -> list[Any]:
+    """What each rank of torchrun that ran a script of the folder ``ranks`` wrote into a folder."""
+    launcher = (TORCHRUN, f"--nproc-per-node={ranks}", *address)
+    command = (*launcher, str(SCRIPTS / script), str(folder))
+    code, out, err = preloaded().run(command, folder, environment_of_ranks(), within_s=400)
+    assert code == 0, out + err
+    return read_ranks(folder, ranks)
 
 
 @pytest.fixture(scope="session")
 def equivalence(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two ranks found in the script ``equivalence.py``, which runs once."""
-    folder = tmp_path_factory.mktemp("equivalence")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launcher, str(SCRIPTS / "equivalence.py"), str(folder)],
-        env=environment_of_ranks(),
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return read_ranks(folder)
+    return found_by("equivalence.py", tmp_path_factory.mktemp("equivalence"))
 
 
 @pytest.fixture

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import gpubench_plugin
-from tests.distributed.conftest import OF_LAUNCHERS, read_ranks
+from tests.distributed.conftest import found_by
 
 SCRIPT = Path(__file__).parent / "ranks" / "diffusion.py"
 DIFFUSION = runpy.run_path(str(SCRIPT))
@@ -21,21 +17,7 @@ DIFFUSION = runpy.run_path(str(SCRIPT))
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two ranks found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith((*OF_LAUNCHERS, "GLOO_"))}
-    checkout = str(Path(gpubench_plugin.__file__).parents[1])
-    path = os.pathsep.join(filter(None, (checkout, kept.get("PYTHONPATH"))))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launcher, str(SCRIPT), str(folder)],
-        env={**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return read_ranks(folder)
+    return found_by(SCRIPT.name, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("case", DIFFUSION["CASES"])

@@ -5,11 +5,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-import gpubench_plugin
 from gpubench_plugin import catalog
 from gpubench_plugin.configuration.schema import DistributedSection
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training.inference import Inference
+from tests.distributed.conftest import found_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,21 +158,7 @@ def test_normalising_layer_is_named_as_its_author_does(alone: ProcessGroup) -> N
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What each of two ranks found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    path = os.pathsep.join(
-        filter(None, (str(Path(gpubench_plugin.__file__).parents[1]), os.environ.get("PYTHONPATH")))
-    )
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launcher, str(SCRIPT), str(folder)],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return found_by(SCRIPT.name, tmp_path_factory.mktemp("ranks"))
 
 
 @several_ranks

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 READ_AS_PYTHON_STARTS = ("PYTHON", "OMP_", "COVERAGE_")
 """Variables that a process reads before it could be told others."""
+
+TORCHRUN = "torch.distributed.run"
 
 
 class TookTooLongError(Exception):
@@ -54,7 +56,10 @@ def _kill(session: int) -> None:
 
 
 class Preloaded:
-    """The process that has imported torch, with sessions one after another."""
+    """The process that has imported torch, with sessions one after another.
+
+    The ranks of torchrun are processes that it starts anew, as ever.
+    """
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -70,14 +75,20 @@ class Preloaded:
         atexit.register(self._end)
 
     def run(
-        self, args: tuple[str, ...], folder: Path, environment: Mapping[str, str], within_s: float
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], within_s: float
     ) -> tuple[int, str, str]:
-        """Run pytest in a folder; its exit code, or minus its signal, and what it wrote.
+        """Run pytest or `TORCHRUN` in a folder; exit code, or minus the signal, and what it wrote.
+
+        Args:
+            command: the module's name and its arguments.
+            folder: the working directory.
+            environment: all its variables.
+            within_s: how long it may take.
 
         Raises:
             TookTooLongError: it, or something it started, still ran after that time.
         """
-        request = json.dumps([args, str(folder), dict(environment)]).encode()
+        request = json.dumps([command, str(folder), dict(environment)]).encode()
         ends = [os.pipe(), os.pipe()]
         socket.send_fds(self._socket, [request], [write for _, write in ends])
         for _, write in ends:
@@ -128,9 +139,9 @@ def serve(connection: socket.socket) -> None:
 
 
 def _become_session(
-    args: list[str], folder: str, environment: dict[str, str], pipes: list[int]
+    command: list[str], folder: str, environment: dict[str, str], pipes: list[int]
 ) -> None:
-    """Run pytest as a process would that was started anew."""
+    """Run a module as a process would that was started anew."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -138,10 +149,10 @@ def _become_session(
     for standard, pipe in enumerate(pipes, start=1):
         os.dup2(pipe, standard)
         os.close(pipe)
-    sys.argv, sys.path[0] = ["pytest", *args], ""
+    sys.argv, sys.path[0] = command, ""
     coverage.process_startup()  # if the environment asks for it
     atexit.register(gc.freeze)  # as in `PYTEST`
-    sys.exit(pytest.console_main())
+    sys.exit(torchrun() if command[0] == TORCHRUN else pytest.console_main())
 
 
 if __name__ == "__main__":
@@ -149,7 +160,7 @@ if __name__ == "__main__":
     import numpy  # noqa: F401
     import pydantic  # noqa: F401
     import pytest
-    import torch  # noqa: F401
     import yaml  # noqa: F401
+    from torch.distributed.run import main as torchrun
 
     serve(socket.socket(fileno=int(sys.argv[1])))
