@@ -101,7 +101,7 @@ def write(tasks: Path, thread: str, waited_ns: int) -> None:
 
 
 def state(thread: int) -> str:
-    """What a thread of this process does, as the kernel says: R(unning), S(leeping)."""
+    """What a thread of this process does, as the kernel says: R while running, S while sleeping."""
     stat = Path(f"/proc/self/task/{thread}/stat").read_text()
     return stat.rpartition(")")[2].split()[0]
 
