@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+
+import pytest
 
 # What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.
 OF_THIS_SESSION = ("PYTEST_XDIST", "TOX_")
@@ -12,3 +15,13 @@ def pytest_configure() -> None:
     """Tests start sessions of their own: no workers of this one, and each with its own cache."""
     for name in [name for name in os.environ if name.startswith(OF_THIS_SESSION)]:
         del os.environ[name]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _residents() -> None:
+    """Leave what earlier modules loaded out of the collections of this one's tests.
+
+    Each measurement starts with one: with torch and models' libraries loaded, a third of a second.
+    """
+    gc.collect()
+    gc.freeze()

@@ -150,9 +150,11 @@ def _become_session(
         os.dup2(pipe, standard)
         os.close(pipe)
     sys.argv, sys.path[0] = command, ""
+    if command[0] == TORCHRUN:
+        sys.exit(torchrun())
     coverage.process_startup()  # if the environment asks for it
     atexit.register(gc.freeze)  # as in `PYTEST`
-    sys.exit(torchrun() if command[0] == TORCHRUN else pytest.console_main())
+    sys.exit(pytest.console_main())
 
 
 if __name__ == "__main__":
