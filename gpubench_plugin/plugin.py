@@ -141,7 +141,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if neighbours.is_worker(config):  # pytest-benchmark measures nothing there
         benchmarks = own
     if benchmarks or _PROBLEM in config.stash or _WORKER in config.stash:
-        _or_usage_error(_start, session, benchmarks, valve)
+        _or_usage_error(_start, session, benchmarks, valve, after_s=_patience(config))
     else:
         if not (neighbours.is_worker(config) or is_secondary(os.environ)):
             _say_if_gated(config, "it measured nothing: no benchmark was selected")
@@ -203,16 +203,21 @@ def _ranks(config: pytest.Config) -> Ranks:
     return config.stash[RANKS]
 
 
-def _or_usage_error(function: Any, *arguments: object) -> None:
-    """Call `function`; a problem of usage becomes pytest's own kind (exit code 4).
-
-    Under torchrun rank zero says it and leaves, and torchrun ends the other ranks. If one of them
-    left first, torchrun would end rank zero before it has said anything. So they wait; a rank
-    that is not ended meanwhile is alone with its problem, and says it.
-    """
+def _or_usage_error(function: Any, *arguments: object, after_s: float = 0.0) -> None:
+    """Call `function`; a problem of usage becomes pytest's own kind (exit code 4), said later."""
     try:
         function(*arguments)
     except UsageProblem as problem:
-        if is_secondary(os.environ):
-            time.sleep(_ROOT_SAYS_WITHIN_S)
+        time.sleep(after_s)
         raise pytest.UsageError(str(problem)) from None
+
+
+def _patience(config: pytest.Config) -> float:
+    """How long this process leaves it to rank zero to say a problem of usage, in seconds.
+
+    Under torchrun rank zero says it and leaves, and torchrun ends the other ranks. If one of them
+    left first, torchrun would end rank zero before it has said anything. So they wait; a rank
+    that is not ended meanwhile says it itself. A gang's controller listens to every rank.
+    """
+    waits = is_secondary(os.environ) and _WORKER not in config.stash
+    return _ROOT_SAYS_WITHIN_S if waits else 0.0

@@ -17,6 +17,11 @@ def pytest_configure() -> None:
         del os.environ[name]
 
 
+def pytest_sessionfinish() -> None:
+    """Let pytest's last collections look through everything."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _residents() -> None:
     """Leave what earlier modules loaded out of the collections of this one's tests.

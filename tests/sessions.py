@@ -15,11 +15,12 @@ import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections import defaultdict
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,15 +45,33 @@ def written_by(process: subprocess.Popen[str], within_s: float) -> tuple[str, st
         return process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         _kill(process.pid)
-        raise TookTooLongError("\n".join(process.communicate())) from None
+    try:
+        raise TookTooLongError("\n".join(process.communicate(timeout=10)))
+    except subprocess.TimeoutExpired:
+        raise TookTooLongError("what it started holds its output") from None
 
 
 def _kill(session: int) -> None:
-    """End a session and all it started, when it has written where each of its threads is."""
-    for kill, number in ((os.kill, signal.SIGABRT), (os.killpg, signal.SIGKILL)):
-        with suppress(ProcessLookupError):
-            kill(session, number)
+    """End a session and all it started, when they have written where their threads are."""
+    members = _descendants(session)
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        for member in reversed(members):  # ranks before their launcher, which would end them
+            with suppress(ProcessLookupError):
+                os.kill(member, number)
         time.sleep(1)
+
+
+def _descendants(process: int) -> list[int]:
+    """A process and all that descend from it, parents first."""
+    children = defaultdict(list)
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            children[parent].append(int(status.parent.name))
+    found = [process]
+    for member in found:  # which grows meanwhile
+        found += children[member]
+    return found
 
 
 class Preloaded:
@@ -86,24 +105,25 @@ class Preloaded:
             within_s: how long it may take.
 
         Raises:
-            TookTooLongError: it, or something it started, still ran after that time.
+            TookTooLongError: it still ran after that time.
         """
         request = json.dumps([command, str(folder), dict(environment)]).encode()
-        ends = [os.pipe(), os.pipe()]
-        socket.send_fds(self._socket, [request], [write for _, write in ends])
-        for _, write in ends:
-            os.close(write)
-        session = int(self._socket.recv(32))
-        with ThreadPoolExecutor(len(ends)) as readers:
-            written = [readers.submit(_read, read) for read, _ in ends]
-            late = wait(written, timeout=within_s).not_done
-            if late:
+        reply, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with reply, theirs, TemporaryFile() as out, TemporaryFile() as err:
+            given = [out.fileno(), err.fileno(), theirs.fileno()]
+            socket.send_fds(self._socket, [request], given)
+            theirs.close()
+            session = int(reply.recv(32))
+            reply.settimeout(within_s)
+            try:
+                code = int(reply.recv(32))
+            except TimeoutError:
                 _kill(session)
-        out, err = (text.result() for text in written)
-        code = int(self._socket.recv(32))
-        if late:
-            raise TookTooLongError(f"{out}\n{err}")
-        return code, out, err
+                raise TookTooLongError(f"{_text(out)}\n{_text(err)}") from None
+            except BaseException:
+                _kill(session)
+                raise
+            return code, _text(out), _text(err)
 
     def _end(self) -> None:
         self._socket.close()
@@ -116,39 +136,43 @@ def preloaded() -> Preloaded:
     return Preloaded()
 
 
-def _read(pipe: int) -> str:
-    with open(pipe, encoding="utf-8") as text:
-        return text.read()
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def serve(connection: socket.socket) -> None:
     """Fork a session for each request, until the other side is gone."""
     while True:
-        request, pipes, *_ = socket.recv_fds(connection, 1 << 20, 2)
+        request, given, *_ = socket.recv_fds(connection, 1 << 20, 3)
         if not request:
             return
         session = os.fork()
-        if session == 0:
-            connection.close()
-            _become_session(*json.loads(request), pipes)
-        for pipe in pipes:
-            os.close(pipe)
-        connection.send(str(session).encode())
-        _, status = os.waitpid(session, 0)
-        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+        with socket.socket(fileno=given.pop()) as reply:
+            if session == 0:
+                connection.close()
+                reply.close()
+                _become_session(*json.loads(request), given)
+            for output in given:
+                os.close(output)
+            with suppress(ConnectionError):  # who asked may be gone
+                reply.send(str(session).encode())
+            _, status = os.waitpid(session, 0)
+            with suppress(ConnectionError):
+                reply.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
 def _become_session(
-    command: list[str], folder: str, environment: dict[str, str], pipes: list[int]
+    command: list[str], folder: str, environment: dict[str, str], outputs: list[int]
 ) -> None:
     """Run a module as a process would that was started anew."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    for standard, pipe in enumerate(pipes, start=1):
-        os.dup2(pipe, standard)
-        os.close(pipe)
+    for standard, output in enumerate(outputs, start=1):
+        os.dup2(output, standard)
+        os.close(output)
     sys.argv, sys.path[0] = command, ""
     if command[0] == TORCHRUN:
         sys.exit(torchrun())

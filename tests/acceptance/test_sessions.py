@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.sessions import TookTooLongError, preloaded
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.sessions import TORCHRUN, TookTooLongError, preloaded
 
 SILENT = ("pytest", "-q", "-p", "no:cacheprovider", "--strict-config")
 
@@ -35,11 +32,30 @@ def test_a_session_has_its_own_folder_variables_and_end(
     assert (tmp_path / "seen").exists()
 
 
-def test_a_session_that_does_not_end_is_killed_with_its_stacks(tmp_path: Path) -> None:
-    """A test that hangs is known by its name in the stacks, and the next session runs."""
+@pytest.mark.parametrize(
+    ("launcher", "within_s"),
+    [((), 5), ((TORCHRUN, "--nproc-per-node=1", "--standalone", "-m"), 15)],
+)
+def test_a_session_that_does_not_end_is_killed_with_its_stacks(
+    tmp_path: Path, launcher: tuple[str, ...], within_s: float
+) -> None:
+    """A test that hangs is known by its name in the stacks, no rank of it stays; the next runs."""
     (tmp_path / "test_it.py").write_text(
-        "import time\ndef test_that_hangs():\n    while True: time.sleep(0.1)\n"
+        "import os, pathlib, time\n"
+        "def test_that_hangs():\n"
+        "    pathlib.Path('process').write_text(str(os.getpid()))\n"
+        "    while True: time.sleep(0.1)\n"
     )
     with pytest.raises(TookTooLongError, match="test_that_hangs"):
-        preloaded().run(SILENT, tmp_path, {}, within_s=4)
+        preloaded().run((*launcher, *SILENT), tmp_path, {}, within_s)
+    assert not Path("/proc", (tmp_path / "process").read_text(), "fd/1").exists()
     assert preloaded().run(("pytest", "--version"), tmp_path, {}, within_s=60)[0] == 0
+
+
+def test_what_is_not_text_costs_no_later_session_its_code(tmp_path: Path) -> None:
+    """Bytes of no encoding are replaced, and the next session has its own exit code."""
+    (tmp_path / "test_it.py").write_text("import os\nos.write(1, b'\\xff')\ndef test_it(): ...\n")
+    code, out, _ = preloaded().run((*SILENT, "-s"), tmp_path, {}, within_s=60)
+    assert code == 0
+    assert "\ufffd" in out
+    assert preloaded().run(("pytest", "--no-such"), tmp_path, {}, within_s=60)[0] == 4

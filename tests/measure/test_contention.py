@@ -66,6 +66,7 @@ def asleep() -> Iterator[int]:
 def test_sleeping_is_no_contention(tmp_path: Path, asleep: int) -> None:
     """A thread that does not want to run does not wait for a processor, however busy those are."""
     (tmp_path / str(asleep)).symlink_to(f"/proc/self/task/{asleep}")
+    assert (tmp_path / str(asleep) / "schedstat").read_text()
     with Contention(tmp_path) as contention:
         time.sleep(0.5)
     assert contention.flags == ()
