@@ -14,13 +14,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,25 +105,26 @@ class Preloaded:
             within_s: how long it may take.
 
         Raises:
-            TookTooLongError: it still ran after that time.
+            TookTooLongError: it, or something it started, still ran after that time.
         """
         request = json.dumps([command, str(folder), dict(environment)]).encode()
         reply, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with reply, theirs, TemporaryFile() as out, TemporaryFile() as err:
-            given = [out.fileno(), err.fileno(), theirs.fileno()]
-            socket.send_fds(self._socket, [request], given)
-            theirs.close()
+        out, err = Written(), Written()
+        with reply:
+            socket.send_fds(self._socket, [request], [out.end, err.end, theirs.fileno()])
+            for end in (out.end, err.end, theirs.detach()):
+                os.close(end)
             session = int(reply.recv(32))
             reply.settimeout(within_s)
             try:
                 code = int(reply.recv(32))
             except TimeoutError:
                 _kill(session)
-                raise TookTooLongError(f"{_text(out)}\n{_text(err)}") from None
+                raise TookTooLongError(f"{out.text()}\n{err.text()}") from None
             except BaseException:
                 _kill(session)
                 raise
-            return code, _text(out), _text(err)
+            return code, out.text(), err.text()
 
     def _end(self) -> None:
         self._socket.close()
@@ -136,9 +137,29 @@ def preloaded() -> Preloaded:
     return Preloaded()
 
 
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+class Written(threading.Thread):
+    """What is written into the `end` of a pipe."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._from, self.end = os.pipe()
+        self._bytes = b""
+        self.start()
+
+    def run(self) -> None:
+        with os.fdopen(self._from, "rb") as pipe:
+            self._bytes = pipe.read()
+
+    def text(self) -> str:
+        """All of it.
+
+        Raises:
+            TookTooLongError: some process still holds the pipe.
+        """
+        self.join(timeout=60)
+        if self.is_alive():
+            raise TookTooLongError("what it started holds its output")
+        return self._bytes.decode(errors="replace").replace("\r\n", "\n")
 
 
 def serve(connection: socket.socket) -> None:
