@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ READ_AS_PYTHON_STARTS = ("PYTHON", "OMP_", "COVERAGE_")
 """Variables that a process reads before it could be told others."""
 
 TORCHRUN = "torch.distributed.run"
+
+IN_EVERY_SESSION = ("numpy", "pydantic", "yaml")
+"""What the plugin imports in every session; beside torch, it is there before the fork."""
 
 
 class TookTooLongError(Exception):
@@ -204,10 +208,9 @@ def _become_session(
 
 if __name__ == "__main__":
     import coverage
-    import numpy  # noqa: F401
-    import pydantic  # noqa: F401
     import pytest
-    import yaml  # noqa: F401
     from torch.distributed.run import main as torchrun
 
+    for library in IN_EVERY_SESSION:
+        import_module(library)
     serve(socket.socket(fileno=int(sys.argv[1])))
