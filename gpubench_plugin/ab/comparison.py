@@ -22,6 +22,7 @@ from gpubench_plugin.ab.state import State
 from gpubench_plugin.ab.trial import Contender, Trial
 from gpubench_plugin.ab.workspace import Workspace, workspace
 from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.results.git import commit_facts
 from gpubench_plugin.results.run_id import new_run_id
 from gpubench_plugin.verdicts import Comparison
 
@@ -107,7 +108,7 @@ def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
     sources = _sources(asked)
     _require_same(state, asked, sources)
     repository = Repository.around(asked.here)
-    with state.held(), ended_by_signals(), workspace(repository) as space:
+    with state.held(), ended_by_signals(), workspace(repository, progress.say) as space:
         contenders, notes = _contenders(sources, asked, space, repository)
         own = _own_repository(sources, repository)
         trial = Trial(
@@ -181,14 +182,18 @@ def _contenders(
     found: dict[SideName, Contender] = {}
     notes: list[str] = []
     for name, one in sources.items():
-        tree = one.folder
+        tree, dirty = one.folder, False
         if tree is None and one.repository is not None and one.commit is not None:
             tree = space.tree(name)
             one.repository.check_out(one.commit, tree)
+            dirty = bool((commit_facts(tree) or {}).get("dirty"))
             notes += [f"{name}: {said}" for said in one.repository.missing_in(tree)]
         ready = side(one, tree=tree or asked.here, below=below)
         found[name] = Contender(
-            source=one, side=ready, offers=offers(ready, launcher.environment(ready))
+            source=one,
+            side=ready,
+            offers=offers(ready, launcher.environment(ready)),
+            dirty=dirty,
         )
     return found, notes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -96,8 +97,16 @@ class Repository:
             sums.update(fingerprint(self.top / name))
         return sums.hexdigest()[:16]
 
+    def common_folder(self) -> Path | None:
+        """The folder that all its working trees share, where they are registered."""
+        common = _git(self.top, "rev-parse", "--git-common-dir")
+        return None if common is None else (self.top / common).resolve()
+
     def check_out(self, commit: str, folder: Path) -> None:
-        """A tree of `commit` in `folder`, with no branch; the user's hooks do not run.
+        """A tree of `commit` in the new `folder`, with no branch; the user's hooks do not run.
+
+        git registers it under the folder's name. It is locked: a ``git worktree prune`` or
+        ``git gc`` of another host or container, where the folder is not there, spares it.
 
         Raises:
             ResultsError: git did not do it, and why.
@@ -105,24 +114,8 @@ class Repository:
         _must(
             self.top,
             *("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false"),
-            *("worktree", "add", "--detach", "--force", os.fspath(folder), commit),
+            *("worktree", "add", "--lock", "--detach", os.fspath(folder), commit),
         )
-
-    def checked_out(self) -> list[Path]:
-        """The folders of all trees that are registered, the user's own first."""
-        lines = (_git(self.top, "worktree", "list", "--porcelain") or "").splitlines()
-        return [Path(line[9:]) for line in lines if line.startswith("worktree ")]
-
-    def remove(self, folder: Path) -> None:
-        """Remove the tree in `folder`, whatever its state, and its registration."""
-        # Twice: a checkout that was interrupted leaves a locked one.
-        _git(self.top, "worktree", "remove", "--force", "--force", os.fspath(folder))
-
-    def forget(self, folder: Path) -> None:
-        """Drop the registration of the tree in `folder`, which is gone."""
-        if folder in self.checked_out():
-            _git(self.top, "worktree", "unlock", os.fspath(folder))
-            _git(self.top, "worktree", "prune")
 
     def missing_in(self, tree: Path) -> list[str]:
         """What a checked out `tree` lacks, in words: git fills in neither of these."""
@@ -133,6 +126,30 @@ class Repository:
         if listed:
             said.append("files in Git LFS may be pointers in a checked out tree")
         return said
+
+
+def unregister(common: Path, trees: Iterable[Path]) -> bool:
+    """Remove `trees`, and no other, with their registrations in the repository `common`.
+
+    A tree whose folder is gone already loses its registration all the same. Returns whether none
+    of them is registered any more; False where git does not say.
+    """
+    registered = _registered(common)
+    for tree in trees:
+        if registered is not None and tree in registered:
+            # Twice: ours are locked.
+            _git(common, "worktree", "remove", "--force", "--force", os.fspath(tree))
+    left = _registered(common)
+    return left is not None and left.isdisjoint(trees)
+
+
+def _registered(common: Path) -> frozenset[Path] | None:
+    """The folders of all trees, the user's own among them; None where git does not say."""
+    listed = _git(common, "worktree", "list", "--porcelain")
+    if listed is None:
+        return None
+    lines = (line.partition(" ") for line in listed.split("\n"))
+    return frozenset(Path(folder) for key, _, folder in lines if key == "worktree")
 
 
 def fingerprint(file: Path) -> bytes:

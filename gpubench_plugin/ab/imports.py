@@ -20,22 +20,25 @@ class Imported:
     """What the processes of a launch reported.
 
     `modules` holds each module's file, `tests` each test's file below the side's tree and its
-    line, from 1.
+    line, from 1. `rootdirs` are pytest's, whose commit a run records.
     """
 
     modules: Mapping[str, Path] = field(default_factory=dict)
     tests: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    rootdirs: frozenset[Path] = frozenset()
 
 
 def imported(folder: Path, side: Side) -> Imported:
     """What the processes of a launch of `side` have written into `folder`."""
     modules: dict[str, Path] = {}
     tests: dict[str, tuple[str, int]] = {}
+    rootdirs: set[Path] = set()
     for report in sorted(folder.glob("*.json")):
         told = json.loads(report.read_text(encoding="utf-8"))
         modules |= {name: _absolute(file, side) for name, file in told["modules"].items()}
         tests |= {node_id: (file, line) for node_id, (file, line) in told["tests"].items()}
-    return Imported(modules=modules, tests=tests)
+        rootdirs |= {_absolute(told["rootdir"], side)} if "rootdir" in told else set()
+    return Imported(modules=modules, tests=tests, rootdirs=frozenset(rootdirs))
 
 
 def _absolute(file: str, side: Side) -> Path:

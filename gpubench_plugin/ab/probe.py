@@ -7,8 +7,8 @@ last one. The environment tells it what to do:
 ``GPUBENCH_AB_LEAVE_OUT``
     a JSON file with a list of node ids that do not run
 ``GPUBENCH_AB_REPORT``
-    a folder; each process writes ``<pid>.json`` with ``modules`` (file by name) and ``tests``
-    (file, below the tree, and line, from 1, by node id)
+    a folder; each process writes ``<pid>.json`` with ``modules`` (file by name), ``tests`` (file,
+    below the tree, and line, from 1, by node id) and pytest's ``rootdir``
 ``GPUBENCH_AB_TREE``
     the top of the side's code
 ``GPUBENCH_AB_PARENT``
@@ -86,6 +86,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         path = item.path.relative_to(tree) if inside else item.path
         tests[item.nodeid] = [str(path), (line or 0) + 1]
     report = Path(folder, f"{os.getpid()}.json")
-    text = json.dumps({"modules": modules, "tests": tests})
+    rootdir = str(session.config.rootpath)
+    text = json.dumps({"modules": modules, "tests": tests, "rootdir": rootdir})
     report.with_suffix(".tmp").write_text(text, encoding="ascii")
     report.with_suffix(".tmp").replace(report)

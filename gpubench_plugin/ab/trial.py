@@ -36,11 +36,16 @@ _FAILURES: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A side with what it is, where it is, and what its gpubench offers."""
+    """A side with what it is, where it is, and what its gpubench offers.
+
+    `dirty`: git takes its tree for changed as soon as it is checked out, as some filters and ends
+    of lines have it.
+    """
 
     source: Source
     side: Side
     offers: Offers
+    dirty: bool = False
 
 
 class Trial:
@@ -79,8 +84,8 @@ class Trial:
         """Go on until every benchmark is decided, or the last pair has ended.
 
         Raises:
-            UsageProblem: pytest did not take its arguments, both sides ran the same code, or a
-                tree changed meanwhile.
+            UsageProblem: pytest did not take its arguments, both sides ran the same code, a tree
+                changed meanwhile, or a launch has recorded another commit than its side's.
             NothingComparable: no benchmark was selected.
             ResultsError: two launches in a row failed, or a file could not be written.
         """
@@ -168,6 +173,7 @@ class Trial:
         )
         if not launched.problem:
             self._require_own_code(side, folder)
+            self._require_own_commit(side, folder, launched.run)
             self._require_unchanged()
         done = Done(
             pair=pair,
@@ -241,6 +247,25 @@ class Trial:
         mine = self._contenders[side].side
         modules = imported(folder / "report", mine).modules
         require_own_code(mine, other, modules, self._repository)
+
+    def _require_own_commit(self, side: SideName, folder: Path, run: Path | None) -> None:
+        """Refuse a launch of a commit that has recorded another one, or changes to it."""
+        contender = self._contenders[side]
+        tree, commit = contender.side.tree.resolve(), contender.source.commit
+        rootdirs = imported(folder / "report", contender.side).rootdirs
+        of_tree = bool(rootdirs) and all(rootdir.is_relative_to(tree) for rootdir in rootdirs)
+        if commit is None or run is None or not of_tree:
+            return
+        recorded = run_in(RunDirectory(path=run))
+        if recorded.commit == commit and (not recorded.dirty or contender.dirty):
+            return
+        changed = " with uncommitted changes" if recorded.dirty else ""
+        raise UsageProblem(
+            f"a launch of the {side}, which is {contender.source.label}, recorded "
+            f"{recorded.commit or 'no commit'}{changed}: something else has changed {tree} or how "
+            f"git knows it, so nothing is judged; begin again, or go on with "
+            f"--resume={self._state.folder}"
+        )
 
     def _require_unchanged(self) -> None:
         for name, contender in self._contenders.items():

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-import stat
+import secrets
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from gpubench_plugin.ab.git import Repository
+from gpubench_plugin.ab.git import Repository, unregister
+from gpubench_plugin.ab.sides import SIDES
 from gpubench_plugin.ab.signals import unheard
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.scratch import ScratchFolder, abandoned
 
 _PREFIX: Final = "gpubench-ab-"
-_LOCK: Final = "lock"
-_YOUNG_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """A folder of this process alone, outside of the user's tree."""
+    """A folder of this process alone, outside of the user's tree.
+
+    git registers a tree under the last part of its path: `id`, which is part of it, keeps apart
+    those of several hosts or containers that work on one repository.
+    """
 
     path: Path
+    id: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def tree(self, name: str) -> Path:
         """Where the tree of that side is checked out."""
-        return self.path / name
+        return self.path / _tree(name, self.id)
 
     @property
     def byte_code(self) -> Path:
@@ -49,74 +50,56 @@ class Workspace:
 
 
 @contextmanager
-def workspace(repository: Repository | None) -> Iterator[Workspace]:
-    """A new workspace; nothing of it is left in the end, nor of one whose process was killed.
+def workspace(
+    repository: Repository | None, say: Callable[[str], object] = lambda _: None
+) -> Iterator[Workspace]:
+    """A new workspace, removed in the end; what killed comparisons left goes first, and is said.
 
     Raises:
         ResultsError: the temporary folder cannot be written.
     """
-    remove_abandoned(repository)
+    for path in remove_abandoned():
+        say(f"removed {path}, which a comparison that was killed had left")
+    own = secrets.token_hex(6)
     try:
-        path = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
-        held = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(held, fcntl.LOCK_EX)
+        folder = ScratchFolder.make(
+            Path(tempfile.gettempdir()), _PREFIX, facts=_registrations(repository, own)
+        )
     except OSError as error:
         raise ResultsError(f"no temporary folder: {error.strerror}") from error
     try:
-        yield Workspace(path=path)
+        yield Workspace(path=folder.path, id=own)
     finally:
         with unheard():
-            _remove(path, repository)
-            os.close(held)
+            _remove(folder)
 
 
-def remove_abandoned(repository: Repository | None) -> list[Path]:
-    """Remove the workspaces whose process is gone, their trees of `repository` too; returned."""
-    trees = [] if repository is None else repository.checked_out()[1:]
-    registered = {tree.parent for tree in trees if tree.parent.name.startswith(_PREFIX)}
-    found = {path for path in registered | _old_ones() if _abandoned(path)}
-    for path in found:
-        _remove(path, repository)
-    return sorted(found)
+def remove_abandoned() -> list[Path]:
+    """Remove the workspaces whose processes are gone, and their trees' registrations; which."""
+    left = abandoned(Path(tempfile.gettempdir()), _PREFIX)
+    return [folder.path for folder in left if _remove(folder)]
 
 
-def _old_ones() -> set[Path]:
-    """This user's workspaces that are past the moment in which they are not locked yet."""
-    found = set()
-    for path in Path(os.path.realpath(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            facts = path.lstat()
-            old = time.time() - facts.st_mtime > _YOUNG_S
-            if old and stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid():
-                found.add(path)
-    return found
+def _registrations(repository: Repository | None, own: str) -> dict[str, Any]:
+    """For the token: where git will list which trees of this workspace."""
+    common = None if repository is None else repository.common_folder()
+    if common is None:
+        return {}
+    return {"repository": str(common), "trees": [_tree(side, own) for side in SIDES]}
 
 
-def _abandoned(path: Path) -> bool:
-    """Whether nobody holds its lock: the kernel lets go of it with the process."""
-    try:
-        held = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+def _tree(side: str, own: str) -> str:
+    return f"{side}-{own}"
+
+
+def _remove(folder: ScratchFolder) -> bool:
+    """Remove a workspace of ours, whole; while git still lists its trees, its token stays."""
+    folder.clear()
+    return _unregistered(folder.path, folder.facts) and folder.remove()
+
+
+def _unregistered(path: Path, facts: Mapping[str, Any]) -> bool:
+    if not isinstance(facts.get("trees"), list):
         return True
-    except OSError:
-        return False
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(held)
-
-
-def _remove(path: Path, repository: Repository | None) -> None:
-    trees = []
-    if repository is not None:
-        trees = [tree for tree in repository.checked_out() if tree.parent == path]
-        for tree in trees:
-            repository.remove(tree)
-    shutil.rmtree(path, ignore_errors=True)
-    for tree in trees:
-        if repository is not None:
-            repository.forget(tree)
+    trees = [path / Path(str(name)).name for name in facts["trees"]]
+    return unregister(Path(str(facts["repository"])), trees)

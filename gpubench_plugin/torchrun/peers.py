@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.gang import stacks
 from gpubench_plugin.gang.launcher import how_it_ended
 from gpubench_plugin.gang.private_folder import PrivateFolder
+from gpubench_plugin.process_identity import place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -33,7 +34,8 @@ class Peer:
     @classmethod
     def this_process(cls) -> Peer:
         """The process that asks."""
-        return cls(pid=os.getpid(), place=_place(), host=socket.gethostname())
+        host = socket.gethostname()
+        return cls(pid=os.getpid(), place=place() or host, host=host)
 
     def to_json(self) -> Json:
         """A dictionary of JSON values."""
@@ -105,12 +107,3 @@ def said_of(status: int | None) -> str:
 
 def _bell(folder: Path) -> Path:
     return folder / "bell"
-
-
-def _place() -> str:
-    """This kernel's run and this process' namespace of process ids; without them, the host."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return socket.gethostname()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpubench_plugin.ab.git import Repository
+from gpubench_plugin.ab.git import Repository, unregister
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
 
@@ -81,10 +82,38 @@ def test_a_tree_is_checked_out_and_removed(repo: Any, tmp_path: Path) -> None:
     assert (tree / "src/mylib/__init__.py").read_text() == "VALUE = 1\n"
     assert not (tree / "hooked").exists()
     assert repo.worktrees() == 2
-    found.remove(tree)
+    assert found.common_folder() == repo.path / ".git"
+    assert unregister(repo.path / ".git", [tree])
     assert not tree.exists()
     assert repo.worktrees() == 1
     assert before == (repo.git("status", "--porcelain=v2", "--branch"), repo.git("stash", "list"))
+
+
+def test_no_other_tree_is_removed(repo: Any, tmp_path: Path) -> None:
+    """Only one at the very path: no suffix, no parent, not the user's own tree."""
+    tree = tmp_path / "mine/tree"
+    repo.git("worktree", "add", "-q", "--detach", str(tree))
+    others = [Path("tree"), Path("/tree"), tree.parent, tmp_path, tmp_path / "other"]
+    assert unregister(repo.path / ".git", others)
+    assert repo.worktrees() == 2
+    assert not unregister(repo.path / ".git", [repo.path])
+    assert (repo.path / ".git/HEAD").exists()
+    assert not unregister(tmp_path / "nowhere", [tree])
+    assert (tree / "src/mylib/__init__.py").exists()
+
+
+def test_a_bare_repository_forgets_its_tree(repo: Any, tmp_path: Path) -> None:
+    """Also one whose folder is gone already, and from any of its trees."""
+    bare, own, tree = tmp_path / ".bare", tmp_path / "own", tmp_path / "tree"
+    repo.git("clone", "-q", "--bare", str(repo.path), str(bare))
+    repo.git("-C", str(bare), "worktree", "add", "-q", str(own), "main")
+    found = Repository.around(own)
+    assert found is not None
+    assert found.common_folder() == bare.resolve()
+    found.check_out("HEAD", tree)
+    shutil.rmtree(tree)
+    assert unregister(bare, [tree])
+    assert [path.name for path in (bare / "worktrees").iterdir()] == ["own"]
 
 
 def test_a_checkout_that_fails_says_why(repo: Any, tmp_path: Path) -> None:

@@ -56,4 +56,5 @@ def test_exactly_the_named_tests_are_left_out(tmp_path: Path) -> None:
     (file,) = report.iterdir()
     told = json.loads(file.read_text())
     assert told["tests"] == {"test_it.py::test_kind[10]": ["test_it.py", 4]}
+    assert told["rootdir"] == str(tree)
     assert told["modules"]["helper"] == str(tree / "helper.py")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -238,6 +238,71 @@ def test_code_of_the_other_side_ends_it(stage: Stage) -> None:
     fake = Misled(stage.write, clear)
     with pytest.raises(UsageProblem, match=f"both sides import lib .*the base's is in {base}"):
         stage.trial(fake).run()
+
+
+def recorded_as(
+    stage: Stage, commit: str | None, *, dirty: bool | None = False, rootdir: str = "base"
+) -> Fake:
+    """Launches of the base, which is a commit, that record another state from the fourth on."""
+    own = "6d628c0" * 5 + "abcde"
+
+    class Recorded(Fake):
+        def launch(self, order: Order) -> Launched:
+            ended = super().launch(order)
+            told = {"modules": {}, "tests": {}, "rootdir": str(stage.folder.parent / rootdir)}
+            (order.folder / "report/1.json").write_text(json.dumps(told))
+            late = len(self.orders) > 3
+            git = {"commit": commit if late else own, "dirty": dirty if late else False}
+            summary = ended.run / "summary.json"
+            document = json.loads(summary.read_text())
+            document["environment"] = {"git": git if git["commit"] else None}
+            summary.write_text(json.dumps(document))
+            return ended
+
+    base = stage.contenders["base"]
+    source = Source(name="base", label="main (6d628c0)", python="python", commit=own)
+    stage.contenders["base"] = replace(base, source=source)
+    return Recorded(stage.write, clear)
+
+
+@pytest.mark.parametrize(
+    ("commit", "dirty", "said"),
+    [
+        ("429bfdf" * 5 + "abcde", True, "recorded 429bfdf.* with uncommitted changes: something"),
+        ("429bfdf" * 5 + "abcde", False, "recorded 429bfdf.*abcde: something"),
+        ("6d628c0" * 5 + "abcde", True, "recorded 6d628c0.* with uncommitted changes"),
+        (None, None, "recorded no commit: something"),
+    ],
+)
+def test_a_launch_of_another_commit_ends_it(
+    stage: Stage, commit: str | None, dirty: bool | None, said: str
+) -> None:
+    """What a launch of a commit says of itself must be that commit; it does not count."""
+    fake = recorded_as(stage, commit, dirty=dirty)
+    with pytest.raises(UsageProblem, match=rf"the base, which is main \(6d628c0\), {said}") as told:
+        stage.trial(fake).run()
+    assert fake.sides == "bhhb"
+    assert len(State.read(stage.folder).done) == 3
+    assert f"--resume={stage.folder}" in str(told.value)
+
+
+def test_launches_of_their_own_commit_go_on(stage: Stage) -> None:
+    """Also in a tree that git took for changed when it was checked out, and one it cannot judge."""
+    own = "6d628c0" * 5 + "abcde"
+    stage.trial(recorded_as(stage, own, dirty=None)).run()
+    again = State(folder=stage.folder / "2", asked={}, identity=stage.state().identity, seed=0)
+    again.folder.mkdir()
+    fake = recorded_as(stage, own, dirty=True)
+    stage.contenders["base"] = replace(stage.contenders["base"], dirty=True)
+    stage.trial(fake, again).run()
+    assert len(fake.orders) == 12
+
+
+def test_a_rootdir_outside_of_the_tree_records_another_repository(stage: Stage) -> None:
+    """Benchmarks that lie elsewhere say nothing of the side's commit."""
+    fake = recorded_as(stage, "429bfdf", rootdir="elsewhere")
+    stage.trial(fake).run()
+    assert len(fake.orders) == 12
 
 
 def test_no_benchmark_is_nothing_comparable(stage: Stage) -> None:

@@ -1,24 +1,45 @@
-"""The temporary folder, and that nothing of it is left."""
+"""The temporary folder: nothing of it is left, and nothing that is not of it is ever removed."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpubench_plugin.ab.git import Repository
-from gpubench_plugin.ab.workspace import remove_abandoned, workspace
+from gpubench_plugin.ab.workspace import workspace
+from gpubench_plugin.scratch import TOKEN
+
+OCCUPY = """
+import os, signal, sys
+from pathlib import Path
+from gpubench_plugin.ab.git import Repository
+from gpubench_plugin.ab.workspace import workspace
+repository = Repository.around(Path(sys.argv[1]))
+with workspace(repository) as space:
+    repository.check_out("HEAD", space.tree("base"))
+    if "head" in sys.argv:
+        repository.check_out("HEAD", space.tree("head"))
+    print(space.tree("base"), flush=True)
+    sys.stdin.readline()
+    if "kill" in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.system(f"git -C {space.tree('base')} rev-parse HEAD")
+"""
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
+    folder = Path(os.path.realpath(tmp_path)) / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
     return folder
 
 
@@ -28,44 +49,92 @@ def repository(repo: Any) -> Repository:
     return found
 
 
+def registered(repo: Any) -> str:
+    """What git lists, and keeps, of trees."""
+    folder = repo.path / ".git/worktrees"
+    kept = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return f"{repo.git('worktree', 'list', '--porcelain')}\n{kept}"
+
+
+def occupied(repo: Any, *how: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A process with a workspace, which ends once it is sent a line."""
+    return subprocess.Popen(
+        [*before, sys.executable, "-c", OCCUPY, str(repo.path), *how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def killed(repo: Any) -> Path:
+    """The base's tree in the workspace of a process that was killed."""
+    process = occupied(repo, "head", "kill")
+    out, _ = process.communicate("\n")
+    return Path(out.strip())
+
+
+def started_and_ended(found: Repository | None) -> list[str]:
+    """What the next comparison says of what it removes."""
+    lines: list[str] = []
+    with workspace(found, lines.append) as space:
+        if found is not None:
+            found.check_out("HEAD", space.tree("base"))
+    return lines
+
+
 def test_an_error_leaves_nothing(repo: Any, temporary: Path) -> None:
-    """Trees and folder go however the work ends."""
-    found = repository(repo)
+    """Trees and folder go however the work ends, with their registrations."""
+    found, before = repository(repo), registered(repo)
 
     def interrupted() -> None:
         with workspace(found) as space:
-            found.check_out("HEAD", space.tree("base"))
+            for side in ("base", "head"):
+                found.check_out("HEAD", space.tree(side))
             (space.tree("base") / "left behind").write_text("x")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(temporary.iterdir()) == []
+    assert registered(repo) == before
+
+
+def test_what_a_killed_process_left_is_removed_and_said(
+    repo: Any, temporary: Path, killed: Path
+) -> None:
+    """Trees, registrations and folder go when the next one starts, in any repository or none."""
+    (killed / "src/mylib/__init__.py").unlink()
+    assert repo.worktrees() == 3
+    assert started_and_ended(None) == [
+        f"removed {killed.parent}, which a comparison that was killed had left"
+    ]
+    assert list(temporary.iterdir()) == []
     assert repo.worktrees() == 1
 
 
-def test_what_a_killed_process_left_is_removed(repo: Any, temporary: Path) -> None:
-    """Its lock is free: trees, registration and folder go when the next one starts."""
-    found, left = repository(repo), temporary / "gpubench-ab-dead"
-    left.mkdir()
-    (left / "lock").touch()
-    found.check_out("HEAD", left / "base")
-    found.check_out("HEAD", left / "head")
-    (left / "base/src/mylib/__init__.py").unlink()
-    repo.git("worktree", "lock", str(left / "head"))
-    with workspace(found) as space:
-        assert list(temporary.iterdir()) == [space.path]
+def test_a_registration_outlives_its_tree_no_longer_than_the_folder(
+    repo: Any, temporary: Path, killed: Path
+) -> None:
+    """Whoever cleans temporary folders does not know git: the token does."""
+    shutil.rmtree(killed)
+    (killed.with_name(killed.name.replace("base", "head")) / ".git").unlink()
+    assert len(started_and_ended(repository(repo))) == 1
+    assert list(temporary.iterdir()) == []
     assert repo.worktrees() == 1
 
 
-def test_a_registration_without_its_folder_is_removed(repo: Any, temporary: Path) -> None:
-    """Whoever cleans temporary folders does not know git."""
-    found, left = repository(repo), temporary / "gpubench-ab-gone"
-    left.mkdir()
-    found.check_out("HEAD", left / "base")
-    (left / "base").rename(temporary / "elsewhere")
-    left.rmdir()
-    remove_abandoned(found)
+def test_a_workspace_that_git_cannot_forget_yet_keeps_its_token(
+    repo: Any, temporary: Path, killed: Path
+) -> None:
+    """A repository on a disk that is away is asked again at a later start."""
+    away = repo.path.with_name("away")
+    repo.path.rename(away)
+    assert started_and_ended(None) == []
+    assert [path.name for path in killed.parent.iterdir()] == [TOKEN]
+    away.rename(repo.path)
+    assert len(started_and_ended(None)) == 1
+    assert list(temporary.iterdir()) == []
     assert repo.worktrees() == 1
 
 
@@ -74,17 +143,135 @@ def test_a_living_one_is_left_alone(repo: Any) -> None:
     found = repository(repo)
     with workspace(found) as first:
         found.check_out("HEAD", first.tree("base"))
-        with workspace(found):
-            assert first.tree("base").is_dir()
-            assert repo.worktrees() == 2
+        assert started_and_ended(found) == []
+        assert repo.git("-C", str(first.tree("base")), "rev-parse", "HEAD")
+        assert repo.worktrees() == 2
 
 
-def test_without_git_old_folders_are_removed_by_their_lock(temporary: Path) -> None:
-    """A folder that is too young for its lock is not taken away."""
-    old, young = temporary / "gpubench-ab-old", temporary / "gpubench-ab-young"
-    for path in (old, young):
-        path.mkdir()
-    an_hour_ago = time.time() - 3600
-    os.utime(old, (an_hour_ago, an_hour_ago))
-    assert remove_abandoned(None) == [old]
-    assert young.is_dir()
+def test_a_live_tree_survives_pruning_where_its_folder_is_not_there(repo: Any) -> None:
+    """As another host or container sees it: its registration is locked."""
+    found = repository(repo)
+    with workspace(found) as space:
+        found.check_out("HEAD", space.tree("base"))
+        away = space.path.with_name("away")
+        space.path.rename(away)
+        repo.git("worktree", "prune", "--expire=now")
+        repo.git("gc", "-q", "--prune=now")
+        assert started_and_ended(found) == []
+        away.rename(space.path)
+        assert repo.git("-C", str(space.tree("base")), "rev-parse", "HEAD")
+    assert repo.worktrees() == 1
+
+
+def test_trees_of_two_processes_never_share_a_registration(repo: Any) -> None:
+    """One that is free is used again: git names it after the last part of the path."""
+    found = repository(repo)
+    with workspace(found) as first, workspace(found) as second:
+        assert first.tree("base").name != second.tree("base").name
+
+
+def test_a_bare_repository_between_its_trees_is_left_alone(repo: Any, tmp_path: Path) -> None:
+    """The usual layout of many trees, in a folder whose name begins as ours do."""
+    project = tmp_path / "gpubench-ab-proj"
+    project.mkdir()
+    repo.git("clone", "-q", "--bare", str(repo.path), str(project / ".bare"))
+    (project / ".git").write_text("gitdir: ./.bare\n")
+    for branch in ("main", "feature"):
+        more = [] if branch == "main" else ["-b", branch]
+        repo.git("-C", str(project / ".bare"), "worktree", "add", "-q", *more, f"../{branch}")
+    (project / "NOTES").write_text("mine")
+    (project / "main/uncommitted.py").write_text("mine")
+    before = everything_in(project)
+    found = Repository.around(project / "feature")
+    assert started_and_ended(found) == []
+    assert everything_in(project) == before
+    assert "uncommitted.py" in repo.git("-C", str(project / "main"), "status", "--porcelain")
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "temporary"])
+def test_a_tree_of_the_user_is_left_alone(repo: Any, tmp_path: Path, place: str) -> None:
+    """With what is uncommitted in it and what lies beside it, whatever its folder is called."""
+    work = tmp_path / place / "gpubench-ab-work"
+    work.mkdir(parents=True, mode=0o700)
+    repo.git("worktree", "add", "-q", "-b", "mine", str(work / "mytree"))
+    (work / "mytree/new.py").write_text("mine")
+    (work / "other-stuff.txt").write_text("mine")
+    os.utime(work, (0, 0))
+    before = everything_in(work)
+    assert started_and_ended(repository(repo)) == []
+    assert everything_in(work) == before
+    assert repo.worktrees() == 2
+
+
+def test_a_tree_whose_folder_is_not_here_stays_registered(repo: Any, tmp_path: Path) -> None:
+    """It is another host's or container's, or on a disk that is away."""
+    elsewhere = tmp_path / "temporary/gpubench-ab-elsewhere"
+    repo.git("worktree", "add", "-q", "--detach", str(elsewhere / "base"))
+    elsewhere.rename(tmp_path / "away")
+    before = registered(repo)
+    assert started_and_ended(repository(repo)) == []
+    assert registered(repo) == before
+
+
+def test_results_under_a_name_like_ours_are_left_alone(repo: Any, temporary: Path) -> None:
+    """Results of comparisons kept in the temporary folder: no lock file in them says anything."""
+    results = temporary / "gpubench-ab-out"
+    (results / "ab/20260101T000000Z_ab_a44939/launches").mkdir(parents=True)
+    (results / "ab/20260101T000000Z_ab_a44939/verdicts.json").write_text("{}")
+    (results / "lock").touch()
+    for mode in (0o755, 0o700):
+        results.chmod(mode)
+        os.utime(results, (0, 0))
+        before = everything_in(results)
+        assert started_and_ended(repository(repo)) == []
+        assert everything_in(results) == before
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    """All files by name; what git writes down of a read is left out."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): path.read_bytes() for path in files if path.name != "index"}
+
+
+@pytest.fixture
+def other_host(temporary: Path) -> tuple[str, ...]:
+    """The beginning of a command that sees another temporary folder at the same path."""
+    mount = f'mount -t tmpfs none "{temporary}" && exec "$@"'
+    command = ("unshare", "--mount", "sh", "-c", mount, "sh")
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no mount namespace of its own can be made here: {error}")
+    return command
+
+
+def test_two_hosts_on_one_checkout_leave_each_others_trees_alone(
+    repo: Any, other_host: tuple[str, ...]
+) -> None:
+    """While one measures, another that does not see its trees starts, works and ends."""
+    found = repository(repo)
+    commit = repo.git("rev-parse", "HEAD")
+    with occupied(repo, before=other_host) as first:
+        assert first.stdout is not None
+        tree = Path(first.stdout.readline().strip())
+        assert not tree.exists()
+        repo.write("src/mylib/__init__.py", "VALUE = 2\n")
+        repo.commit()
+        before = registered(repo)
+        assert started_and_ended(found) == []
+        assert registered(repo) == before
+        out, _ = first.communicate("\n")
+    assert out.strip() == commit
+    assert repo.worktrees() == 1
+
+
+def test_what_was_killed_on_another_host_is_left_to_it(
+    repo: Any, other_host: tuple[str, ...]
+) -> None:
+    """Nobody here knows whether its folder is still there."""
+    process = occupied(repo, "kill", before=other_host)
+    process.communicate("\n")
+    before = registered(repo)
+    assert repo.worktrees() == 2
+    assert started_and_ended(repository(repo)) == []
+    assert registered(repo) == before

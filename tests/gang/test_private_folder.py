@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import shutil
 import socket
@@ -42,15 +40,15 @@ def test_folder_is_for_its_owner_alone_and_goes_with_all_in_it() -> None:
 
 
 def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of living owners, and what only looks like one, stay."""
-    temporary = Path(tempfile.mkdtemp(prefix="of-a-test-"))
+    """Those of living owners, and what only looks like one, stay; the run's log says it."""
+    temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="of-a-test-")))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    strangers = {temporary / "gpubench-notes", temporary / "gpubench-gang-shared"}
+    strangers = {temporary / f"gpubench-{name}" for name in ("notes", "gang-shared", "gang-mine")}
     for stranger in strangers:
-        stranger.mkdir(mode=0o755)
-        (stranger / "lock").touch()
+        stranger.mkdir(mode=0o700 if stranger.name == "gpubench-gang-mine" else 0o755)
+        (stranger / "lock").touch()  # which once was enough
     living = PrivateFolder()
     killed = subprocess.run(
         [sys.executable, "-c", ABANDON],
@@ -63,8 +61,10 @@ def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
     assert abandoned.is_relative_to(temporary)
     assert abandoned.exists()
 
-    following = PrivateFolder()
+    with caplog.at_level("INFO", "gpubench"):
+        following = PrivateFolder()
 
+    assert caplog.messages == [f"removed {abandoned}, which a killed session had left"]
     assert set(temporary.iterdir()) == {*strangers, living.path, following.path}
     living.remove()
     following.remove()
@@ -92,20 +92,3 @@ def test_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(GangError, match="/nowhere/gpubench-gang-"):
         PrivateFolder()
-
-
-def test_folder_is_made_where_there_are_no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on some network file systems; it is removed all the same, with its file closed."""
-
-    def refuse(file: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, "no locks available")
-
-    before = set(Path("/proc/self/fd").iterdir())
-    monkeypatch.setattr(fcntl, "flock", refuse)
-
-    folder = PrivateFolder()
-
-    assert folder.path.is_dir()
-    folder.remove()
-    assert not folder.path.exists()
-    assert set(Path("/proc/self/fd").iterdir()) == before

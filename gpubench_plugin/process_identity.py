@@ -1,0 +1,115 @@
+"""Which process this is, written down so that a later one can tell whether it is gone for certain.
+
+Process ids mean something only within one boot of one kernel and one namespace of process ids, so
+nothing is ever concluded about a process of another host, another container or an earlier boot.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from gpubench_plugin.records import Json
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_SELF = Path("/proc/self")
+_STATE, _START_TIME = 0, 19
+"""Fields 3 and 22 of ``/proc/<pid>/stat``, counted from after the name: proc_pid_stat(5)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessIdentity:
+    """A process of the user `uid` on `host`; `place` is as :func:`place` tells it.
+
+    `started` is in clock ticks after the boot: no other process of that `place` has the same `pid`
+    and the same start.
+    """
+
+    uid: int
+    host: str
+    place: str
+    pid: int
+    started: int
+
+    @classmethod
+    def of_this_process(cls) -> Self | None:
+        """The identity of the process that asks; None where the system does not tell."""
+        here, pid = place(), os.getpid()
+        started = _start_time(pid)
+        if here is None or started is None:
+            return None
+        return cls(
+            uid=os.geteuid(), host=socket.gethostname(), place=here, pid=pid, started=started
+        )
+
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """The identity that :func:`dataclasses.asdict` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not as it was written.
+        """
+        numbers = {name: data[name] for name in ("uid", "pid", "started")}
+        texts = {name: data[name] for name in ("host", "place")}
+        if not all(type(number) is int and 0 <= number < 2**63 for number in numbers.values()):
+            raise ValueError(f"not the numbers of a process: {numbers}")
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise TypeError(f"not the names of a host: {texts}")
+        return cls(**numbers, **texts)
+
+    def is_gone(self) -> bool:
+        """Whether it has ended for certain; False where that cannot be told from here."""
+        here = type(self).of_this_process()
+        if here is None or (self.uid, self.host, self.place) != (here.uid, here.host, here.place):
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, OverflowError):
+            return False
+        fields = _stat(self.pid)
+        return fields is not None and (
+            fields[_STATE] in {"Z", "X"} or int(fields[_START_TIME]) != self.started
+        )
+
+
+def place() -> str | None:
+    """This boot of the kernel and this process's namespaces of process ids and of clocks.
+
+    Two processes with the same place see each other's process ids and start times. None where the
+    system does not tell.
+    """
+    try:
+        if _SELF.readlink() != Path(str(os.getpid())):  # the procfs of another namespace
+            return None
+        boot = _BOOT.read_text(encoding="ascii").strip()
+        namespaces = _SELF / "ns"
+        clocks = namespaces / "time"  # Linux 5.6
+        return " ".join(
+            str(part)
+            for part in (
+                boot,
+                (namespaces / "pid").readlink(),
+                clocks.readlink() if clocks.is_symlink() else "time:none",
+            )
+        )
+    except (OSError, ValueError):
+        return None
+
+
+def _start_time(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None else int(fields[_START_TIME])
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
