@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -311,3 +312,43 @@ def test_arguments_that_pytest_refuses_are_a_problem_of_usage(user: User) -> Non
     assert (refused.code, "nowhere" in refused.err) == (2, True), refused
     empty = user.ab("--base=main", results, "--", "bench", "-k", "nothing")
     assert (empty.code, "no benchmark" in empty.err) == (3, True), empty
+
+
+def test_what_a_killed_comparison_left_goes_and_results_beside_it_stay(tmp_path: Path) -> None:
+    """Results may be kept in the temporary folder, under a name like that of our own folders."""
+    user = make_user(tmp_path)
+    before = user.state()
+    results = user.temporary / "gpubench-ab-out"
+    options = ("--base=main", f"--results-dir={results}", "--")
+    process = user.start(*options, "bench", *QUICK)
+    wait_until(lambda: list(results.glob("ab/*/launches/001-*/report")))
+    process.kill()
+    process.communicate(timeout=60)
+    (left,) = (path for path in user.temporary.iterdir() if path != results)
+    assert user.state()["worktrees"] != before["worktrees"]
+    wait_until(lambda: not any(left in cwd.parents for cwd in working_folders()))
+    (comparison,) = results.glob("ab/*/state.json")
+    os.utime(results, (0, 0))
+
+    ended = user.ab(*options, "nowhere")
+
+    assert ended.code == 2, ended
+    said = f"gpubench ab: removed {left}, which a comparison that was killed had left\n"
+    assert said in ended.err
+    assert comparison.exists()
+    assert user.state() == {**before, "temporary": [results]}
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come to that")
+
+
+def working_folders() -> Iterator[Path]:
+    """The current folders of all processes."""
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            yield link.readlink()
