@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-last", type=int, metavar="N", help="spare the last N of each experiment"
     )
-    parser.add_argument("--older-than", type=float, metavar="DAYS", help="spare younger runs")
+    parser.add_argument(
+        "--older-than", type=float, metavar="DAYS", help="spare runs written to since"
+    )
     parser.add_argument(
         "--samples", action="store_true", help="also the samples and logs of single ranks"
     )
@@ -156,6 +158,8 @@ class _Pruning:
             raise _StaysError(f"whether it is tagged is not known: {error}") from error
         if tags:
             raise _StaysError(f"it is tagged {', '.join(tags)}")
+        if foreign := pruning.foreign_files(directory):
+            raise _StaysError(f"it also holds {', '.join(foreign)}, which gpubench did not write")
         return [pruning.whole(directory)]
 
     def _done(self, removal: Removal) -> bool:

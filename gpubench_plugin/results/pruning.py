@@ -1,20 +1,24 @@
 """Making room: traces and checkpoints first, whole runs only when asked, never what must stay.
 
-No link is followed. A run is held like its own session would hold it while
-something of it goes, so that nobody resumes it meanwhile; of a whole run the journal goes last, so
-that a run whose removal was cut off is still seen, and goes the next time.
+No link is followed, and a run's folder that holds more than a run writes is left as it is. A run
+is held like its own session would hold it while something of it goes, so that nobody resumes it
+meanwhile; of a whole run the journal goes last, so that a run whose removal was cut off is still
+seen, and goes the next time.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
+import stat
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.artifacts import files_below
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.labels import FILE as TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +31,11 @@ HEAVY: Final = ("traces", "checkpoints")
 
 PER_RANK: Final = ("ranks",)
 """Folders with the samples and logs of single ranks."""
+
+
+_DAY_S: Final = 86_400.0
+_UNFINISHED: Final = re.compile(r"\.writable|\..+\.[0-9a-f]{8}\.tmp")
+"""What is left of a file when its writer is killed, see :mod:`gpubench_plugin.results.atomic`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +52,8 @@ def older(
 ) -> list[RunDirectory]:
     """Those that are not among the last `keep_last` of their experiment and older than `days`.
 
-    None for one of them: it does not matter. `directories` are sorted, the oldest first.
+    None for one of them: it does not matter. `directories` are sorted, the oldest first. Age counts
+    from when a run was last written to: one that was resumed yesterday is a day old.
     """
     if keep_last is None and days is None:
         return []
@@ -57,7 +67,7 @@ def older(
         directory
         for directory in directories
         if (keep_last is None or directory not in latest)
-        and (days is None or now - _began(directory) > timedelta(days=days))
+        and (days is None or now.timestamp() - _last_written(directory) > days * _DAY_S)
     ]
 
 
@@ -84,6 +94,25 @@ def whole(directory: RunDirectory) -> Removal:
     return Removal(directory=directory, path=directory.path, bytes=_size(directory.path))
 
 
+def foreign_files(directory: RunDirectory) -> list[str]:
+    """What lies in the run's folder and was not written by gpubench: somebody's notes, a link.
+
+    Raises:
+        ResultsError: the folder cannot be listed.
+    """
+    own = {path.name for path in (*directory.files, directory.path / TAGS)}
+    folders = {path.name for path in directory.folders}
+    try:
+        return sorted(
+            path.name
+            for path in directory.path.iterdir()
+            if path.name not in (folders if path.is_dir() and not path.is_symlink() else own)
+            and not (path.is_file() and _UNFINISHED.fullmatch(path.name))
+        )
+    except OSError as error:
+        raise ResultsError(f"{directory} cannot be listed: {error.strerror}") from error
+
+
 def is_link(directory: RunDirectory) -> bool:
     """Whether the run, its experiment or its journal is a link: to someone else's data."""
     own = (directory.path, directory.path.parent, directory.journal)
@@ -94,7 +123,8 @@ def remove(removal: Removal) -> None:
     """Do it.
 
     Raises:
-        ResultsError: another process is writing the run, or something could not be removed.
+        ResultsError: another process is writing the run, it holds something that is not of it, or
+            something could not be removed.
     """
     run = removal.directory
     with Journal(run.journal):
@@ -102,6 +132,8 @@ def remove(removal: Removal) -> None:
             if removal.path != run.path:
                 shutil.rmtree(removal.path)
                 return
+            if foreign := foreign_files(run):
+                raise ResultsError(f"{run} was not removed: it also holds {', '.join(foreign)}")
             for path in run.path.iterdir():
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -117,10 +149,24 @@ def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in files_below(folder))
 
 
-def _began(directory: RunDirectory) -> datetime:
-    """When the run began: its id says; else when its journal was changed last."""
+def _last_written(directory: RunDirectory) -> float:
+    """When, in seconds since the epoch, a file of the run was changed last, or the run began.
+
+    Folders do not count: they change when something in them is removed. A run that cannot be looked
+    at is not old.
+    """
+    try:
+        found = [path.lstat() for path in directory.path.iterdir()]
+    except OSError:
+        return float("inf")
+    changed = [status.st_mtime for status in found if stat.S_ISREG(status.st_mode)]
+    return max([_began(directory), *changed])
+
+
+def _began(directory: RunDirectory) -> float:
+    """When the run began, in seconds since the epoch, as its id says."""
     try:
         began = datetime.strptime(directory.run_id[:16], "%Y%m%dT%H%M%SZ")
-    except ValueError:
-        return datetime.fromtimestamp(directory.journal.lstat().st_mtime, UTC)
-    return began.replace(tzinfo=UTC)
+    except ValueError:  # somebody has renamed it
+        return 0.0
+    return began.replace(tzinfo=UTC).timestamp()

@@ -125,6 +125,19 @@ class RunDirectory:
         """Folder of the trainings' checkpoints; made by whoever writes the first."""
         return self.path / "checkpoints"
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that a session may write directly into the folder."""
+        return (
+            *(self.config_resolved, self.system, self.journal, self.summary, self.table),
+            *(self.benchmark, self.verdicts, self.log),
+        )
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """All folders that a session may make in it."""
+        return (self.ranks, self.traces, self.checkpoints)
+
     def __str__(self) -> str:
         return str(self.path)
 

@@ -228,7 +228,7 @@ def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path
 def test_nothing_whole_goes_where_it_is_not_known_what_is_pinned(
     shell: Shell, results: Path
 ) -> None:
-    """A broken baseline, a database that is down, or broken tags: the runs stay."""
+    """A broken baseline, a database that is down, broken tags or foreign files: the runs stay."""
     run = write_run(results, 0)
     down = "--registry=postgresql://x@127.0.0.1:9/none"
     code, _, err = shell("prune", "--keep-last=0", "--runs", down)
@@ -245,6 +245,10 @@ def test_nothing_whole_goes_where_it_is_not_known_what_is_pinned(
     assert "main.json is not JSON" in err
     assert run.summary.exists()
     (results / "baselines" / "main.json").unlink()
+    (run.path / "notes.md").write_text("mine")
+    code, out, _ = shell("prune", "--keep-last=0", "--runs", "--registry=none")
+    assert "it also holds notes.md, which gpubench did not write" in out
+    (run.path / "notes.md").unlink()
     assert shell("prune", "--keep-last=0", "--runs", "--registry=none")[0] == 0
     assert not run.path.exists()
 
@@ -261,6 +265,7 @@ def test_pruning_follows_no_links(shell: Shell, results: Path, tmp_path: Path) -
         code, out, _ = shell("prune", "--keep-last=0", *more)
         assert code == 0
         assert "it is a link" in out
+    assert "it also holds traces, which gpubench did not write" in out
     assert mine.summary.exists()
     assert (mine.path / "traces").exists()
-    assert not run.path.exists()
+    assert run.summary.exists()
