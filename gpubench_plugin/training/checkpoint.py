@@ -7,6 +7,7 @@ happens in between, what the manifests name is whole.
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 LATEST: Final = "latest.json"
 BEST: Final = "best.json"
-_DATA: Final = "step-*.pt"
+_DATA: Final = re.compile(r"step-\d{9,}-[0-9a-f]{8}\.pt")
+"""Names of files of tensors, as they are written; a file with another name is not ours."""
 
 
 class Stateful(Protocol):
@@ -164,10 +166,17 @@ class Checkpoints:
             return True
 
     def _remove_unnamed(self, folder: Path) -> None:
-        """Remove what neither manifest names any more."""
+        """Remove the files of tensors that no manifest names any more.
+
+        A manifest that somebody copied under another name keeps its file.
+        """
         named = {Manifest.read(m).file for m in (folder / LATEST, folder / BEST) if m.exists()}
-        for data in folder.glob(_DATA):
-            if data.name not in named:
+        for copy in folder.glob("*.json"):
+            with suppress(GpubenchError):  # of something else
+                named.add(Manifest.read(copy).file)
+        for data in folder.iterdir():
+            is_ours = _DATA.fullmatch(data.name) and data.is_file() and not data.is_symlink()
+            if is_ours and data.name not in named:
                 with suppress(OSError):  # it does no harm
                     data.unlink()
 

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.errors import CorrectnessError, ResultsError, Unsupported, not_one_of
+from gpubench_plugin.errors import (
+    CorrectnessError,
+    ResultsError,
+    Unsupported,
+    UsageProblem,
+    not_one_of,
+)
 from gpubench_plugin.training import _durable
 from gpubench_plugin.training.manifest import differences, facts_of
 
@@ -174,6 +180,7 @@ class CheckpointIO:
         self._format = FORMATS[name]()
         self._tensors = tensors
         self._path = folder / "checkpoint"
+        self._is_written = False
         self.blocking_s: list[float] = []
         """How long each call of :meth:`save` kept the training from going on."""
 
@@ -183,7 +190,16 @@ class CheckpointIO:
         return sum(tensor.nbytes for tensor in self._tensors.values())
 
     def save(self) -> None:
-        """Write it, to the last byte."""
+        """Write it, to the last byte.
+
+        Raises:
+            UsageProblem: something else lies there, which would be overwritten.
+        """
+        is_foreign = not self._is_written and os.path.lexists(self._path)
+        # DCP's other ranks may find what rank zero has begun.
+        if is_foreign and not (dist.is_initialized() and dist.get_rank() > 0):
+            raise UsageProblem(f"{self._path} exists already; give the checkpoint an empty folder")
+        self._is_written = True
         began = perf_counter()
         wait = self._format.start(self._tensors, self._path)
         self.blocking_s.append(perf_counter() - began)
@@ -212,7 +228,9 @@ class CheckpointIO:
             raise CorrectnessError(f"what was read is not what was written: {'; '.join(unlike)}")
 
     def remove(self) -> None:
-        """Remove what was written."""
+        """Remove what was written; nothing where nothing was."""
+        if not self._is_written:
+            return
         if self._path.is_dir():
             shutil.rmtree(self._path)
         else:

@@ -113,6 +113,26 @@ def test_best_and_latest_are_kept_and_nothing_else(kept, started, tmp_path):
     assert kept.load(folder, started()).metrics == {"accuracy": 0.5}
 
 
+def test_files_that_are_not_its_own_are_left_alone(kept, started, tmp_path):
+    """Copies under other names, links, and what a copied manifest names stay."""
+    trainer, folder = trained(started(), 1), tmp_path / "kept"
+    path = kept.save(trainer, {"loss": 1.0})
+    first = folder / Manifest.read(path).file
+    names = {"mine.json", "notes.json", "step-final.pt", f"{first.name}.bak.pt", first.name}
+    (folder / "mine.json").write_bytes(path.read_bytes())
+    for name in ("step-final.pt", f"{first.name}.bak.pt", "notes.json"):
+        (folder / name).write_text("mine")
+    linked = folder / "step-000000001-0123abcd.pt"
+    linked.symlink_to(first.name)
+    folder_of_that_name = folder / "step-000000001-abcd0123.pt"
+    folder_of_that_name.mkdir()
+    for loss in (0.9, 0.8):
+        kept.save(trained(trainer, 1), {"loss": loss})
+    left = {found.name for found in folder.iterdir()}
+    latest = Manifest.read(folder / LATEST).file
+    assert left == {*names, linked.name, folder_of_that_name.name, LATEST, BEST, latest}
+
+
 @pytest.mark.parametrize("fails_at", ["data", "manifest"])
 def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started, monkeypatch):
     """A full disk in the middle is an error, and what was written before can be resumed."""

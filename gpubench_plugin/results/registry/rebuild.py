@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -40,10 +41,14 @@ _NOT_NOW = ("locked", "unable to open")
 
 @dataclass(frozen=True, kw_only=True)
 class _Before:
-    """What was stored before: ids of runs, and documents."""
+    """What was stored before: ids of runs, and documents.
+
+    `is_damaged`: the file could not be read, and may never have been a registry.
+    """
 
     runs: frozenset[str] = frozenset()
     documents: list[tuple[str, str, str, str]] = field(default_factory=list)
+    is_damaged: bool = False
 
 
 def rebuild(
@@ -51,7 +56,8 @@ def rebuild(
 ) -> Stored:
     """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
 
-    A file is built beside the old one and put in its place; a server does it in one transaction.
+    A file is built beside the old one and put in its place; a server does it in one transaction. A
+    file that cannot be read as a registry is kept under another name.
     Documents of other machines stay. Others who would write meanwhile wait, and then spool.
 
     Raises:
@@ -80,13 +86,14 @@ def _in_place(database: Database, results_dir: Path, drop_missing: bool) -> Stor
 def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: bool) -> Stored:
     before = _before_in_file(database)
     _refuse_missing(before, results_dir, drop_missing, database.location)
-    for left in file.parent.glob(f"{file.name}.*.new*"):
-        left.unlink(missing_ok=True)  # by a rebuild that was killed
+    for left in _unfinished(file):
+        left.unlink(missing_ok=True)
     new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
     with answering(database.location):
         try:
             told = _filled_file(new, before, results_dir, database)
             database.engine.dispose()
+            told.kept = _kept(file) if before.is_damaged else None
             # What a writer left beside the old file would be taken for a part of the new one.
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
@@ -96,6 +103,22 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
             new.unlink(missing_ok=True)
             raise
     return told
+
+
+def _kept(file: Path) -> Path:
+    """The damaged `file`, which somebody may have taken for a registry, under another name, too."""
+    kept = file.with_name(f"{file.name}.{secrets.token_hex(4)}.damaged")
+    try:
+        os.link(file, kept)
+    except OSError:  # a file system without hard links
+        file.rename(kept)
+    return kept
+
+
+def _unfinished(file: Path) -> list[Path]:
+    """What rebuilds of `file` that were killed have left, by the names that they give."""
+    ours = re.compile(re.escape(file.name) + r"\.[0-9a-f]{8}\.new(-wal|-shm|-journal)?")
+    return [path for path in file.parent.iterdir() if ours.fullmatch(path.name) and path.is_file()]
 
 
 def _filled_file(new: Path, before: _Before, results_dir: Path, database: Database) -> Stored:
@@ -137,7 +160,7 @@ def _before(connection: Connection, *, documented: bool = True) -> _Before:
 
 
 def _before_in_file(database: Database) -> _Before:
-    """What the old file holds; nothing where it is damaged, which is why it is made anew."""
+    """What the old file holds; of a damaged one nothing, which is why it is made anew."""
     try:
         with database.reading() as connection:
             version = schema.version_in(connection, database.location)
@@ -147,7 +170,7 @@ def _before_in_file(database: Database) -> _Before:
         if any(sign in str(error.orig) for sign in _NOT_NOW):
             with answering(database.location):
                 raise
-        return _Before()
+        return _Before(is_damaged=True)
     if version:
         raise RegistryError(f"the registry {database.location.shown}: {schema.other(version)}")
     return _Before()

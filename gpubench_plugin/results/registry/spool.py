@@ -119,15 +119,16 @@ def _marker(where: Location, results_dir: Path, directory: RunDirectory) -> Mark
 
 def _markers(where: Location, results_dir: Path) -> list[Marker]:
     files = sorted((results_dir / FOLDER).glob(f"*.{where.key}.json"))
-    return [Marker(file=file, directory=_marked(file, results_dir)) for file in files]
+    marked = ((file, _marked(file, results_dir)) for file in files if not file.is_symlink())
+    return [Marker(file=file, directory=run) for file, run in marked if run is not None]
 
 
-def _marked(file: Path, results_dir: Path) -> RunDirectory:
-    """The run that a marker names; one that is not there where it is no marker."""
+def _marked(file: Path, results_dir: Path) -> RunDirectory | None:
+    """The run that a marker names; None where the file is no marker, which is left alone."""
     try:
         experiment, run_id = json.loads(file.read_bytes())["run"].split("/")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return RunDirectory(path=file)
+        return None
     return RunDirectory(path=results_dir / experiment / run_id)
 
 

@@ -196,17 +196,26 @@ def test_rebuild_refuses_a_newer_schema(backend: Any, make_run: Any, db: Any) ->
 def test_rebuild_replaces_a_damaged_file(
     backend: Any, make_run: Any, db: Any, content: bytes
 ) -> None:
-    """Whatever stands there, the runs are the truth; left-overs of the old file do not count."""
+    """The runs are the truth; what stood there, which may be somebody's file, is kept and said."""
     run = make_run(1)
     file = backend.results_dir / "registry.sqlite"
-    for name in ("registry.sqlite", "registry.sqlite-wal", "registry.sqlite.0123.new"):
+    for name in ("registry.sqlite", "registry.sqlite-wal", "registry.sqlite.0123abcd.new"):
         (backend.results_dir / name).write_bytes(content)
     if content:
         assert "gpubench db rebuild" in db("check")[1]
-    assert db("rebuild") == (0, "1 stored, 0 there already\n")
+    beside = [file.with_name(f"{file.name}.{name}") for name in ("mine.new", "0123.new.txt")]
+    for mine in beside:
+        mine.write_text("mine")
+    code, said = db("rebuild")
+    assert (code, said.partition("\n")[0]) == (0, "1 stored, 0 there already")
     with backend.open(create=False) as registry:
         assert [row.run_id for row in registry.runs()] == [run.run_id]
-    assert {path.name for path in file.parent.glob("registry*")} <= {file.name, f"{file.name}.lock"}
+    kept = list(file.parent.glob("registry.sqlite.*.damaged"))
+    assert [path.read_bytes() for path in kept] == ([content] if content else [])
+    assert all(f"the damaged file is kept as {path}\n" in said for path in kept)
+    own = {file, file.with_name(f"{file.name}.lock"), *kept, *beside}
+    assert set(file.parent.glob("registry*")) <= own
+    assert all(mine.exists() for mine in beside)
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)

@@ -45,14 +45,16 @@ def test_marker_waits_for_its_own_database(results_dir: Path, make_run: Any) -> 
 
 
 def test_markers_without_a_run_are_removed(results_dir: Path, make_run: Any) -> None:
-    """A run that was deleted, or a file that is no marker, holds nobody up."""
+    """A run that was deleted holds nobody up; a file that is no marker neither, and it stays."""
     folder, key = results_dir / ".spool", location("", results_dir).key
     folder.mkdir()
     for name, text in {"a": "", "b": "[]", "c": '{"run": 3}', "d": '{"run": "x/gone"}'}.items():
         (folder / f"{name}.{key}.json").write_text(text)
     (folder / "of-another.0123.json").write_text("")
+    (folder / f"link.{key}.json").symlink_to(f"d.{key}.json")
     assert spool.keep("", results_dir, make_run(1)) is None
-    assert [path.name for path in folder.iterdir()] == ["of-another.0123.json"]
+    left = {"of-another.0123.json", *(f"{name}.{key}.json" for name in "abc"), f"link.{key}.json"}
+    assert {path.name for path in folder.iterdir()} == left
 
 
 def test_broken_run_does_not_hold_up_others(results_dir: Path, make_run: Any) -> None:
