@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.results.pruning import foreign_files
+from gpubench_plugin.results.run_directory import RunDirectory
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -196,6 +199,7 @@ def test_files_of_pytest_and_pytest_benchmark_are_written_once(suite: tuple[Proj
     assert sorted(stats) == sorted(measured)
     assert stats["test_mlp[fp32-ws2]"]["rank_skew_s"] >= 0
     assert len(list((run.directory / "ranks").glob("ws*-rank-*.log"))) == 3
+    assert foreign_files(RunDirectory(path=run.directory)) == []
     assert "logged by the controller" in (project.path / "session.log").read_text()
     bases = sorted(path.name for path in project.path.parent.glob("base*"))
     assert bases == ["base", "base-ws2-rank-0", "base-ws2-rank-1"]

@@ -83,6 +83,29 @@ def test_of_another_host_boot_container_or_user_nothing_is_known(
     assert not replace(dead, **elsewhere).is_gone()
 
 
+def test_of_another_container_nothing_is_known() -> None:
+    """Its processes have numbers of their own; with a procfs that is not theirs, they tell none."""
+    container = ("unshare", "--pid", "--fork")
+    try:
+        subprocess.run([*container, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no namespace of process ids can be made here: {error}")
+
+    def told(*options: str) -> dict[str, Any]:
+        command = [*container, *options, sys.executable, "-c", TELL]
+        done = subprocess.run(command, input="", capture_output=True, text=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    inside = told("--mount-proc")
+    if not inside:
+        pytest.skip("procfs cannot be mounted here")
+    assert not ProcessIdentity.from_json(inside).is_gone()
+    assert ProcessIdentity.from_json(
+        {**inside, "place": myself().place, "started": 2**40}
+    ).is_gone()
+    assert told() == {}
+
+
 def test_a_system_that_does_not_tell_leaves_everything(
     dead: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
