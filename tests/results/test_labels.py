@@ -46,7 +46,7 @@ def test_those_who_tag_at_once_lose_nothing(tmp_path: Path) -> None:
     [
         ("", "not JSON"),
         ("{}", "no schema_version"),
-        ('{"schema_version": 2, "tags": []}', "upgrade"),
+        ('{"schema_version": 3, "tags": []}', "upgrade"),
         ('{"schema_version": 1, "tags": [1]}', "breaks the schema"),
     ],
 )
