@@ -25,6 +25,7 @@ from gpubench_plugin.results.baseline_history import Merge, merged, replayed
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.locking import locked
 from gpubench_plugin.results.logical_time import time_after
+from gpubench_plugin.results.near_miss import near_miss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,6 +107,16 @@ class Baselines:
         names = self.names()
         there = f"there are: {', '.join(names)}" if names else "there is none yet"
         return f"no baseline is called {name!r}{nearest(name, names)}; {there}"
+
+    def slip(self, name: str) -> str:
+        """The message that `name` is likely a slip for another baseline's; else empty."""
+        near = None if self.unanswered else near_miss(name, self.names())
+        if near is None:
+            return ""
+        return (
+            f"no baseline is called {name!r} (did you mean {near!r}?); if it is to be a new one, "
+            f"make it first: gpubench baseline set {name} RUN"
+        )
 
     def set(
         self,
