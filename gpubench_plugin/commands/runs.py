@@ -124,9 +124,15 @@ def _tag(options: argparse.Namespace, places: Places) -> int:
     from gpubench_plugin.results.search import find_run
 
     directory = find_run(places.results_dir, options.run_named, here=places.here)
-    change = partial(change_tags, directory, **{"remove" if options.remove else "add": options.tags})
+    change = partial(
+        change_tags, directory, **{"remove" if options.remove else "add": options.tags}
+    )
     with reachable(places.registry, places.results_dir) as reached:
         tags, notes = _tagged(directory, change, reached)
+    overruled = [tag for tag in options.tags if (tag in tags) == options.remove]
+    if overruled:
+        what = "gave it" if options.remove else "took from it"
+        notes.append(f"others {what} {', '.join(overruled)} at the same time, and that counts")
     shown = ", ".join(tags) or "none"
     say([f"{printable(directory.run_id)}: tags {printable(shown)}"])
     note(notes)
@@ -149,9 +155,7 @@ def _tagged(
         stored = reached.registry.tag(directory)
     except (RegistryError, ResultsError) as error:
         return tags, [f"{said}{error}"]
-    if stored in {None, tags}:
-        return tags, []
-    return stored, [f"others tagged it at the same time; in the run's folder: {', '.join(tags)}"]
+    return tags if stored is None else stored, []
 
 
 def _artifacts(options: argparse.Namespace, places: Places) -> int:

@@ -20,7 +20,6 @@ from gpubench_plugin.results.run_id import path_component
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
-    from pathlib import Path
 
     from gpubench_plugin.results.run_directory import RunDirectory
 

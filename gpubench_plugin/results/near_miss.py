@@ -44,7 +44,8 @@ def distance(one: str, two: str) -> int:
 
     The optimal string alignment distance of Damerau and Levenshtein.
     """
-    before, row = [], list(range(len(two) + 1))
+    before: list[int] = []
+    row = list(range(len(two) + 1))
     for i, letter in enumerate(one, 1):
         above, before, row = before, row, [i]
         for j, other in enumerate(two, 1):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.runs import Result, Run
 
+
 def ingest(database: Database, directory: RunDirectory) -> bool:
     """Store the run in `directory` as it is now; whether that changed anything.
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from gpubench_plugin.results.labels import TagChange
     from gpubench_plugin.results.registry.checking import Findings
     from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.registry.rows import Point, RunRow
-    from gpubench_plugin.results.labels import TagChange
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.runs import Run
 

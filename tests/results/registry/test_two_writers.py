@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -242,7 +241,9 @@ def test_tags_of_two_copies_of_a_run_are_merged(backend: Any, make_run: Any) -> 
     """Given and taken on two machines; storing the run again from either loses none."""
     here = make_run(1)
     make_run.tag(here, "old")
-    there = RunDirectory(path=backend.results_dir.with_name("there") / here.experiment / here.run_id)
+    there = RunDirectory(
+        path=backend.results_dir.with_name("there") / here.experiment / here.run_id
+    )
     shutil.copytree(here.path, there.path)
     with backend.open() as registry:
         registry.ingest(here)
