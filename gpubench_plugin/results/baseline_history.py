@@ -88,7 +88,7 @@ def _overruled(change: Change, baseline: Baseline) -> str:
     }[change.action]
     why = f" ({change.reason})" if change.reason else ""
     return (
-        f"baseline {baseline.name!r}: {what}{why} does not count: at the same time, it was "
+        f"baseline {baseline.name!r}: {what}{why} does not count: meanwhile, it was "
         f"{_instead(change, baseline)}; its changes keep both"
     )
 

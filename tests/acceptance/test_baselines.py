@@ -122,7 +122,7 @@ def test_an_act_that_another_one_overrules_is_no_success(
     arguments = ("accept", run_id(1), "mlp", "--reason=ours", url)
     assert shell(*arguments) == 4
     assert shell.out == ""
-    assert f"(ours) does not count: at the same time, it was accepted from {run_id(2)}" in shell.err
+    assert f"(ours) does not count: meanwhile, it was accepted from {run_id(2)}" in shell.err
     assert shell("baseline", "show", "main", url) == 0
     assert "ours" in shell.out
     assert "theirs" in shell.out

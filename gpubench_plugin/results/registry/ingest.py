@@ -107,7 +107,7 @@ def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | No
     """
     lock(connection, directory.run_id)
     query = select(RUNS.c.key, RUNS.c.state).where(RUNS.c.run_id == indexed(directory.run_id))
-    row = connection.execute(query).first()
+    row = connection.execute(query.with_for_update()).first()  # a rebuild gives it another key
     if row is None:
         return None
     changes = tag_changes(directory)  # under the lock: who comes last has read the last ones
