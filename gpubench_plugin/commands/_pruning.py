@@ -58,10 +58,10 @@ def prune(options: argparse.Namespace, places: Places) -> int:
     )
     with places.baselines() as (baselines, registry):
         kept = _kept(baselines, places) if options.runs else {}
-        if options.runs and baselines.notes:
+        if options.runs and baselines.unanswered:
             raise RegistryError(
                 "which runs are pinned on other machines is not known, so none is removed: "
-                f"{baselines.notes[0]}; --registry=none goes by the files alone"
+                f"{baselines.unanswered}; --registry=none goes by the files alone"
             )
         pruning = _Pruning(options=options, registry=registry, kept=kept)
         for directory in chosen:

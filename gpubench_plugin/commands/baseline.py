@@ -47,6 +47,11 @@ class BaselineCommand(Command):
         own.add_argument(
             "--if-missing", action="store_true", help="leave a baseline as it is that is there"
         )
+        own.add_argument(
+            "--reset-accepted",
+            action="store_true",
+            help="let accepted levels no longer count; without this they stay",
+        )
         own.set_defaults(act=_set)
         own = acts.add_parser("list", help="all baselines", allow_abbrev=False)
         own.set_defaults(act=_list)
@@ -89,9 +94,12 @@ def _set(
         branch=None if options.no_branch else branch,
         reason=options.reason,
         forced=forced,
+        reset_accepted=options.reset_accepted,
         if_missing=options.if_missing,
     )
     say(_described(baseline))
+    if not options.if_missing:
+        say(_replaced(baseline))
 
 
 def _is_there(name: str, baselines: Baselines) -> bool:
@@ -132,6 +140,26 @@ def _described(baseline: Baseline) -> Iterator[str]:
         yield "no other runs are samples"
     else:
         yield f"later runs on branch {printable(baseline.branch)} are samples too"
+
+
+def _replaced(baseline: Baseline) -> Iterator[str]:
+    """What the name stood for before, and what becomes of the levels accepted for that."""
+    from gpubench_plugin.reports.cells import printable
+    from gpubench_plugin.results.baseline_history import replaced
+
+    before = replaced(baseline)
+    if before is None:
+        return
+    yield f"it replaces what the name stood for since {printable(before.changed[:19])}Z:"
+    yield from (f"  {line}" for line in _described(before))
+    if kept := baseline.acceptances:
+        yield f"accepted levels that stay: {len(kept)} (--reset-accepted ends them)"
+    ended = {name: a for name, a in before.acceptances.items() if name not in kept}
+    if ended:
+        yield f"accepted levels that end: {len(ended)}"
+    for name, accepted in sorted({**ended, **kept}.items()):
+        yield f"  {printable(name)}"
+        yield f"    from {printable(accepted.run)} on"
 
 
 def _list(
@@ -183,7 +211,8 @@ def _show(
     for change in baseline.changes:
         what = f" {printable(change.benchmark)}" if change.benchmark else ""
         runs = f": {', '.join(change.runs)}" if change.runs else ""
-        say([f"  {printable(change.time[:19])}Z {change.action}{what}"])
+        ended = " --reset-accepted" if change.reset_accepted else ""
+        say([f"  {printable(change.time[:19])}Z {change.action}{what}{ended}"])
         say(wrapped(runs[2:], columns(), indent="    ") if runs else [])
         for text in (change.reason, *(f"overruled: {one}" for one in change.forced)):
             say(wrapped(text, columns(), indent="    ") if text else [])

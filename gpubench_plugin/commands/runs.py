@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpubench_plugin.commands import _pruning
 from gpubench_plugin.commands._places import Places, add_places, columns, glyphs, note, say
 from gpubench_plugin.commands.base import Command, Exit
-from gpubench_plugin.errors import GpubenchError, RegistryError, UsageProblem, not_one_of
+from gpubench_plugin.errors import (
+    GpubenchError,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+    not_one_of,
+)
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gpubench_plugin.results.overview import Overview
+    from gpubench_plugin.results.reachable import Reachable
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -116,19 +124,38 @@ def _tag(options: argparse.Namespace, places: Places) -> int:
     from gpubench_plugin.results.search import find_run
 
     directory = find_run(places.results_dir, options.run_named, here=places.here)
-    change = "remove" if options.remove else "add"
-    tags = change_tags(directory, **{change: options.tags})
+    change = partial(
+        change_tags, directory, **{"remove" if options.remove else "add": options.tags}
+    )
     with reachable(places.registry, places.results_dir) as reached:
-        notes = [reached.note] if reached.note else []
-        try:
-            if reached.registry is not None:
-                reached.registry.tag(directory.run_id, tags)
-        except RegistryError as error:
-            notes.append(str(error))
+        tags, notes = _tagged(directory, change, reached)
+    overruled = [tag for tag in options.tags if (tag in tags) == options.remove]
+    if overruled:
+        what = "gave it" if options.remove else "took from it"
+        notes.append(f"others {what} {', '.join(overruled)} at the same time, and that counts")
     shown = ", ".join(tags) or "none"
     say([f"{printable(directory.run_id)}: tags {printable(shown)}"])
-    note(f"the tags are in the run's folder, but not in the registry: {one}" for one in notes)
+    note(notes)
     return Exit.FINE
+
+
+def _tagged(
+    directory: RunDirectory, change: Callable[..., tuple[str, ...]], reached: Reachable
+) -> tuple[tuple[str, ...], list[str]]:
+    """The tags after `change`, here and in the registry, and lines for the user."""
+    said = "the tags are in the run's folder, but not in the registry: "
+    if reached.registry is None:
+        return change(), [f"{said}{reached.note}"] if reached.note else []
+    try:
+        known = reached.registry.tag_changes(directory.run_id)
+    except (RegistryError, ResultsError) as error:
+        return change(), [f"{said}{error}"]
+    tags = change(known=known)
+    try:
+        stored = reached.registry.tag(directory)
+    except (RegistryError, ResultsError) as error:
+        return tags, [f"{said}{error}"]
+    return tags if stored is None else stored, []
 
 
 def _artifacts(options: argparse.Namespace, places: Places) -> int:

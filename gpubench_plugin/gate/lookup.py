@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.judging.asking_apart import slip
 from gpubench_plugin.judging.reference import Reference, names_a_run, reference
 from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.reachable import is_expected
@@ -47,8 +48,8 @@ class Lookup:
         """Look as far as that is cheap.
 
         Raises:
-            UsageProblem: there is no such run or file, it cannot be read, or it is no history
-                although one was asked for.
+            UsageProblem: there is no such run or file, it cannot be read, it is no history
+                although one was asked for, or the name is likely a slip for another baseline's.
         """
         text = settings.baseline
         try:
@@ -59,6 +60,8 @@ class Lookup:
         except (RegistryError, ResultsError) as error:
             raise UsageProblem(f"--baseline={text}: {error}") from error
         if is_expected(settings.registry, settings.results_dir):
+            if said := slip(text, url=settings.registry, results_dir=settings.results_dir):
+                raise UsageProblem(f"--baseline={text}: {said}")
             note = f"no baseline {text!r} here; the registry is asked once all is measured"
             return cls(settings=settings, here=here, found=None, notes=(note,))
         found = _reference(settings, here)
@@ -76,7 +79,7 @@ class Lookup:
         """What `head` is compared with.
 
         Raises:
-            UsageProblem: it is not there any more.
+            UsageProblem: it is not there any more, or the name is likely a slip for another one's.
             ResultsError: it cannot be read any more.
         """
         return self.found or _reference(self.settings, self.here, head)
@@ -106,7 +109,7 @@ def _resumed(settings: Settings, here: Path) -> str:
 
 
 def _reference(settings: Settings, here: Path, head: Run | None = None) -> Reference:
-    return reference(
+    found = reference(
         settings.baseline,
         settings_url=settings.registry,
         results_dir=settings.results_dir,
@@ -114,3 +117,6 @@ def _reference(settings: Settings, here: Path, head: Run | None = None) -> Refer
         benchmarks=head.results if head is not None else (),
         head=head,
     )
+    if found.slip:
+        raise UsageProblem(f"--baseline={settings.baseline}: {found.slip}")
+    return found

@@ -37,6 +37,7 @@ class Reference:
         notes: lines for the user.
         unanswered: why the registry did not answer, where nobody therefore knows whether there is
             such a baseline, or one of its pinned runs.
+        slip: that the name of a missing baseline is likely a slip for another one's; else empty.
     """
 
     label: str
@@ -45,6 +46,7 @@ class Reference:
     pinned: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unanswered: str = ""
+    slip: str = ""
 
 
 def reference(
@@ -93,6 +95,7 @@ def reference(
             # The note of a registry that broke off stands in the message already.
             notes=(baselines.unknown(text), *(() if baselines.unanswered else baselines.notes)),
             unanswered=baselines.unanswered,
+            slip=baselines.slip(text),
         )
 
 

@@ -30,21 +30,25 @@ class Acceptance:
 class Change:
     """One explicit act: what it was, at which `time` (UTC, ISO 8601) and why.
 
-    `forced` lists what spoke against it and was overruled.
+    `forced` lists what spoke against it and was overruled. `reset_accepted` says of a ``set`` that
+    the levels accepted before it no longer count. `id` tells apart acts of the same moment; those
+    of files of version 1 have none.
     """
 
     time: str
+    id: str = ""
     action: Action
     runs: tuple[str, ...]
     branch: str | None
     benchmark: str = ""
     reason: str = ""
     forced: tuple[str, ...] = ()
+    reset_accepted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What a name stands for.
+    """What a name stands for, as its `changes` lead to it (:mod:`.baseline_history`).
 
     `runs` are the ids of the pinned runs, the oldest first. Later runs on `branch` are further
     samples; None where there are none. `acceptances` stand by the benchmark's node id. A `removed`

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import Any, Final, Literal
+from dataclasses import asdict, fields
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Json
 from gpubench_plugin.results import json_text
 from gpubench_plugin.results.baseline import Acceptance, Action, Baseline, Change
+from gpubench_plugin.results.baseline_history import replayed
 from gpubench_plugin.results.summary import SCHEMA_URL, UtcTime
 
-SCHEMA_VERSION: Final = 1
-"""Grows with every change of the format; older files stay readable, newer ones are refused."""
+SCHEMA_VERSION: Final = 2
+"""Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.
+
+Grows with every change of the format; older files stay readable, newer ones are refused."""
 
 
 class _Model(BaseModel):
@@ -41,6 +44,16 @@ class ChangeModel(_Model):
     benchmark: str = Field(description="The one accepted; empty for the others")
     reason: str
     forced: list[str] = Field(description="What spoke against it and was overruled")
+    id: str = Field("", description="Tells apart acts of one moment; not in version 1")
+    reset_accepted: bool = Field(
+        True, description="Of a set: earlier accepted levels end; so in version 1"
+    )
+
+    @model_validator(mode="after")
+    def _names_what_is_accepted(self) -> Self:
+        if self.action == "accept" and not (self.benchmark and len(self.runs) == 1):
+            raise ValueError("an acceptance is of one benchmark in one run")
+        return self
 
 
 class BaselineDocument(_Model):
@@ -48,14 +61,16 @@ class BaselineDocument(_Model):
 
     model_config = ConfigDict(title="gpubench baseline")
 
-    schema_version: Literal[1]
+    schema_version: Literal[1, 2]
     name: str = Field(min_length=1)
-    changed: UtcTime = Field(description="Of two copies the later one counts")
+    changed: UtcTime = Field(description="Time of the last change")
     removed: bool = Field(description="It stands for nothing any more")
     runs: list[str] = Field(description="Ids of the pinned runs, the oldest first")
     branch: str | None = Field(description="Its later runs are samples; null for none")
     acceptances: list[AcceptanceModel]
-    changes: list[ChangeModel] = Field(description="All of them, the oldest first")
+    changes: list[ChangeModel] = Field(
+        description="All of them, the oldest first; they lead to all the rest"
+    )
 
 
 def to_text(baseline: Baseline) -> str:
@@ -64,10 +79,10 @@ def to_text(baseline: Baseline) -> str:
     Raises:
         ResultsError: it breaks the schema.
     """
-    fields: Json = {"schema_version": SCHEMA_VERSION, **json_text.plain(asdict(baseline))}
-    fields["acceptances"] = list(fields["acceptances"].values())
-    _validated(fields, f"the baseline {baseline.name!r}")
-    return json_text.text(fields, indent=2) + "\n"
+    document: Json = {"schema_version": SCHEMA_VERSION, **json_text.plain(asdict(baseline))}
+    document["acceptances"] = list(document["acceptances"].values())
+    _validated(document, f"the baseline {baseline.name!r}")
+    return json_text.text(document, indent=2) + "\n"
 
 
 def from_text(text: str | bytes, where: str) -> Baseline:
@@ -77,10 +92,10 @@ def from_text(text: str | bytes, where: str) -> Baseline:
         ResultsError: it is no baseline, or newer than this version knows.
     """
     try:
-        fields = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ResultsError(f"{where} is not JSON: {error}") from error
-    version = fields.get("schema_version") if isinstance(fields, dict) else None
+    version = document.get("schema_version") if isinstance(document, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise ResultsError(f"{where} is not a gpubench baseline: it has no schema_version")
     if version > SCHEMA_VERSION:
@@ -88,7 +103,7 @@ def from_text(text: str | bytes, where: str) -> Baseline:
             f"{where}: schema_version {version}, but this version of gpubench reads up to "
             f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
         )
-    return _baseline(_validated(fields, where))
+    return _baseline(_validated(document, where), where)
 
 
 def json_schema() -> Json:
@@ -101,24 +116,46 @@ def schema_text() -> str:
     return json_text.text(json_schema(), indent=2) + "\n"
 
 
-def _baseline(document: BaselineDocument) -> Baseline:
-    return Baseline(
+def _baseline(document: BaselineDocument, where: str) -> Baseline:
+    """The baseline that the changes lead to, which is the one that is stated.
+
+    Raises:
+        ResultsError: it is another one: somebody wrote into the file.
+    """
+    baseline = replayed(document.name, map(_change, document.changes))
+    stated = Baseline(
         name=document.name,
         runs=tuple(document.runs),
         branch=document.branch,
         acceptances={a.benchmark: Acceptance(**a.model_dump()) for a in document.acceptances},
         changed=document.changed,
         removed=document.removed,
-        changes=tuple(
-            Change(**{**c.model_dump(), "runs": tuple(c.runs), "forced": tuple(c.forced)})
-            for c in document.changes
-        ),
+        changes=baseline.changes,
+    )
+    for field in fields(Baseline):
+        if getattr(stated, field.name) != getattr(baseline, field.name):
+            raise ResultsError(
+                f"{where} breaks the schema at {field.name}: its changes lead to something else; "
+                "it is changed by 'gpubench baseline' and 'gpubench accept' alone"
+            )
+    return baseline
+
+
+def _change(model: ChangeModel) -> Change:
+    values = model.model_dump()
+    return Change(
+        **{
+            **values,
+            "runs": tuple(model.runs),
+            "forced": tuple(model.forced),
+            "reset_accepted": model.reset_accepted and model.action == "set",
+        }
     )
 
 
-def _validated(fields: Any, where: str) -> BaselineDocument:
+def _validated(document: Any, where: str) -> BaselineDocument:
     try:
-        return BaselineDocument.model_validate(fields)
+        return BaselineDocument.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the whole"

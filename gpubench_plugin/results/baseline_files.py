@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results.baseline_history import merged
 from gpubench_plugin.results.run_id import path_component
 
 if TYPE_CHECKING:
@@ -53,3 +54,23 @@ def from_text(text: str | bytes, where: str) -> Baseline:
     from gpubench_plugin.results import baseline_document
 
     return baseline_document.from_text(text, where)
+
+
+def from_copy(name: str, text: str) -> Baseline:
+    """The baseline in the text of the registry's copy; raises ResultsError."""
+    return from_text(text, f"baseline {name!r} in the registry")
+
+
+def merged_copy(baseline: Baseline, copy: str | None) -> tuple[str, str]:
+    """The text of the registry's copy once `baseline` is merged into it, and its last change.
+
+    It is the same text where `baseline` has no change that the copy has not.
+
+    Raises:
+        ResultsError: the copy cannot be read, or is newer than this version knows.
+    """
+    if copy is None:
+        return to_text(baseline), baseline.changed
+    stored = from_copy(baseline.name, copy)
+    both = merged(baseline, stored).baseline
+    return (copy if both == stored else to_text(both)), both.changed

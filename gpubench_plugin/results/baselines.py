@@ -1,14 +1,14 @@
 """Baselines: the runs a name stands for, one file each, shared through the registry.
 
 The files ``<results>/baselines/<name>.json`` are the truth. The registry holds a copy of each, so
-that other machines share it; of a file and a copy, the one that was changed later counts. Nothing
-changes a baseline but an explicit act, and the file keeps when and why each one happened.
+that other machines share it; a file and a copy are merged, change by change. Nothing changes a
+baseline but an explicit act, and the file keeps when and why each one happened.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import (
@@ -19,10 +19,13 @@ from gpubench_plugin.errors import (
     nearest,
 )
 from gpubench_plugin.results import atomic
-from gpubench_plugin.results.baseline import Acceptance, Baseline, Change, baseline_name
-from gpubench_plugin.results.baseline_files import BaselineFiles, from_text, to_text
+from gpubench_plugin.results.baseline import Baseline, Change, baseline_name
+from gpubench_plugin.results.baseline_files import BaselineFiles, from_copy, merged_copy, to_text
+from gpubench_plugin.results.baseline_history import Merge, merged, replayed
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.locking import locked
+from gpubench_plugin.results.logical_time import time_after
+from gpubench_plugin.results.near_miss import near_miss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +72,7 @@ class Baselines:
             ResultsError: its file, or its copy in the registry, cannot be read, or is newer than
                 this version knows.
         """
-        found = self._latest(name, self._copies())
+        found = self._merged(name, self._copies())
         return None if found is None or found.removed else found
 
     def expect(self, name: str) -> Baseline:
@@ -105,6 +108,16 @@ class Baselines:
         there = f"there are: {', '.join(names)}" if names else "there is none yet"
         return f"no baseline is called {name!r}{nearest(name, names)}; {there}"
 
+    def slip(self, name: str) -> str:
+        """The message that `name` is likely a slip for another baseline's; else empty."""
+        near = None if self.unanswered else near_miss(name, self.names())
+        if near is None:
+            return ""
+        return (
+            f"no baseline is called {name!r} (did you mean {near!r}?); if it is to be a new one, "
+            f"make it first: gpubench baseline set {name} RUN"
+        )
+
     def set(
         self,
         name: str,
@@ -113,11 +126,13 @@ class Baselines:
         branch: str | None,
         reason: str = "",
         forced: Sequence[str] = (),
+        reset_accepted: bool = False,
         if_missing: bool = False,
     ) -> Baseline:
-        """Pin `runs` under `name`; earlier pins and acceptances of it no longer count.
+        """Pin `runs` under `name`; earlier pins no longer count, accepted levels stay.
 
-        With `if_missing` a baseline that stands is left as it is, and returned.
+        With `reset_accepted` those no longer count either. With `if_missing` a baseline that
+        stands is left as it is, and returned.
 
         Raises:
             UsageProblem: the name cannot be one.
@@ -131,18 +146,22 @@ class Baselines:
                 return old
             if if_missing and self.unanswered:
                 raise self._missing(name)
-            act = Change(
-                time=time,
-                action="set",
-                runs=pinned,
-                branch=branch,
-                reason=reason,
-                forced=tuple(forced),
+            return _after(
+                old,
+                Change(
+                    time=time,
+                    id=_new_id(),
+                    action="set",
+                    runs=pinned,
+                    branch=branch,
+                    reason=reason,
+                    forced=tuple(forced),
+                    reset_accepted=reset_accepted,
+                ),
+                name,
             )
-            changes = (*(old.changes if old else ()), act)
-            return Baseline(name=name, runs=pinned, branch=branch, changed=time, changes=changes)
 
-        return self._change(baseline_name(name), change)
+        return self._change(baseline_name(name), change, may_be_overruled=if_missing)
 
     def accept(self, name: str, run: str, benchmark: str, *, reason: str) -> Baseline:
         """Let `benchmark` have its accepted level from `run` on.
@@ -156,21 +175,19 @@ class Baselines:
             raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
 
         def change(old: Baseline | None, time: str) -> Baseline:
-            kept = self._standing(old, name)
-            one = Acceptance(benchmark=benchmark, run=run, time=time, reason=reason)
-            act = Change(
-                time=time,
-                action="accept",
-                runs=(run,),
-                branch=kept.branch,
-                benchmark=benchmark,
-                reason=reason,
-            )
-            return replace(
-                kept,
-                acceptances={**kept.acceptances, benchmark: one},
-                changed=time,
-                changes=(*kept.changes, act),
+            standing = self._standing(old, name)
+            return _after(
+                standing,
+                Change(
+                    time=time,
+                    id=_new_id(),
+                    action="accept",
+                    runs=(run,),
+                    branch=standing.branch,
+                    benchmark=benchmark,
+                    reason=reason,
+                ),
+                name,
             )
 
         return self._change(name, change)
@@ -185,16 +202,16 @@ class Baselines:
         """
 
         def change(old: Baseline | None, time: str) -> Baseline:
-            kept = self._standing(old, name)
-            act = Change(time=time, action="remove", runs=kept.runs, branch=None, reason=reason)
-            return Baseline(
-                name=name,
-                runs=(),
+            standing = self._standing(old, name)
+            act = Change(
+                time=time,
+                id=_new_id(),
+                action="remove",
+                runs=standing.runs,
                 branch=None,
-                changed=time,
-                removed=True,
-                changes=(*kept.changes, act),
+                reason=reason,
             )
+            return _after(standing, act, name)
 
         return self._change(name, change)
 
@@ -207,7 +224,7 @@ class Baselines:
         kept: dict[str, tuple[str, ...]] = {}
         shared = self._copies()
         for name in sorted({*self._files.names(), *shared}):
-            found = self._latest(name, shared)
+            found = self._merged(name, shared)
             for run in found.kept if found else ():
                 kept[run] = (*kept.get(run, ()), name)
         return kept
@@ -222,39 +239,52 @@ class Baselines:
 
     def _stands(self, name: str, shared: Mapping[str, str]) -> bool:
         try:
-            found = self._latest(name, shared)
+            found = self._merged(name, shared)
         except ResultsError:
             return True
         return found is not None and not found.removed
 
-    def _change(self, name: str, change: Callable[[Baseline | None, str], Baseline]) -> Baseline:
+    def _change(
+        self,
+        name: str,
+        change: Callable[[Baseline | None, str], Baseline],
+        *,
+        may_be_overruled: bool = False,
+    ) -> Baseline:
+        """Write what `change` makes of the baseline, which it gets with the time of the act.
+
+        Others may change it at the same time; all of it is kept, and :mod:`.baseline_history`
+        says what counts.
+
+        Raises:
+            ResultsError: of two acts that contradict each other, this is not the one that counts.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise atomic.not_written(self.folder, error) from error
         with locked(self.folder):
-            old = self._latest(name, self._copies())
-            new = change(old, _later(self._now(), old.changed if old else ""))
+            old = self._merged(name, self._copies())
+            new = change(old, time_after(old.changed if old else "", self._now()))
             if new is old:
                 return new
-            text = to_text(new)
-            atomic.write_text(self._files.path(name), text)
-        self._share(new, text)
-        return new
+            atomic.write_text(self._files.path(name), to_text(new))
+        merge = self._shared(new)
+        own = new.changes[-1]
+        if own in merge.overruled and not may_be_overruled:
+            raise ResultsError(merge.overruled[own])
+        self.notes += merge.overruled.values()
+        return merge.baseline
 
-    def _latest(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
-        """The file or the registry's copy, whichever was changed later; also a removed one."""
+    def _merged(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
+        """What the file and the registry's copy make together; also a removed one."""
         file = self._files.read(name)
-        copy = (
-            from_text(shared[name], f"baseline {name!r} in the registry")
-            if name in shared
-            else None
-        )
-        if file is None or (copy is not None and copy.changed > file.changed):
+        copy = from_copy(name, shared[name]) if name in shared else None
+        if file is None or (copy is not None and {*file.changes} <= {*copy.changes}):
             return copy
-        if self._registry is not None and (copy is None or copy.changed < file.changed):
-            self._share(file, to_text(file))
-        return file
+        merge = Merge(baseline=file, overruled={}) if copy is None else merged(file, copy)
+        self.notes += merge.overruled.values()
+        return self._shared(merge.baseline).baseline
 
     def _copies(self) -> Mapping[str, str]:
         if self._registry is None:
@@ -266,25 +296,31 @@ class Baselines:
             self.unanswered = str(error)
             return {}
 
-    def _share(self, baseline: Baseline, text: str) -> None:
+    def _shared(self, baseline: Baseline) -> Merge:
+        """What `baseline` and the registry's copy make together, which is the copy from now on."""
+        alone = Merge(baseline=baseline, overruled={})
         if self._registry is None:
-            return
+            return alone
         try:
-            self._registry.put_document(KIND, baseline.name, text, baseline.changed)
+            copy = self._registry.merge_document(
+                KIND, baseline.name, partial(merged_copy, baseline)
+            )
         except RegistryError as error:
             self._without_registry(
                 f"{self._files.path(baseline.name)} was written, but other machines do not see it "
                 f"until the registry can be reached again: {error}"
             )
+            return alone
+        return alone if copy is None else merged(baseline, from_copy(baseline.name, copy))
 
     def _without_registry(self, note: str) -> None:
         self._registry = None
         self.notes.append(note)
 
 
-def _later(now: str, than: str) -> str:
-    """`now`, or the first moment later `than` another machine's clock, if that is ahead."""
-    if now > than:
-        return now
-    moment = datetime.fromisoformat(than) + timedelta(microseconds=1)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _after(old: Baseline | None, act: Change, name: str) -> Baseline:
+    return replayed(name, (*(old.changes if old else ()), act))
+
+
+def _new_id() -> str:
+    return secrets.token_hex(6)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.cli import main
+from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -75,6 +76,56 @@ def test_a_baseline_is_set_listed_shown_and_removed(shell: Shell) -> None:
     assert shell("baseline", "rm", "main") == 0
     assert shell("baseline", "show", "main") == 2
     assert shell.err == ("gpubench: no baseline is called 'main'; there are: v1\n")
+
+
+def test_setting_a_baseline_anew_says_what_it_replaces(shell: Shell) -> None:
+    """Accepted levels stay unless they are reset; what stays and what ends is said."""
+    for number in range(3):
+        write_run(shell.results, number, BOTH)
+    assert shell("baseline", "set", "main", run_id(0)) == 0
+    assert "replaces" not in shell.out
+    assert shell("accept", run_id(1), "mlp", "--reason=meant") == 0
+    assert shell("baseline", "set", "main", run_id(1), "--no-branch") == 0
+    before = shell.out.partition("it replaces what the name stood for since 20")[2]
+    assert f"  {run_id(0)}\n  later runs on branch main are samples too\n" in before
+    assert "accepted levels that stay: 1 (--reset-accepted ends them)" in before
+    assert f"{MLP}\n    from {run_id(1)} on" in before
+    assert shell("baseline", "set", "main", run_id(2), "--reset-accepted") == 0
+    assert "accepted levels that end: 1\n" in shell.out
+    assert shell("baseline", "show", "main") == 0
+    assert "accepted levels" not in shell.out
+    assert shell.out.count("--reset-accepted") == 1
+    assert shell("baseline", "set", "main", run_id(2)) == 0
+    assert "accepted levels" not in shell.out
+
+
+def test_an_act_that_another_one_overrules_is_no_success(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody with a clock that is ahead accepted another run in between: that one counts."""
+    for number in range(3):
+        write_run(shell.results, number, BOTH)
+    url = f"--registry=sqlite:///{shell.results / 'registry.sqlite'}"
+    assert shell("db", "upgrade", url) == 0
+    assert shell("baseline", "set", "main", run_id(0), url) == 0
+    merge = Registry.merge_document
+    others = [run_id(2)]
+
+    def late(registry: Registry, *about: Any) -> Any:
+        """Store it after somebody else has."""
+        if others:
+            other = Baselines(tmp_path / "other", registry, now=lambda: "2999-01-01T00:00:00Z")
+            other.accept("main", others.pop(), MLP, reason="theirs")
+        return merge(registry, *about)
+
+    monkeypatch.setattr(Registry, "merge_document", late)
+    arguments = ("accept", run_id(1), "mlp", "--reason=ours", url)
+    assert shell(*arguments) == 4
+    assert shell.out == ""
+    assert f"(ours) does not count: meanwhile, it was accepted from {run_id(2)}" in shell.err
+    assert shell("baseline", "show", "main", url) == 0
+    assert "ours" in shell.out
+    assert "theirs" in shell.out
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,21 @@ def test_what_cannot_be_compared_with_is_refused_before_anything_is_measured(
     assert not list((gated.project.path / "results").glob("*/*"))
 
 
+def test_a_near_miss_of_a_baselines_name_is_refused(gated: Gated) -> None:
+    """Nothing is measured, and no gate passes, for a slip of the fingers."""
+    from gpubench_plugin.results.baselines import Baselines
+
+    Baselines(gated.project.path / "results").set("main", [gated.earlier(FASTER)], branch=None)
+    runs = list((gated.project.path / "results").glob("*/*"))
+
+    run = gated.run("--baseline=mian", "--gate")
+
+    assert run.code == 4, run.out + run.err
+    assert "--baseline=mian: no baseline is called 'mian' (did you mean 'main'?)" in run.err
+    assert "gate: passed" not in run.out
+    assert list((gated.project.path / "results").glob("*/*")) == runs
+
+
 def test_missing_baselines_are_said_and_fixed_bounds_judged_all_the_same(gated: Gated) -> None:
     """By default a benchmark without baseline passes; a bound that it breaks fails it."""
     run = gated.run("-k", "plain or limited", "--baseline=none-such", "--gate")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.gate.lookup import Lookup
 from gpubench_plugin.results.baselines import Baselines
+from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_of
 from tests.runs_builder import environment, measurement, write_run
 
@@ -51,10 +53,38 @@ def test_a_name_that_is_not_there_is_missing_and_said(tmp_path: Path) -> None:
     """With the names there are."""
     Baselines(tmp_path).set("main", [write_run(tmp_path, 1).run_id], branch=None)
 
-    found = early(tmp_path, "mainn")
+    found = early(tmp_path, "release")
 
     assert found.kind == "missing"
-    assert "did you mean 'main'" in " ".join(found.notes)
+    assert "there are: main" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["file", "registry"])
+def test_a_near_miss_of_a_name_is_a_problem_of_usage(tmp_path: Path, shared: bool) -> None:
+    """Before anything is measured, also where only the registry knows the name that is meant."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    url = f"sqlite:///{tmp_path / 'shared.sqlite'}" if shared else "none"
+    here.mkdir()
+    with ExitStack() as stack:
+        registry = stack.enter_context(Registry.open(url, there)) if shared else None
+        folder = there if shared else here
+        Baselines(folder, registry).set("main", [write_run(folder, 1).run_id], branch=None)
+
+    with pytest.raises(UsageProblem, match=r"--baseline=mian: .*did you mean 'main'"):
+        early(here, "mian", registry=url)
+    assert early(here, "main2", registry=url).settings.baseline == "main2"
+
+
+def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
+    """The registry did not answer before: there are no verdicts, so no gate passes."""
+    Baselines(tmp_path).set("main", [write_run(tmp_path, 1).run_id], branch=None)
+    settings = SimpleNamespace(
+        baseline="mian", registry="none", results_dir=tmp_path, gate="auto", resume=""
+    )
+    found = Lookup(settings=settings, here=tmp_path, found=None)  # type: ignore[arg-type]
+
+    with pytest.raises(UsageProblem, match="did you mean 'main'"):
+        found.reference(run_of("head", [measurement()], environment(), run_id="now"))
 
 
 def test_a_name_that_a_registry_may_know_is_looked_up_later(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Down:
     def documents(self, kind: str) -> dict[str, str]:
         raise RegistryError("nobody answers")
 
-    def put_document(self, kind: str, name: str, text: str, changed: str) -> None:
+    def merge_document(self, kind: str, name: str, merged: Any) -> None:
         raise RegistryError("nobody answers")
 
 
@@ -63,13 +63,14 @@ def test_a_baseline_is_read_as_it_was_set(tmp_path: Path) -> None:
 
 
 def test_every_change_is_kept_with_time_and_reason(tmp_path: Path) -> None:
-    """Setting it anew forgets acceptances; what was done before stays in the list."""
-    baselines = Baselines(tmp_path, now=Clock(*map(at, range(1, 7))))
+    """Setting it anew resets acceptances if asked to; what was done before stays in the list."""
+    baselines = Baselines(tmp_path, now=Clock(*map(at, range(1, 8))))
     baselines.set("main", [RUN], branch="main")
     accepted = baselines.accept("main", LATER, "test_a.py::test", reason="meant")
     assert accepted.acceptances["test_a.py::test"].run == LATER
     assert accepted.kept == {RUN, LATER}
-    assert baselines.set("main", [LATER], branch=None).acceptances == {}
+    assert baselines.set("main", [RUN], branch=None).acceptances == accepted.acceptances
+    assert baselines.set("main", [LATER], branch=None, reset_accepted=True).acceptances == {}
     baselines.remove("main", reason="over")
     assert baselines.get("main") is None
     assert baselines.names() == ()
@@ -80,9 +81,10 @@ def test_every_change_is_kept_with_time_and_reason(tmp_path: Path) -> None:
         ("set", ""),
         ("accept", "meant"),
         ("set", ""),
+        ("set", ""),
         ("remove", "over"),
     ]
-    assert baselines.set("main", [RUN], branch="main").changes[-1].time == at(6)
+    assert baselines.set("main", [RUN], branch="main").changes[-1].time == at(7)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 81, "a b", "ä"])
@@ -223,10 +225,10 @@ def test_a_registry_that_goes_down_between_is_said_too(tmp_path: Path) -> None:
 def test_a_copy_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     """An older state is not taken instead."""
     Baselines(tmp_path).set("main", [RUN], branch=None)
-    newer: dict[str, Any] = {"schema_version": 2, "changed": "2099-01-01T00:00:00.000000Z"}
+    newer: dict[str, Any] = {"schema_version": 3, "changed": "2099-01-01T00:00:00.000000Z"}
     with Registry.open("", tmp_path) as registry:
-        registry.put_document(KIND, "main", json.dumps(newer), newer["changed"])
-        with pytest.raises(ResultsError, match="in the registry: schema_version 2"):
+        registry.merge_document(KIND, "main", lambda _: (json.dumps(newer), newer["changed"]))
+        with pytest.raises(ResultsError, match="in the registry: schema_version 3"):
             Baselines(tmp_path, registry).get("main")
 
 

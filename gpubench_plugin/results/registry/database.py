@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _CONNECT_S: Final = 10
 """A server that does not answer for so long is down."""
+
+_UNSEEN: Final = logging.NullHandler()
+"""What psycopg raises it logs as well, which Python prints as it is where nobody listens."""
 
 
 class Database:
@@ -148,6 +152,7 @@ def _sqlite_engine(location: Location, patience_s: float) -> Engine:
 
 
 def _postgresql(location: Location, patience_s: float) -> Engine:
+    logging.getLogger("psycopg").addHandler(_UNSEEN)
     try:
         url = make_url(location.url)
     except ArgumentError:

@@ -1,36 +1,81 @@
-"""Small texts that machines share, baselines for example; of two, the one changed later counts."""
+"""Small texts that machines share, baselines for example; a writer merges, and overwrites none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import select
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.results.registry.ingest import clean, indexed
+from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.results.registry.tables import DOCUMENTS
+from gpubench_plugin.results.registry.texts import clean, indexed
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy import ColumnElement, Connection
+
+ATTEMPTS: Final = 100
+"""Each that fails means that another writer succeeded: so many would have to write at once."""
 
 
-def put(connection: Connection, kind: str, name: str, text: str, changed: str) -> None:
-    """Store `text` unless a text that was `changed` later is there."""
-    values = {
-        "kind": indexed(kind),
-        "name": indexed(name),
-        "text": clean(text),
-        "changed": clean(changed),
-    }
+def merge(
+    reading: Callable[[], AbstractContextManager[Connection]],
+    writing: Callable[[], AbstractContextManager[Connection]],
+    kind: str,
+    name: str,
+    merged: Callable[[str | None], tuple[str, str]],
+) -> str | None:
+    """Replace a text by what `merged` makes of it; the text that was replaced.
+
+    `merged` gets the text that is stored, None for none, and returns the new one and when that was
+    changed (UTC, ISO 8601). It may be called again, if somebody else replaced the text meanwhile.
+
+    Raises:
+        RegistryError: others replaced it again and again.
+    """
+    for _ in range(ATTEMPTS):
+        with reading() as connection:
+            stored = text_of(connection, kind, name)
+        text, changed = merged(stored)
+        if text == stored:
+            return stored
+        with writing() as connection:
+            if swap(connection, kind, name, stored, text, changed):
+                return stored
+    raise RegistryError(f"the {kind} {name!r} was changed by others {ATTEMPTS} times meanwhile")
+
+
+def swap(
+    connection: Connection, kind: str, name: str, stored: str | None, text: str, changed: str
+) -> bool:
+    """Store `text` if `stored` still is what stands there, None for nothing; whether it was."""
+    values = {"text": clean(text), "changed": clean(changed)}
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    new = dialect.insert(DOCUMENTS).values(values)
-    connection.execute(
-        new.on_conflict_do_update(
-            index_elements=[DOCUMENTS.c.kind, DOCUMENTS.c.name],
-            set_={"text": new.excluded.text, "changed": new.excluded.changed},
-            where=DOCUMENTS.c.changed <= new.excluded.changed,
-        )
-    )
+    new = dialect.insert(DOCUMENTS).values(kind=indexed(kind), name=indexed(name), **values)
+    # By the text, not by its time: two writers may have the same microsecond.
+    replacing = update(DOCUMENTS).where(_is(kind, name), DOCUMENTS.c.text == stored).values(values)
+    writing = new.on_conflict_do_nothing() if stored is None else replacing
+    return connection.execute(writing.returning(DOCUMENTS.c.name)).first() is not None
+
+
+def text_of(connection: Connection, kind: str, name: str) -> str | None:
+    """The text called so; None where there is none."""
+    return connection.execute(select(DOCUMENTS.c.text).where(_is(kind, name))).scalar()
+
+
+def remove(connection: Connection, kind: str, name: str) -> None:
+    """Let there be no text called so."""
+    connection.execute(delete(DOCUMENTS).where(_is(kind, name)))
+
+
+def restore(connection: Connection, documents: list[tuple[str, str, str, str]]) -> None:
+    """Store `documents`, as :func:`stored` gave them, where there is none."""
+    rows = [dict(zip(DOCUMENTS.c.keys(), document, strict=True)) for document in documents]
+    if rows:
+        connection.execute(insert(DOCUMENTS), rows)
 
 
 def texts(connection: Connection, kind: str) -> dict[str, str]:
@@ -43,3 +88,7 @@ def stored(connection: Connection) -> list[tuple[str, str, str, str]]:
     """Every document: kind, name, text and when it was changed."""
     columns = (DOCUMENTS.c.kind, DOCUMENTS.c.name, DOCUMENTS.c.text, DOCUMENTS.c.changed)
     return [(row[0], row[1], row[2], row[3]) for row in connection.execute(select(*columns))]
+
+
+def _is(kind: str, name: str) -> ColumnElement[bool]:
+    return (DOCUMENTS.c.kind == indexed(kind)) & (DOCUMENTS.c.name == indexed(name))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Integer, bindparam, select
 
-from gpubench_plugin.results.registry.ingest import digest, indexed
+from gpubench_plugin.results.registry.ingest import digest
 from gpubench_plugin.results.registry.restoring import Metrics, facts, restored
 from gpubench_plugin.results.registry.rows import Point
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
+from gpubench_plugin.results.registry.texts import indexed
 from gpubench_plugin.runs import Result
 
 if TYPE_CHECKING:

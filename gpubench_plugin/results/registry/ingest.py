@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -14,11 +15,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results import json_text
 from gpubench_plugin.results.comparability import fingerprint_of
-from gpubench_plugin.results.registry import reading
+from gpubench_plugin.results.labels import TagChange, from_text, tag_changes, tags_in, to_text
+from gpubench_plugin.results.registry import documents, reading
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
+from gpubench_plugin.results.registry.texts import clean, indexed
+
+TAGS_KIND: Final = "tags"
+"""What the tags of a run, by its id, are called among the documents."""
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from sqlalchemy import Connection, Table
 
@@ -27,9 +34,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.reading import Reading
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.runs import Result, Run
-
-_LONGEST = 200
-"""Characters of a text in an index: PostgreSQL takes no entry above 2.7 kB."""
 
 
 def ingest(database: Database, directory: RunDirectory) -> bool:
@@ -83,7 +87,7 @@ def store(connection: Connection, run_id: str, found: Reading) -> bool:
     key = connection.execute(insert(RUNS).values(values).returning(RUNS.c.key)).scalar_one()
     if rows:
         connection.execute(insert(RESULTS), [{"run": key, **row} for row in rows])
-    _insert_tags(connection, key, found.tags)
+    _store_tags(connection, key, run_id, found.tags)
     return True
 
 
@@ -95,15 +99,21 @@ def forget(connection: Connection, run_id: str) -> None:
     connection.execute(delete(RUNS).where(RUNS.c.run_id == indexed(run_id)))
 
 
-def tag(connection: Connection, run_id: str, tags: Collection[str]) -> None:
-    """Let a stored run have exactly these `tags`."""
-    query = select(RUNS.c.key, RUNS.c.state).where(RUNS.c.run_id == indexed(run_id))
-    row = connection.execute(query).first()
-    if row is not None:
-        state = reading.with_tags(row.state, tags)
-        connection.execute(update(RUNS).where(RUNS.c.key == row.key).values(state=state))
-        connection.execute(delete(TAGS).where(TAGS.c.run == row.key))
-        _insert_tags(connection, row.key, tags)
+def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | None:
+    """Let a stored run have the tags of `directory`, and those it was given elsewhere.
+
+    Returns:
+        The tags it has then; None where it is not stored.
+    """
+    lock(connection, directory.run_id)
+    query = select(RUNS.c.key, RUNS.c.state).where(RUNS.c.run_id == indexed(directory.run_id))
+    row = connection.execute(query.with_for_update()).first()  # a rebuild gives it another key
+    if row is None:
+        return None
+    changes = tag_changes(directory)  # under the lock: who comes last has read the last ones
+    state = reading.with_tags(row.state, tags_in(changes))
+    connection.execute(update(RUNS).where(RUNS.c.key == row.key).values(state=state))
+    return _store_tags(connection, row.key, directory.run_id, changes)
 
 
 def add_missing(connection: Connection, table: Table, rows: Iterable[Json]) -> None:
@@ -120,16 +130,6 @@ def digest(value: object) -> str:
     """What stands for a text, or for facts, in other tables."""
     text = value if isinstance(value, str) else json_text.text(_sorted(value))
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def clean(text: str) -> str:
-    """`text` as both databases take it: no lone surrogates, no null character."""
-    return json_text.well_formed(text).replace("\0", "\\x00")
-
-
-def indexed(text: str) -> str:
-    """`text` as it stands in an index."""
-    return clean(text)[:_LONGEST]
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,31 @@ def microseconds(started: str) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def _insert_tags(connection: Connection, key: int, tags: Iterable[str]) -> None:
+def _store_tags(
+    connection: Connection, key: int, run_id: str, changes: frozenset[TagChange]
+) -> tuple[str, ...]:
+    """Merge `changes` into what is stored of the run's tags; the tags it has then."""
+
+    def merged(stored: str | None) -> tuple[str, str]:
+        both = changes | stored_tags(stored, run_id)
+        return to_text(both), max(change.time for change in both)
+
+    def here() -> AbstractContextManager[Connection]:
+        return nullcontext(connection)
+
+    if changes:
+        documents.merge(here, here, TAGS_KIND, run_id, merged)
+    tags = tags_in(stored_tags(documents.text_of(connection, TAGS_KIND, run_id), run_id))
+    connection.execute(delete(TAGS).where(TAGS.c.run == key))
     rows = [{"run": key, "tag": tag} for tag in sorted({indexed(tag) for tag in tags})]
     if rows:
         connection.execute(insert(TAGS), rows)
+    return tags
+
+
+def stored_tags(text: str | None, run_id: str) -> frozenset[TagChange]:
+    """The changes in the text that is stored of a run's tags; raises ResultsError."""
+    return frozenset() if text is None else from_text(text, f"tags of {run_id} in the registry")
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float]:

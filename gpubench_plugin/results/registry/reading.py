@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin import verdict_document
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results.labels import tags_of
+from gpubench_plugin.results.labels import TagChange, tag_changes, tags_of
 from gpubench_plugin.results.sources import run_in
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Reading:
     run: Run
     experiment: str
     state: str
-    tags: tuple[str, ...]
+    tags: frozenset[TagChange]
     regressed: frozenset[str]
 
 
@@ -48,7 +48,7 @@ def read(directory: RunDirectory) -> Reading:
         run=run,
         experiment=directory.experiment,
         state=state,
-        tags=tags_of(directory),
+        tags=tag_changes(directory),
         regressed=_regressed(directory),
     )
 

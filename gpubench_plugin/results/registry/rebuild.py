@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select, text
 from sqlalchemy.exc import DatabaseError
 
-from gpubench_plugin.errors import RegistryError, ResultsError
+from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError
 from gpubench_plugin.results import atomic
+from gpubench_plugin.results.baseline_files import BaselineFiles, merged_copy
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
@@ -26,6 +27,7 @@ from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, 
 from gpubench_plugin.results.search import runs_in
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlalchemy import Connection
@@ -126,8 +128,7 @@ def _filled_file(new: Path, before: _Before, results_dir: Path, database: Databa
     with closing(Database.unlocked(where, patience_s=database.patience_s)) as built:
         schema.migrate(built)
         with built.maintaining() as connection:
-            for document in before.documents:
-                documents.put(connection, *document)
+            documents.restore(connection, before.documents)
             told = _fill(connection, results_dir)
     with new.open("rb") as file:
         os.fsync(file.fileno())
@@ -141,15 +142,28 @@ def _fill(connection: Connection, results_dir: Path) -> Stored:
             told.stored += ingest.store(connection, directory.run_id, read(directory))
         except ResultsError as error:
             told.problems.append(str(error))
-    for file in sorted((results_dir / "baselines").glob("*.json")):
+    files = BaselineFiles(results_dir / "baselines")
+    for name in sorted(files.names()):
         try:
-            content = file.read_text(encoding="utf-8")
-            changed = str(json.loads(content)["changed"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            told.problems.append(f"{file} is not as it was written: {error!r}")
-            continue
-        documents.put(connection, _BASELINE, file.stem, content, changed)
+            _merge_baseline(connection, files, name)
+        except GpubenchError as error:
+            told.problems.append(str(error))
     return told
+
+
+def _merge_baseline(connection: Connection, files: BaselineFiles, name: str) -> None:
+    """Merge the baseline in a file into the copy that is stored, if there is one.
+
+    Raises:
+        UsageProblem, ResultsError: no baseline can be called so, or one of both cannot be read.
+    """
+
+    def here() -> AbstractContextManager[Connection]:
+        return nullcontext(connection)
+
+    baseline = files.read(name)
+    if baseline is not None:
+        documents.merge(here, here, _BASELINE, name, partial(merged_copy, baseline))
 
 
 def _before(connection: Connection, *, documented: bool = True) -> _Before:

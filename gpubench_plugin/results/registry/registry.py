@@ -13,12 +13,13 @@ from gpubench_plugin.results.registry.location import location
 from gpubench_plugin.results.registry.problems import answering
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
     from sqlalchemy import Connection
 
+    from gpubench_plugin.results.labels import TagChange
     from gpubench_plugin.results.registry.checking import Findings
     from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.registry.rows import Point, RunRow
@@ -144,26 +145,47 @@ class Registry:
         with self._reading() as connection:
             return run_queries.states(connection, run_ids)
 
-    def tag(self, run_id: str, tags: Collection[str]) -> None:
-        """Let a stored run have exactly these `tags`; unknown runs are left alone."""
+    def tag_changes(self, run_id: str) -> frozenset[TagChange]:
+        """The tags that a run was given or lost on any machine, as far as is stored.
+
+        Raises:
+            ResultsError: they cannot be read; so for :meth:`tag`.
+        """
+        from gpubench_plugin.results.registry import documents, ingest
+
+        with self._reading() as connection:
+            text = documents.text_of(connection, ingest.TAGS_KIND, run_id)
+        return ingest.stored_tags(text, run_id)
+
+    def tag(self, directory: RunDirectory) -> tuple[str, ...] | None:
+        """Let a stored run have the tags of `directory`, and those it was given elsewhere.
+
+        Returns:
+            The tags it has then; None where it is not stored.
+        """
         from gpubench_plugin.results.registry import ingest
 
         with self._writing() as connection:
-            ingest.tag(connection, run_id, tags)
+            return ingest.tag(connection, directory)
 
     def forget(self, run_id: str) -> None:
         """Let the registry hold no such run; its directory is not touched."""
-        from gpubench_plugin.results.registry import ingest
+        from gpubench_plugin.results.registry import documents, ingest
 
         with self._writing() as connection:
             ingest.forget(connection, run_id)
+            documents.remove(connection, ingest.TAGS_KIND, run_id)
 
-    def put_document(self, kind: str, name: str, text: str, changed: str) -> None:
-        """Store `text` unless a text that was `changed` later (UTC, ISO 8601) is there."""
+    def merge_document(
+        self, kind: str, name: str, merged: Callable[[str | None], tuple[str, str]]
+    ) -> str | None:
+        """Replace a text by what `merged` makes of it; the text that was replaced.
+
+        See :func:`.documents.merge`: of writers at the same time none overwrites the other's.
+        """
         from gpubench_plugin.results.registry import documents
 
-        with self._writing() as connection:
-            documents.put(connection, kind, name, text, changed)
+        return documents.merge(self._reading, self._writing, kind, name, merged)
 
     def documents(self, kind: str) -> dict[str, str]:
         """The texts of a kind by name."""

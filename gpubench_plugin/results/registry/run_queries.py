@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from gpubench_plugin.results.registry.ingest import clean, indexed
 from gpubench_plugin.results.registry.restoring import by_key, restored, without_results
 from gpubench_plugin.results.registry.rows import RunRow
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
+from gpubench_plugin.results.registry.texts import clean, indexed
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpubench_plugin.results.baselines import Baselines
+from gpubench_plugin.results.labels import tags_of
 from gpubench_plugin.results.registry.ingest_all import ingest_all
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_in
@@ -25,7 +28,7 @@ def writers(job: str, backend: Any, *numbers: int) -> str:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
@@ -50,6 +53,25 @@ def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
     assert len(stored) == len(runs)
     for run in runs:
         assert stored[run.run_id].keys() == run_in(run).results.keys()
+
+
+def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> None:
+    """Each acceptance, each tag given and each tag taken is stored, and nothing else is said."""
+    run = make_run(1)
+    make_run.tag(run, *(f"old{number}" for number in range(4)))
+    url = backend.url or f"sqlite:///{backend.results_dir / 'registry.sqlite'}"
+    with backend.open() as registry:
+        registry.ingest(run)
+        Baselines(backend.results_dir, registry).set("main", ["run"], branch=None)
+    writers("change", replace(backend, url=url), 4)
+    with backend.open(create=False) as registry:
+        baseline = Baselines(backend.results_dir, registry).expect("main")
+        assert {*baseline.acceptances} == {f"test_{number}" for number in range(4)}
+        assert len(baseline.changes) == 5
+        tags = tuple(f"new{number}" for number in range(4))
+        assert [row.tags for row in registry.runs()] == [tags]
+        assert tags_of(run) == tags
+        assert registry.check().problems == []
 
 
 def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpubench_plugin.cli import main
 from gpubench_plugin.results import atomic
+from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.registry import rebuild as rebuilding
 from gpubench_plugin.results.registry.location import location
@@ -27,12 +28,7 @@ def db(backend: Any, capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def baseline(backend: Any, name: str, changed: str) -> str:
-    text = json.dumps({"schema_version": 1, "name": name, "changed": changed})
-    folder = backend.results_dir / "baselines"
-    folder.mkdir(exist_ok=True)
-    atomic.write_text(folder / f"{name}.json", text)
-    return text
+RUN, LATER = "20260101T000000Z_run_000000", "20260102T000000Z_run_000001"
 
 
 def test_upgrade_makes_the_tables(db: Any) -> None:
@@ -102,7 +98,7 @@ def test_tags_given_later_are_no_difference(backend: Any, make_run: Any, db: Any
     db("ingest")
     make_run.tag(run, "b", "a")
     with backend.open() as registry:
-        registry.tag(run.run_id, ("a", "b"))
+        registry.tag(run)
         assert not registry.ingest(run)
     assert db("check")[0] == 0
 
@@ -120,17 +116,22 @@ def test_check_notices_missing_parts(backend: Any, make_run: Any, db: Any) -> No
     assert db("check")[0] == 0
 
 
-def test_rebuild_restores_all_that_files_tell(backend: Any, make_run: Any, db: Any) -> None:
-    """Runs, tags, verdicts and baselines; documents of other machines and later ones stay."""
+def test_rebuild_restores_all_that_files_tell(
+    backend: Any, make_run: Any, db: Any, tmp_path: Path
+) -> None:
+    """Runs, tags, verdicts and baselines; what other machines have changed stays."""
     run = make_run(1, regressed=("mlp",))
     make_run.tag(run, "release")
     make_run(2)
-    here = baseline(backend, "main", "2026-01-02T00:00:00.000000Z")
-    baseline(backend, "older", "2026-01-01T00:00:00.000000Z")
+    here = Baselines(backend.results_dir)
+    here.set("main", [RUN], branch=None)
+    here.accept("main", LATER, "test_here", reason="meant")
     (backend.results_dir / "baselines" / "broken.json").write_text("{")
     with backend.open() as registry:
-        registry.put_document("baseline", "elsewhere", "e", "2026-01-01T00:00:00.000000Z")
-        registry.put_document("baseline", "older", "later", "2026-01-09T00:00:00.000000Z")
+        there = Baselines(tmp_path, registry)
+        there.set("elsewhere", [RUN], branch=None)
+        there.set("main", [RUN], branch=None)
+        there.accept("main", LATER, "test_there", reason="meant")
     code, said = db("rebuild")
     assert code == 4
     assert said.startswith("2 stored, 0 there already\nnot stored: ")
@@ -138,7 +139,10 @@ def test_rebuild_restores_all_that_files_tell(backend: Any, make_run: Any, db: A
     with backend.open(create=False) as registry:
         rows = registry.runs()
         assert [(row.tags, row.regressed) for row in rows] == [((), False), (("release",), True)]
-        assert registry.documents("baseline") == {"main": here, "elsewhere": "e", "older": "later"}
+        stored = Baselines(tmp_path / "nowhere", registry)
+        assert stored.names() == ("elsewhere", "main")
+        assert {*stored.expect("main").acceptances} == {"test_here", "test_there"}
+        assert len(stored.expect("main").changes) == 4
         assert registry.check().problems == []
     names = {path.name for path in backend.results_dir.iterdir() if path.is_file()}
     assert names <= {"registry.sqlite", "registry.sqlite.lock"}
@@ -171,8 +175,8 @@ def test_rebuild_that_fails_changes_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rebuilding.documents, "put", full)
-    baseline(backend, "main", "2026-01-02T00:00:00.000000Z")
+    monkeypatch.setattr(rebuilding.documents, "merge", full)
+    Baselines(backend.results_dir).set("main", [RUN], branch=None)
     code, said = db("rebuild")
     assert code == 4
     assert "No space left" in said

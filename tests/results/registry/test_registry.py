@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.comparability import fingerprint_of
+from gpubench_plugin.results.labels import change_tags
+from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.history import samples, values
 from gpubench_plugin.results.registry.ingest import digest
+from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_in
 
 
@@ -145,12 +149,14 @@ def test_broken_tags_are_an_error_of_the_results(backend: Any, make_run: Any, te
 def test_runs_are_listed_latest_first(backend: Any, make_run: Any) -> None:
     """A list of runs can be limited, and confined to an experiment, a branch or a tag."""
     with backend.open() as registry:
-        for day in (2, 1, 3):
-            registry.ingest(make_run(day))
+        runs = [make_run(day) for day in (2, 1, 3)]
+        for run in runs:
+            registry.ingest(run)
         registry.ingest(make_run(4, experiment="other", branch="topic"))
         registry.ingest(make_run(5, branch=None, dirty=None))
-        registry.tag("20260102T120000Z_run_000002", ["b", "a", "a"])
-        registry.tag("unknown", ["a"])
+        change_tags(runs[0], add=["b", "a"])
+        assert registry.tag(runs[0]) == ("a", "b")
+        assert registry.tag(make_run(8)) is None
         assert ids(registry.runs()) == [5, 4, 3, 2, 1]
         assert ids(registry.runs(limit=2)) == [5, 4]
         assert ids(registry.runs(branch="main", limit=2)) == [3, 2]
@@ -158,7 +164,8 @@ def test_runs_are_listed_latest_first(backend: Any, make_run: Any) -> None:
         assert registry.runs(tag="none of them") == []
         (tagged,) = registry.runs(tag="a")
         assert (tagged.tags, tagged.commit, tagged.measured) == (("a", "b"), "c2", 1)
-        registry.tag(tagged.run_id, [])
+        change_tags(runs[0], remove=["b", "a"])
+        assert registry.tag(runs[0]) == ()
         assert registry.runs(tag="a") == []
 
 
@@ -175,17 +182,30 @@ def test_forgotten_run_is_gone(backend: Any, make_run: Any) -> None:
         assert registry.ingest(directory)
 
 
-def test_of_two_documents_the_later_one_counts(backend: Any) -> None:
-    """A text is replaced by one that was changed later or at the same time, by kind and name."""
-    with backend.open() as registry:
-        registry.put_document("baseline", "main", "second", "2026-01-02T00:00:00.000000Z")
-        registry.put_document("baseline", "main", "first", "2026-01-01T00:00:00.000000Z")
-        registry.put_document("baseline", "other", "{}", "2026-01-01T00:00:00.000000Z")
-        registry.put_document("report", "main", "r", "2026-01-01T00:00:00.000000Z")
-        assert registry.documents("baseline") == {"main": "second", "other": "{}"}
-        registry.put_document("baseline", "main", "third", "2026-01-03T00:00:00.000000Z")
-        assert registry.documents("baseline")["main"] == "third"
+def test_a_document_is_merged_and_never_overwritten(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who would replace a text that is another one by now gets that first; so does who adds one."""
+    with backend.open() as registry, backend.open() as other:
+
+        def put(registry: Registry, text: str, between: Callable[[], Any] = int) -> str | None:
+            def merged(stored: str | None) -> tuple[str, str]:
+                nonlocal between
+                between()
+                between = int
+                return (stored or "") + text, "2026-01-01T00:00:00.000000Z"
+
+            return registry.merge_document("baseline", "main", merged)
+
+        assert put(registry, "a", lambda: put(other, "b")) == "b"
+        assert put(other, "c", lambda: put(registry, "d")) == "bad"
+        assert put(other, "") == "badc"
+        registry.merge_document("report", "main", lambda _: ("r", ""))
+        assert registry.documents("baseline") == {"main": "badc"}
         assert registry.documents("unknown") == {}
+        monkeypatch.setattr(documents, "ATTEMPTS", 3)
+        with pytest.raises(RegistryError, match="'main' was changed by others 3 times"):
+            other.merge_document("baseline", "main", lambda _: (f"{put(registry, 'x')}y", ""))
 
 
 @pytest.fixture

@@ -14,17 +14,36 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpubench_plugin import verdict_document
+from gpubench_plugin.cli import main as main_command
+from gpubench_plugin.results import baseline_document
+from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.labels import change_tags, tags_of
-from gpubench_plugin.results.registry import database, history, ingest, run_queries, schema
+from gpubench_plugin.results.registry import (
+    database,
+    documents,
+    history,
+    ingest,
+    run_queries,
+    schema,
+)
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.search import runs_in
 
-LOADED = (verdict_document, database, history, ingest, run_queries, schema)
+LOADED = (
+    baseline_document,
+    database,
+    documents,
+    history,
+    ingest,
+    run_queries,
+    schema,
+    verdict_document,
+)
 
 
 def main() -> None:
     job, url, results_dir, count, *more = sys.argv[1:]
-    jobs = {"create": create, "write": write, "kill": kill}
+    jobs = {"create": create, "write": write, "kill": kill, "change": change}
     jobs[job](url, Path(results_dir), int(count), *map(int, more))
 
 
@@ -43,6 +62,28 @@ def write(url: str, results_dir: Path, count: int) -> None:
                 registry.ingest(run)
 
     _all_succeed(count, store)
+
+
+def change(url: str, results_dir: Path, count: int) -> None:
+    """`count` processes change one baseline, each in a folder of its own, and one run's tags.
+
+    Each accepts a benchmark, gives a tag and takes another.
+    """
+    run = runs_in(results_dir)[0]
+    where = [f"--registry={url}", f"--results-dir={results_dir}"]
+
+    def accept_and_tag(number: int) -> None:
+        folder = results_dir / f"machine{number}"
+        with Registry.open(url, folder) as registry:
+            baselines = Baselines(folder, registry)
+            baselines.accept("main", "run", f"test_{number}", reason="meant")
+            if baselines.notes:
+                raise AssertionError(baselines.notes)
+        for tags in ([f"new{number}"], [f"old{number}", "--remove"]):
+            if main_command(["runs", "tag", run.run_id, *tags, *where]) != 0:
+                raise AssertionError(tags)
+
+    _all_succeed(count, accept_and_tag)
 
 
 def kill(url: str, results_dir: Path, count: int, seed: int) -> None:
