@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,7 +39,7 @@ class Alone:
         if case is None or others or self._running is not None:
             return (yield)
         patience = Patience.with_case(case, self._settings.timeout_s)
-        self._running = item, Deadline(patience, monotonic())
+        self._running = item, Deadline(patience, 0.0)
         try:
             with self._watchdog.guarding(patience.timeout_s):
                 return (yield)

@@ -6,6 +6,7 @@ import math
 import re
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.reduction import Reduction
     from gpubench_plugin.measure.loop import Progress
     from gpubench_plugin.measure.subject import Subject
+    from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.records import Better
 
@@ -98,6 +100,7 @@ class Bench:
             MeasurementError: the numbers cannot be true.
             Unsupported: an operation has no deterministic form, and must have one.
         """
+        from gpubench_plugin.measure.tracers import Tracers
         from gpubench_plugin.results import pytest_benchmark
         from gpubench_plugin.training.determinism import naming_what_is_not_deterministic
 
@@ -117,7 +120,9 @@ class Bench:
         if self._group.world.size > 1:
             self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
             self._keep(seen)
-        pytest_benchmark.carry(self._carrier, measurement)
+        # Its own pause, which then has nothing to do, makes coverage lose the rest of the test:
+        # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
+        Tracers().paused(partial(pytest_benchmark.carry, self._carrier, measurement))
         self._carried[self._case.id] = self._carrier.stats
         if self._group.world.is_root:  # the others' would be sent for nothing
             self._notes.measurement = measurement
@@ -181,14 +186,19 @@ class Bench:
         from gpubench_plugin.measure.probes.contention import Contention
         from gpubench_plugin.measure.probes.memory import PeakMemory
         from gpubench_plugin.measure.probes.nvml import Throttling
+        from gpubench_plugin.measure.probes.suspension import Suspension
         from gpubench_plugin.measure.timer import clock_for
+        from gpubench_plugin.measure.tracers import Tracers
 
         section = self._case.configuration.measure
+        tracers = Tracers()
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device))
             throttling = probes.enter_context(Throttling(self._device))
             contention = probes.enter_context(Contention())
-            samples = measure(
+            suspension = probes.enter_context(Suspension())
+            measured = partial(
+                measure,
                 step,
                 clock=clock_for(self._device, section),
                 section=section,
@@ -199,11 +209,21 @@ class Bench:
                 on_timed=self._begin,
                 on_progress=self._progress,
             )
+            samples = tracers.paused(measured)
         compiled = float(self._case.configuration.model.compile != "none")
         facts = memory.facts | {"compiled": compiled, "confidence": section.confidence}
         for subject in self._subjects:
             facts.update(subject.finish())
-        return samples.flagged(*memory.flags, *throttling.flags, *contention.flags), facts
+        self._show_tracers(tracers, step, setup, teardown)
+        flags = (*memory.flags, *throttling.flags, *contention.flags)
+        return samples.flagged(*flags, *suspension.flags, *tracers.flags), facts
+
+    def _show_tracers(
+        self, tracers: Tracers, step: Step, setup: Step | None, teardown: Step | None
+    ) -> None:
+        """Run a step once more where coverage, say, has not followed any; a subject's check was."""
+        if self._group.agreement.decide(int(tracers.were_paused and not self._subjects)):
+            _once(step, setup, teardown)
 
     def _begin(self) -> None:
         for subject in self._subjects:
@@ -236,15 +256,8 @@ class Bench:
             return
         from gpubench_plugin.profiling.torch_profiler import profile
 
-        def traced() -> None:
-            if setup is not None:
-                setup()
-            step()
-            if teardown is not None:
-                teardown()
-
         profile(
-            traced,
+            partial(_once, step, setup, teardown),
             section=section,
             device=self._device,
             path=self._traces and self._traces / f"{file_name(self._case)}.json",
@@ -283,6 +296,15 @@ class Bench:
         folder = self._item.config.stash.get(RANKS_FOLDER, None)
         if folder is not None:
             append(folder, self._group.world.rank, self._case.id, samples)
+
+
+def _once(step: Step, setup: Step | None, teardown: Step | None) -> None:
+    """One untimed call with what belongs to it."""
+    if setup is not None:
+        setup()
+    step()
+    if teardown is not None:
+        teardown()
 
 
 def _is_amount(amount: object) -> bool:

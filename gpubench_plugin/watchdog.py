@@ -1,6 +1,7 @@
 """A limit on how long a benchmark may take, kept by a thread that sleeps until then.
 
-The thread waits in the kernel; nothing of it runs while the benchmark is in time.
+It wakes up every five seconds at most, to tell time in which the process was stopped from time in
+which it hangs: some microseconds, in which the benchmark waits.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.last_words import or_die
+from gpubench_plugin.waking import WakingClock, nap_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,11 +30,15 @@ class Watchdog:
         self._over: threading.Event | None = None
 
     @contextmanager
-    def guarding(self, seconds: float) -> Iterator[None]:
-        """Whatever runs inside has that much time."""
+    def guarding(self, seconds: float, clock: WakingClock | None = None) -> Iterator[None]:
+        """Whatever runs inside has that much time, by a clock of its own unless one is given."""
         self._over = over = threading.Event()
+        clock = clock or WakingClock()
         threading.Thread(
-            target=self._wait, args=(over, seconds), name="gpubench-watchdog", daemon=True
+            target=self._wait,
+            args=(over, clock, clock.now() + seconds),
+            name="gpubench-watchdog",
+            daemon=True,
         ).start()
         try:
             yield
@@ -45,8 +51,10 @@ class Watchdog:
             if self._over is not None:
                 self._over.set()
 
-    def _wait(self, over: threading.Event, seconds: float) -> None:
-        over.wait(seconds)
+    def _wait(self, over: threading.Event, clock: WakingClock, until: float) -> None:
+        while (left := clock.left(until)) > 0:
+            if over.wait(nap_s(left)):
+                return
         with self._lock:
             if not over.is_set():
                 or_die(self._bark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -19,6 +20,7 @@ from gpubench_plugin.ab.offers import Offers
 from gpubench_plugin.ab.sides import Side
 from gpubench_plugin.ab.signals import deferred
 from gpubench_plugin.ab.workspace import Workspace
+from gpubench_plugin.waking import WakingClock, is_stopped, nap_s
 
 PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5
@@ -160,7 +162,10 @@ class Launcher:
 
 
 def _ends_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Wait without waking up: what is measured has the machine to itself. It is not reaped."""
+    """Wait, and wake up rarely: what is measured has the machine to itself. It is not reaped.
+
+    Time in which the process, or this one, is stopped does not count.
+    """
     if sys.platform != "linux":
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout_s)
@@ -169,7 +174,12 @@ def _ends_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(min(timeout_s * 1e3, 2**31 - 1)))
+        clock = WakingClock(stopped=lambda: is_stopped(process.pid))
+        ended, left = False, math.inf
+        while left > 0 and not ended:
+            left = clock.left(timeout_s)
+            ended = bool(poll.poll(nap_s(left) * 1e3))
+        return ended
     finally:
         os.close(descriptor)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpubench_plugin.compare import clocks
 from gpubench_plugin.configuration.comparability import comparable_part
 from gpubench_plugin.differences import ABSENT, differences
+from gpubench_plugin.instrumentation import INSTRUMENTED
 from gpubench_plugin.runs import Result, Run
 from gpubench_plugin.verdicts import Difference
 
@@ -75,6 +76,7 @@ class Likeness:
         found = (
             *self._machines[which],
             *settings_differences(base, head, self._exempt, partly=partly),
+            *(() if partly else _instrumentation(base, head, self._exempt)),
         )
         if not found:
             return ""
@@ -105,6 +107,13 @@ def in_words(found: Iterable[Difference]) -> str:
     if len(named) > _MOST_NAMED:
         texts.append(f"and {len(named) - _MOST_NAMED} more")
     return "; ".join(texts)
+
+
+def _instrumentation(base: Result, head: Result, exempt: Sequence[str]) -> Iterator[Difference]:
+    """That one side alone was: the facts of the machine do not know what began after them."""
+    sides = [INSTRUMENTED in one.flags or None for one in (base, head)]
+    if sides[0] != sides[1] and not INSTRUMENTED.startswith(tuple(exempt)):
+        yield Difference(key=INSTRUMENTED, base=sides[0], head=sides[1])
 
 
 def _stated(one: Result, other: Result) -> dict[str, Any]:

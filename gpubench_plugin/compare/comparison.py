@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare import history, paired, threshold
@@ -10,6 +11,7 @@ from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.runs import Run
 from gpubench_plugin.verdicts import Comparison, Verdict
+from gpubench_plugin.waking import SUSPENDED
 
 
 class Options(TypedDict, total=False):
@@ -57,7 +59,7 @@ def compare_paired(
     """
     matched = match(bases, heads, paired=True, **options)
     _refuse_nothing(matched, bases, heads)
-    return _comparison(_label(bases), heads, matched, paired.judge(matched.series))
+    return _comparison(bases, heads, matched, paired.judge(matched.series))
 
 
 def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:
@@ -67,31 +69,46 @@ def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options
         UsageProblem: a text is no limit.
     """
     matched = match(earlier, [head], paired=False, **options)
-    return _comparison(_label(earlier), [head], matched, history.judge(matched.series))
+    return _comparison(earlier, [head], matched, history.judge(matched.series))
 
 
 def _by_threshold(bases: Sequence[Run], head: Run, matched: Matched, *notes: str) -> Comparison:
     judged = threshold.judge(matched.series)
-    return _comparison(_label(bases), [head], matched, judged, (threshold.LABEL, *notes))
+    return _comparison(bases, [head], matched, judged, (threshold.LABEL, *notes))
 
 
 def _comparison(
-    base: str,
+    bases: Sequence[Run],
     heads: Sequence[Run],
     matched: Matched,
     judged: Sequence[Verdict],
     notes: tuple[str, ...] = (),
 ) -> Comparison:
     order = {name: i for i, name in enumerate({name: 0 for run in heads for name in run.results})}
-    verdicts = [*judged, *matched.verdicts]
+    verdicts = [_doubted(one, bases, heads) for one in (*judged, *matched.verdicts)]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
     return Comparison(
-        base=base,
+        base=_label(bases),
         head=_label(heads),
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
         notes=(*notes, *matched.notes),
     )
+
+
+def _doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
+    """The verdict; where a side was stopped while it was measured, the reason says so."""
+    sides = [
+        side
+        for side, runs in (("base", bases), ("head", heads))
+        if any(
+            SUSPENDED in run.results[verdict.id].flags for run in runs if verdict.id in run.results
+        )
+    ]
+    if not (sides and verdict.metric):
+        return verdict
+    doubt = f"{SUSPENDED} while it was measured: {' and '.join(sides)}"
+    return replace(verdict, reason="; ".join(filter(None, [verdict.reason, doubt])))
 
 
 def _label(runs: Sequence[Run]) -> str:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from time import monotonic, sleep
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.waking import WakingClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,7 +183,7 @@ class ControlPlane:
         This asks again and again: torch prints a warning wherever its own wait runs out.
         """
         timeout_s = self._timeout_s if within_s is None else min(within_s, self._timeout_s)
-        deadline = monotonic() + timeout_s
+        clock = WakingClock()
         pause = _SHORTEST_PAUSE_S
         while not self._store.check([key]):
             number, other = self._position(rank)
@@ -193,7 +194,7 @@ class ControlPlane:
                     f"the ranks are out of step: rank {rank} is at {other} while rank "
                     f"{self._world.rank} waits for it at {doing}"
                 )
-            if monotonic() > deadline:
+            if clock.left(timeout_s) <= 0 and not self._store.check([key]):
                 raise MeasurementError(
                     f"rank {rank} did not come to {doing} within {timeout_s:g} s; "
                     f"it was last at {other}"

@@ -23,6 +23,7 @@ from gpubench_plugin.gang.output import Output
 from gpubench_plugin.gang.patience import Patience
 from gpubench_plugin.gang.serial import warning_from_json
 from gpubench_plugin.gang.verdict import judge, named
+from gpubench_plugin.instrumentation import interpreter_options
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results import pytest_benchmark
 
@@ -197,9 +198,13 @@ class Controller:
 
 
 def _python(folder: Path) -> list[str]:
-    """An interpreter that imports from `folder` only if this one does, as `pytest` does not."""
+    """An interpreter like this one; it imports from `folder` only if this one does.
+
+    `pytest`, the command, does not.
+    """
     imports_from_it = not {"", str(folder)}.isdisjoint(sys.path)
-    return [sys.executable] if imports_from_it else [sys.executable, "-P"]
+    options = [] if imports_from_it else ["-P"]
+    return [sys.executable, *interpreter_options(), *options]
 
 
 def _following(case: Case, nextitem: pytest.Item | None) -> str | None:

@@ -2,18 +2,19 @@
 
 The controller sends each rank the same order and waits for all of them. A rank that dies is
 noticed by the end of its process, or of its connection, which a child that it forked would hold
-open; ranks that part, or never end, by deadlines on the controller's own clock. Nothing beats on
-the ranks: while they measure they only measure.
+open; ranks that part, or never end, by deadlines on the controller's own clock, which stands still
+while the controller or a rank is stopped. Nothing beats on the ranks: while they measure they only
+measure.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import selectors
 import socket
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import GangError
@@ -26,6 +27,7 @@ from gpubench_plugin.gang.serial import LONGEST_TEXT, report_from_json
 from gpubench_plugin.gang.verdict import Ending, named
 from gpubench_plugin.gang.wire import Wire
 from gpubench_plugin.invitation import Invitation
+from gpubench_plugin.waking import WakingClock, any_stopped, is_stopped, nap_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -85,9 +87,10 @@ class Gang:
                 )
                 if output is not None:
                     output.follow(self.logs, self._launcher.beginnings)
-                muster = Muster(patience, monotonic())
-                self._welcome(listener, muster)
-            self.collected = self._gather_collections(muster)
+                clock = self._clock()
+                muster = Muster(patience, clock.now())
+                self._welcome(listener, clock, muster)
+            self.collected = self._gather_collections(clock, muster)
         except OSError as error:
             self.kill()
             raise GangError(f"the gang of {size} could not be started: {error}") from error
@@ -125,11 +128,12 @@ class Gang:
         """
         self._numbers += 1
         order = {"run": nodeid, "following": following, "number": self._numbers}
-        deadline = Deadline(patience, monotonic())
+        clock = self._clock()
+        deadline = Deadline(patience, clock.now())
         for wire in self._wires.values():
             wire.send(order)
         endings: dict[int, Ending] = {}
-        for rank, message in self._messages(lambda: deadline.at):
+        for rank, message in self._messages(clock, lambda: deadline.at):
             if message is None:
                 break
             if message.get("number") != self._numbers:  # not what was asked, or not by the rank
@@ -137,7 +141,7 @@ class Gang:
             endings[rank] = ending = self._ending(rank, message)
             if len(endings) == self.size:
                 return [endings[rank] for rank in range(self.size)]
-            deadline.rank_ended(monotonic(), passed=ending.passed, skipped=ending.skipped)
+            deadline.rank_ended(clock.now(), passed=ending.passed, skipped=ending.skipped)
         return self._give_up(endings, deadline.why)
 
     def close(self) -> None:
@@ -160,15 +164,24 @@ class Gang:
         self._selector.close()
         self._private.remove()
 
-    def _welcome(self, listener: socket.socket, muster: Muster) -> None:
+    def _clock(self) -> WakingClock:
+        """A clock that stands still while this process, or a rank, is stopped."""
+
+        def is_one_stopped() -> bool:
+            return self._launcher is not None and any_stopped(self._launcher.living.values())
+
+        return WakingClock(stopped=is_one_stopped)
+
+    def _welcome(self, listener: socket.socket, clock: WakingClock, muster: Muster) -> None:
         """Accept every rank that knows the token."""
         while len(self._wires) < self.size:
+            left = clock.left(muster.at)
             listener.settimeout(0.1)  # to notice a rank that ended before it came
             try:
                 end, _ = listener.accept()
             except TimeoutError:
                 self._require_living()
-                if monotonic() >= muster.at:
+                if left <= 0:
                     raise self._not_come(self._wires, muster.why) from None
                 continue
             end.settimeout(5.0)
@@ -189,18 +202,18 @@ class Gang:
         if rank in self._launcher.deaths:
             self._selector.register(self._launcher.deaths[rank], selectors.EVENT_READ, rank)
 
-    def _gather_collections(self, muster: Muster) -> dict[int, Json]:
+    def _gather_collections(self, clock: WakingClock, muster: Muster) -> dict[int, Json]:
         """What each rank says of its collection, once all have told."""
         for wire in self._wires.values():
             wire.send({"run_directory": str(self._run)})
         told: dict[int, Json] = {}
-        for rank, message in self._messages(lambda: muster.at):
+        for rank, message in self._messages(clock, lambda: muster.at):
             if message is None:
                 break
             told[rank] = message
             if len(told) == self.size:
                 return dict(sorted(told.items()))
-            muster.rank_came(monotonic())
+            muster.rank_came(clock.now())
         self._require_living()
         raise self._not_come(told, muster.why)
 
@@ -219,13 +232,21 @@ class Gang:
                 said = f"rank {rank} {end} while the gang of {self.size} started"
                 raise GangError(said, self._output(rank))
 
-    def _messages(self, deadline: Callable[[], float]) -> Iterator[tuple[int, Json | None]]:
-        """Each rank's messages as they come; the end of a rank, or of time, is a None."""
+    def _messages(
+        self, clock: WakingClock, deadline: Callable[[], float]
+    ) -> Iterator[tuple[int, Json | None]]:
+        """Each rank's messages as they come; the end of a rank, or of time, is a None.
+
+        Time is not over before everything that is there has been read.
+        """
         for rank, read in self._wires.items():  # of what has been read the selector knows nothing
             yield from ((rank, message) for message in read.waiting())
-        while (left := deadline() - monotonic()) > 0:
+        left = math.inf
+        ready: list[tuple[selectors.SelectorKey, int]] = []
+        while left > 0 or ready:
+            left = clock.left(deadline())
             pause = left if self._shown is None else self._shown()
-            ready = self._selector.select(min(left, pause))
+            ready = self._selector.select(min(nap_s(left), pause))
             for key, _ in ready:
                 rank, wire = key.data, self._wires[key.data]
                 died = key.fileobj is not wire
@@ -264,6 +285,8 @@ class Gang:
             self._settle()
         ends = {rank: self._end_of(rank) for rank in self._wires}
         living = launcher.living
+        if stopped := [rank for rank, pid in living.items() if is_stopped(pid)]:
+            why = f"{why}; stopped by a signal or a debugger: {named(stopped)}"
         where = stacks.ask(living, {rank: self._invitation.stack(rank) for rank in living})
         flights = keep_flights(self._invitation, self._run / "ranks") if not dead else []
         found = []
@@ -287,8 +310,7 @@ class Gang:
 
     def _settle(self) -> None:
         """Hear of the other deaths that belong to the first."""
-        until = monotonic() + SETTLE_S
-        for _ in self._messages(lambda: until):
+        for _ in self._messages(WakingClock(), lambda: SETTLE_S):
             pass
 
     def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -30,7 +29,10 @@ class Patience:
 
 
 class Deadline:
-    """When the ranks that have not ended are given up, and what is then said of them."""
+    """When the ranks that have not ended are given up, and what is then said of them.
+
+    `now`, here and below, is what a :class:`~gpubench_plugin.waking.WakingClock` shows.
+    """
 
     def __init__(self, patience: Patience, now: float):
         self._patience = patience
@@ -44,10 +46,6 @@ class Deadline:
         else:
             event = "skipped" if skipped else "failed"
             self._hasten(now, self._patience.failure_grace_s, event, "failure_grace_s")
-
-    def left(self, now: float) -> float:
-        """Seconds until then, at least zero."""
-        return max(0.0, self.at - now) if math.isfinite(self.at) else self.at
 
     def _hasten(self, now: float, grace_s: float, event: str, key: str) -> None:
         if now + grace_s < self.at:

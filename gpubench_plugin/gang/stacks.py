@@ -22,7 +22,8 @@ SIGNAL: Final = signal.SIGUSR1
 
 _LISTENER: Final = re.compile(
     r"/gpubench_plugin/"
-    r'(gang/wire\.py"|watchdog\.py", line \d+ in _wait|termination\.py", line \d+ in _listen)'
+    r'(gang/wire\.py"|watchdog\.py", line \d+ in _wait'
+    r'|(termination|measure/probes/suspension)\.py", line \d+ in _listen)'
 )
 
 _PATIENCE_S: Final = 1.0

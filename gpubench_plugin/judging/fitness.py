@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.waking import SUSPENDED
+
 if TYPE_CHECKING:
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.runs import Run
@@ -18,6 +20,8 @@ def objections(run: Run, regressions: int) -> list[str]:
         found.append(f"it regressed (verdicts that say so: {regressions})")
     if run.dirty:
         found.append("its code had uncommitted changes")
+    if suspended := sum(SUSPENDED in result.flags for result in run.results.values()):
+        found.append(f"the process was stopped while it measured (benchmarks: {suspended})")
     if not any(result.outcome == "measured" for result in run.results.values()):
         found.append("it has no measured benchmark")
     return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MACHINE: Final = re.compile(
     r"""platform\.(system|machine)
-    |python\.(implementation|version)
+    |python\.(implementation|version|optimize|dev_mode|malloc|tracemalloc|debug_build)
     |cpu\.(model|usable_cores|quota_cores)
     |gpu\.driver|gpu\.topology.*|gpu\.devices\.\d+\.(?!uuid).*
     |devices\..*

@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.instrumentation import interpreter_facts
 from gpubench_plugin.results import json_text
 from gpubench_plugin.results.git import commit_facts
 from gpubench_plugin.results.gpus import gpu_facts
@@ -68,6 +69,7 @@ def collect(
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
             "compiler": platform.python_compiler(),
+            **interpreter_facts(environ),
         },
         "cpu": cpu_facts(),
         "memory_bytes": memory_bytes(),

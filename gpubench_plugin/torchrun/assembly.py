@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from time import monotonic, sleep
+from time import sleep
 from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.waking import WakingClock, any_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,26 @@ class Assembly:
         self.size = world.size
         self._store = store
         self._before = 0
+        self._neighbours: dict[int, int] = {}
+
+    def introduce(self, pid: int, place: str) -> None:
+        """Say which process this rank is, before it comes to the first meeting."""
+        self._store.set(f"process/{self._world.rank}", f"{pid} {place}")
+
+    def learn_neighbours(self, place: str) -> None:
+        """Take down the processes of the other ranks of this host, which all have come.
+
+        Launchers number the ranks of a host in a row. One that does not is believed to have none.
+        """
+        first = self._world.rank - self._world.local_rank
+        for rank in range(max(0, first), min(first + self._world.local_size, self.size)):
+            pid, _, where = self._store.get(f"process/{rank}").decode().partition(" ")
+            if where == place and rank != self._world.rank:
+                self._neighbours[rank] = int(pid)
+
+    def clock(self) -> WakingClock:
+        """A clock that stands still while this rank, or another one of this host, is stopped."""
+        return WakingClock(stopped=lambda: any_stopped(self._neighbours.values()))
 
     def begin(self, number: int) -> None:
         """Say that this rank has come to the test; to the first meeting, with the number zero."""
@@ -133,18 +155,21 @@ class Assembly:
 
     def wait_until_others_left(self, patience_s: float) -> None:
         """Rank zero: return once all others have heard of the mark, or after that time."""
-        until = monotonic() + patience_s
+        clock = WakingClock()
         others = self.size - 1
-        wait_until(lambda: self._store.add("left", 0) == others, lambda: until - monotonic())
+        wait_until(lambda: self._store.add("left", 0) == others, lambda: clock.left(patience_s))
 
 
 def wait_until(done: Callable[[], bool], left: Callable[[], float]) -> bool:
-    """Whether `done` came true before nothing was `left` (seconds); it is asked again and again."""
+    """Whether `done` came true before nothing was `left` (seconds); it is asked again and again.
+
+    And once more when time is over: this process may have been stopped since the last time.
+    """
     pause = _SHORTEST_PAUSE_S
     while not done():
         remaining = left()
         if remaining <= 0:
-            return False
+            return done()
         sleep(min(pause, remaining))
         pause = min(2 * pause, _LONGEST_PAUSE_S)
     return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import signal
 from contextlib import suppress
-from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, NoReturn, TextIO
 
 import pytest
@@ -69,7 +68,7 @@ class Follower(Member):
         """Tell rank zero, and do as it says; when it does not come, end the session."""
         mine = Ending(rank=self._rank, state="ended", reports=tuple(reports))
         self._post(endings.to_json(reports), failed=mine.failed is not None)
-        running.deadline.rank_ended(monotonic(), passed=mine.failed is None)
+        running.deadline.rank_ended(running.clock.now(), passed=mine.failed is None)
         verdict = self._verdict(running)
         if verdict is None:
             self._end_without_root(running, mine)
@@ -138,14 +137,14 @@ class Follower(Member):
             # Once rank zero is there it is the one to wait; the watchdog's time still counts.
             if self.assembly.is_marked(f"{number}/root"):
                 return self.margin_s
-            return running.deadline.left(monotonic())
+            return running.clock.left(running.deadline.at)
 
         with suppress(RuntimeError):  # the store is gone, and with it rank zero
             if not wait_until(is_announced, left):
                 self.assembly.give_up(number, running.deadline.why)
                 ring(self._folder)
-                until = monotonic() + self.margin_s
-                wait_until(is_announced, lambda: until - monotonic())
+                until = running.clock.now() + self.margin_s
+                wait_until(is_announced, lambda: running.clock.left(until))
         return told
 
     def _end_without_root(self, running: Running, mine: Ending) -> NoReturn:

@@ -6,7 +6,6 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.torchrun import endings
@@ -46,12 +45,12 @@ class Member(ABC):
         """
         assembly = self.assembly
         assembly.begin(number)
-        until = monotonic() + patience_s + self.margin_s
+        clock = assembly.clock()
 
         def is_clear() -> bool:
             return assembly.all_began(number) or assembly.has_parted()
 
-        wait_until(is_clear, lambda: until - monotonic())
+        wait_until(is_clear, lambda: clock.left(patience_s + self.margin_s))
         if assembly.all_began(number):
             return None
         if parted := assembly.parted():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
 import pytest
@@ -133,10 +132,12 @@ class Torchrun:
         member = self._member
         if (reports := member.begin(item, number, patience.timeout_s)) is not None:
             return reports
-        running = Running(item=item, number=number, deadline=Deadline(patience, monotonic()))
+        clock = member.assembly.clock()
+        deadline = Deadline(patience, clock.now())
+        running = Running(item=item, number=number, clock=clock, deadline=deadline)
         self._ranks.meet(number)
         member.running = running
-        with self._watchdog.guarding(patience.timeout_s + member.margin_s):
+        with self._watchdog.guarding(patience.timeout_s + member.margin_s, clock):
             try:
                 reports = run(item, nextitem)
             except (pytest.exit.Exception, KeyboardInterrupt) as error:
@@ -178,9 +179,13 @@ class Torchrun:
         world, patience_s = self._ranks.world, self._settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
         assembly = Assembly(world, PrefixStore("gpubench/assembly", connection))
+        here = Peer.this_process()
+        assembly.introduce(here.pid, here.place)
         assembly.begin(0)
-        until = monotonic() + patience_s + self._member.margin_s
-        if wait_until(lambda: assembly.all_began(0), lambda: until - monotonic()):
+        clock = assembly.clock()
+        within_s = patience_s + self._member.margin_s
+        if wait_until(lambda: assembly.all_began(0), lambda: clock.left(within_s)):
+            assembly.learn_neighbours(here.place)
             return assembly
         self._member.finish()
         absent = assembly.absent(0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
@@ -148,19 +147,19 @@ class Root(Member):
 
     def _wait_for_all(self, running: Running) -> bool:
         """Whether every rank ended the benchmark in time."""
-        assembly, deadline = self.assembly, running.deadline
+        assembly, clock, deadline = self.assembly, running.clock, running.deadline
         size, seen_failed = assembly.size, 0
 
         def all_ended() -> bool:
             nonlocal seen_failed
             ended, failed = assembly.ended(running.number)
             if failed > seen_failed:
-                deadline.rank_ended(monotonic(), passed=False)
+                deadline.rank_ended(clock.now(), passed=False)
                 seen_failed = failed
             return ended == size
 
-        deadline.rank_ended(monotonic(), passed=True)
-        return wait_until(all_ended, lambda: deadline.left(monotonic()))
+        deadline.rank_ended(clock.now(), passed=True)
+        return wait_until(all_ended, lambda: clock.left(deadline.at))
 
     def _endings(
         self, running: Running, *, whole: bool, deaths: Mapping[int, int | None] | None = None

@@ -11,13 +11,18 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.gang.patience import Deadline
+    from gpubench_plugin.waking import WakingClock
 
 
 @dataclass(kw_only=True)
 class Running:
-    """`item`, the benchmark with that `number` on every rank; `reports` once it has ended here."""
+    """`item`, the benchmark with that `number` on every rank; `reports` once it has ended here.
+
+    `deadline` is by the `clock`, which stands still while a rank of this host is stopped.
+    """
 
     item: pytest.Item
     number: int
+    clock: WakingClock
     deadline: Deadline
     reports: Sequence[pytest.TestReport] | None = None

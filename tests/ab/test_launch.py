@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import threading
 import venv
 from pathlib import Path
 from time import monotonic, sleep
@@ -224,3 +226,20 @@ def test_a_python_without_gpubench_is_refused(
     Path(side.python).chmod(0o755)
     with pytest.raises(UsageProblem, match=f"--base-python: .*{said}"):
         offers(side, os.environ)
+
+
+def test_launch_that_was_stopped_has_its_time(tmp_path: Path, side: Side) -> None:
+    """Stopped by itself for longer than it may take, and continued by somebody."""
+    pid = tmp_path / "pid"
+
+    def go_on() -> None:
+        until = monotonic() + 20
+        while not (pid.exists() and state_of(pid.read_text().strip()) == "T"):
+            assert monotonic() < until
+            sleep(0.01)
+        sleep(1.2)
+        os.kill(int(pid.read_text()), signal.SIGCONT)
+
+    threading.Thread(target=go_on).start()
+    result = launched(tmp_path, side, f"echo $$ > {pid}; kill -STOP $$; {RUN}", timeout_s=1.0)
+    assert "did not end" not in result.problem

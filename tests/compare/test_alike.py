@@ -152,3 +152,17 @@ def test_allowed_differences_become_one_note_for_all_benchmarks():
     assert likeness.notes == (
         "compared although they are incomparable (2 benchmarks): cpu.model A in base, B in head",
     )
+
+
+def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
+    """The facts of a run are older than what began later: there the flag counts."""
+    plain, flagged = result(), replace(result(), flags=("instrumented",))
+    base, head = run("a"), run("b")
+    likeness = Likeness(exempt=(), allow=False)
+    assert (
+        likeness.differences(base, plain, head, flagged)
+        == "instrumented absent in base, True in head"
+    )
+    assert likeness.differences(base, flagged, head, flagged) == ""
+    foreign = replace(plain, foreign=True)
+    assert likeness.differences(base, foreign, head, flagged) == ""

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from made import result, run, timed
@@ -115,3 +116,13 @@ def test_comparing_two_runs_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_side_that_was_stopped_while_it_was_measured_is_named_in_the_reason():
+    """The verdict stands, since medians bear a stop; who reads it knows."""
+    stopped = replace(timed(1.0), flags=("suspended",))
+    (verdict,) = compare_runs(run("a", stopped), run("b", timed(1.5))).verdicts
+    assert verdict.kind == "regressed"
+    assert verdict.reason.endswith("; suspended while it was measured: base")
+    (verdict,) = compare_runs(run("a", timed(1.0)), run("b", timed(1.5))).verdicts
+    assert "suspended" not in verdict.reason

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
+import time
+
+import pytest
 
 from gpubench_plugin.watchdog import Watchdog
 
@@ -74,3 +78,33 @@ with Watchdog(lambda: 1 / 0).guarding(0.01):
 
     assert ended.returncode == 3
     assert b"ZeroDivisionError" in ended.stderr
+
+
+GUARDED = """
+from gpubench_plugin.watchdog import Watchdog
+import os
+with Watchdog(lambda: os._exit(7)).guarding(1.5):
+    print("guarded", flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize(("answered", "code"), [(True, 0), (False, 7)])
+def test_time_in_which_the_process_is_stopped_does_not_count(answered: bool, code: int) -> None:
+    """Stopped longer than it may take and continued, it has its time; a hang is found after all."""
+    guarded = subprocess.Popen(
+        [sys.executable, "-c", GUARDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert guarded.stdout is not None
+    assert guarded.stdout.readline() == b"guarded\n"
+    guarded.send_signal(signal.SIGSTOP)
+    time.sleep(1.8)
+    guarded.send_signal(signal.SIGCONT)
+    time.sleep(0.3)  # for whoever would give up at once
+    if answered:
+        guarded.communicate(b"\n", timeout=60)
+
+    assert guarded.wait(60) == code
+    for pipe in (guarded.stdin, guarded.stdout):
+        assert pipe is not None
+        pipe.close()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin import waking
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.gang.gang import Gang
 from gpubench_plugin.gang.output import Output
@@ -59,6 +63,10 @@ def act(test):
     if test == "parts" and rank == 1: time.sleep(600)
     if test == "leaves" and rank == 1: os._exit(5)
     if test == "closes" and rank == 1: wire._end.close(); time.sleep(600)
+    if test == "stops" and rank == 1: os.kill(os.getpid(), signal.SIGSTOP)
+    if test == "writes":
+        open(f"began-{rank}", "w").close()
+        while not os.path.exists("go"): time.sleep(0.01)
     if test == "babbles" and rank == 1: wire._end.sendall(b"what?\n"); time.sleep(600)
 """
 
@@ -124,6 +132,64 @@ def test_rank_that_does_not_come_to_the_end_ends_the_gang(
     assert (one.state, one.told[: len(told)]) == (state, told)
     assert ("in act" in one.stack) == (test not in {"leaves", "forgets"})
     assert not gang.is_whole
+
+
+@pytest.mark.parametrize(("continued", "state"), [(True, "ended"), (False, "stuck")])
+def test_rank_that_is_stopped_is_not_hung(
+    start: Start, monkeypatch: pytest.MonkeyPatch, continued: bool, state: str
+) -> None:
+    """It is waited for beyond the limit; for an hour, after which it is named."""
+    gang = start()
+    assert gang._launcher is not None
+    rank = gang._launcher.living[1]
+    if continued:
+        threading.Timer(1.2, os.kill, (rank, signal.SIGCONT)).start()
+    else:
+        monkeypatch.setattr(waking, "LONGEST_STOP_S", 0.2)
+
+    zero, one = gang.run("stops", None, replace(PATIENCE, divergence_s=0.6))
+
+    assert (zero.state, one.state) == ("ended", state)
+    if not continued:
+        assert one.told.endswith("; stopped by a signal or a debugger: rank 1")
+
+
+CONTROLLER = """
+import sys
+from pathlib import Path
+from gpubench_plugin.gang.gang import Gang
+from gpubench_plugin.gang.patience import Patience
+
+here = Path.cwd()
+patience = Patience(timeout_s=float(sys.argv[2]), failure_grace_s=60.0, divergence_s=60.0)
+start = Patience(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
+command = [sys.executable, "-c", sys.argv[1]]
+gang = Gang(2, config=None, command=command, folder=here, run=here, patience=start)
+print(*(ending.state for ending in gang.run("writes", None, patience)))
+gang.close()
+"""
+
+
+def test_answer_that_came_while_the_controller_was_stopped_counts(tmp_path: Path) -> None:
+    """The ranks end while their controller is stopped beyond the limit: they are heard after it."""
+    source = RANK + "wire = reach(); join(wire); serve(wire)"
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, source, "1.5"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 30
+    while not all((tmp_path / f"began-{rank}").exists() for rank in (0, 1)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    controller.send_signal(signal.SIGSTOP)
+    (tmp_path / "go").touch()
+    time.sleep(1.8)
+    controller.send_signal(signal.SIGCONT)
+
+    out, _ = controller.communicate(timeout=60)
+    assert out == "ended ended\n"
 
 
 @pytest.mark.parametrize("before", ["", "os.fork() or time.sleep(600)"])

@@ -1,0 +1,71 @@
+"""Whether this process was stopped (SIGSTOP, Ctrl-Z, a debugger), frozen or put to sleep.
+
+No account of it is kept by the system that one could read. But a thread that waits in
+``epoll_wait`` comes back with ``EINTR`` each time the process goes on after a stop, whatever had
+stopped it; see signal(7), "Interruption of system calls and library functions by stop signals".
+Until then it is blocked in the kernel and costs nothing, and no handler is taken from anybody.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Final, Self
+
+from gpubench_plugin.waking import SUSPENDED
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_EVENT_BYTES: Final = 16
+"""``struct epoll_event`` takes 12 or 16, by the processor: <sys/epoll.h>."""
+
+
+class Suspension:
+    """A context manager that notices every stop from its entry to its exit (Linux; else none)."""
+
+    def __init__(self) -> None:
+        self.flags: tuple[str, ...] = ()
+        self._listens = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if sys.platform == "linux":
+            self._epoll = select.epoll()
+            self._end = os.eventfd(0, os.EFD_CLOEXEC)
+            self._epoll.register(self._end, select.EPOLLIN)
+            self._thread = threading.Thread(
+                target=self._listen, name="gpubench-suspension", daemon=True
+            )
+            self._thread.start()
+            self._listens.wait()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._thread is None:
+            return
+        os.eventfd_write(self._end, 1)
+        self._thread.join()
+        self._epoll.close()
+        os.close(self._end)
+
+    def _listen(self) -> None:
+        # A handler of a signal interrupts, too; there are other threads to run it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        wait = ctypes.CDLL(None, use_errno=True).epoll_wait  # Python's own begins anew by itself
+        event = ctypes.create_string_buffer(_EVENT_BYTES)
+        self._listens.set()
+        while wait(self._epoll.fileno(), event, 1, -1) < 0:
+            if ctypes.get_errno() != errno.EINTR:
+                return
+            self.flags = (SUSPENDED,)

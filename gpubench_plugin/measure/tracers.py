@@ -1,0 +1,142 @@
+"""Python code that follows other Python code, kept out of what is measured.
+
+Coverage, profilers and debuggers are called for each line or call: a step of small operations
+takes three times as long under pytest-cov.
+"""
+
+from __future__ import annotations
+
+import bdb
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, starmap
+from typing import Any, Final, TypeVar
+
+from gpubench_plugin.instrumentation import INSTRUMENTED, is_instrumented
+
+_T = TypeVar("_T")
+
+_MONITORING: Final = getattr(sys, "monitoring", None)
+"""Python's; 3.11 has none."""
+
+_TOOLS: Final = range(6)
+"""Identifiers of tools; ``sys.monitoring`` has so many."""
+_DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "_pydevd", "debugpy")
+"""Beginnings of the modules of debuggers: somebody wants to stop in the step."""
+
+
+class Tracers:
+    """Those of this thread and of ``sys.monitoring``, which :meth:`paused` does without.
+
+    `were_paused` says whether there were any. A debugger is left alone, and so is what could not
+    be put back exactly; then, or where the interpreter itself is no plain one, `flags` holds
+    ``instrumented``.
+
+    Args:
+        monitoring: Python's, or its fake.
+    """
+
+    def __init__(self, monitoring: Any = _MONITORING) -> None:
+        self.flags: tuple[str, ...] = (INSTRUMENTED,) if is_instrumented() else ()
+        self.were_paused = False
+        self._monitoring = monitoring
+
+    def paused(self, call: Callable[[], _T]) -> _T:
+        """What `call` returns; afterwards, also after an exception, all is as it was before.
+
+        But what `call` itself has begun, a debugger say, goes on.
+        """
+        tracer: Any = sys.gettrace()
+        profiler: Any = sys.getprofile()
+        keeps_tracer = tracer is not None and not self._can_pause(tracer)
+        keeps_profiler = profiler is not None and not self._can_pause(profiler)
+        with self._threads_untraced(), self._monitoring_paused():
+            # In this frame, not in one below: a tracer that is told of the beginning of a call is
+            # to be told of its end, too. coverage's book of calls would be out of step.
+            if profiler is not None and not keeps_profiler:
+                sys.setprofile(None)
+            if tracer is not None and not keeps_tracer:
+                sys.settrace(None)
+            try:
+                return call()
+            finally:
+                if tracer is not None and sys.gettrace() is None:
+                    sys.settrace(tracer)
+                if profiler is not None and sys.getprofile() is None:
+                    if callable(profiler):
+                        sys.setprofile(profiler)
+                    else:
+                        profiler.enable()  # cProfile's, which is no function, with its own settings
+
+    def _can_pause(self, tracer: Any) -> bool:
+        """Whether it can be put back, and nobody misses it; note what follows from that."""
+        restorable = callable(tracer) or hasattr(tracer, "enable")
+        if not restorable or _is_debugger(tracer):
+            self.flags = (INSTRUMENTED,)
+            return False
+        self.were_paused = True
+        return True
+
+    @contextmanager
+    def _threads_untraced(self) -> Iterator[None]:
+        """Threads that the call starts are not traced either."""
+        tracer, profiler = threading.gettrace(), threading.getprofile()
+        if tracer is not None and not _is_debugger(tracer):
+            threading.settrace(None)
+        if profiler is not None:
+            threading.setprofile(None)
+        try:
+            yield
+        finally:
+            if tracer is not None:
+                threading.settrace(tracer)
+            if profiler is not None:
+                threading.setprofile(profiler)
+
+    @contextmanager
+    def _monitoring_paused(self) -> Iterator[None]:
+        """No tool is called, whether for all code or for the code that it has chosen."""
+        monitoring = self._monitoring
+        tools = [] if monitoring is None else [t for t in _TOOLS if monitoring.get_tool(t)]
+        if tools and tools[0] == monitoring.DEBUGGER_ID:
+            self.flags = (INSTRUMENTED,)
+            tools = tools[1:]
+        pairs = [(tool, event) for tool in tools for event in _events(monitoring)]
+        chosen = {tool: monitoring.get_events(tool) for tool in tools}
+        if not tools:
+            yield
+            return
+        # By iterators: a call that is told of and whose end is not, or the reverse, would leave
+        # cProfile's book of calls out of step.
+        callbacks = starmap(monitoring.register_callback, [(*pair, None) for pair in pairs])
+        silenced = starmap(monitoring.set_events, [(tool, 0) for tool in tools])
+        before = [*zip(pairs, callbacks, strict=True)]
+        for _ in silenced:
+            pass
+        self.were_paused |= any(chosen.values()) or any(callback for _, callback in before)
+        try:
+            yield
+        finally:
+            there = [(*pair, callback) for pair, callback in before if callback is not None]
+            restored = chain(
+                starmap(monitoring.register_callback, there),
+                starmap(monitoring.set_events, chosen.items()),
+            )
+            for _ in restored:
+                pass
+
+
+def _events(monitoring: Any) -> list[int]:
+    """Each kind of event. ``BRANCH``, since 3.14, is a name for two others."""
+    names = {name: event for name, event in vars(monitoring.events).items() if name.isupper()}
+    if "BRANCH_LEFT" in names:
+        names.pop("BRANCH", None)
+    return sorted({event for event in names.values() if event > 0 and event & (event - 1) == 0})
+
+
+def _is_debugger(tracer: Any) -> bool:
+    owner = getattr(tracer, "__self__", tracer)
+    module = getattr(tracer, "__module__", None) or type(tracer).__module__
+    return isinstance(owner, bdb.Bdb) or str(module).startswith(_DEBUGGERS)
