@@ -98,30 +98,16 @@ class Bench:
             MeasurementError: the numbers cannot be true.
             Unsupported: an operation has no deterministic form, and must have one.
         """
-        from gpubench_plugin.results import pytest_benchmark
-        from gpubench_plugin.training.determinism import naming_what_is_not_deterministic
-
-        given = Work(samples=samples, tokens=tokens, bytes=bytes, flops=flops)
-        self._claim(given)
-        if pytest_benchmark.measuring_disabled(self._carrier):
-            return self._run_once(step, setup, teardown)
-        before = self._group.traffic
-        with naming_what_is_not_deterministic():
-            check = self._prepare()
-            seen, facts = self._measure(step, setup, teardown)
-        if "first_step_s" in check.facts:  # the very first step was one of the check's
-            seen = replace(seen, first_step_s=check.facts["first_step_s"])
-        self._profile(step, setup, teardown)
-        own = self._observation(seen, self._work(given), {**check.facts, **facts})
-        measurement = self._conclude(own, check)
-        if self._group.world.size > 1:
-            self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
-            self._keep(seen)
-        pytest_benchmark.carry(self._carrier, measurement)
-        self._carried[self._case.id] = self._carrier.stats
-        if self._group.world.is_root:  # the others' would be sent for nothing
-            self._notes.measurement = measurement
-        return measurement
+        try:
+            return self._measured(
+                step,
+                Work(samples=samples, tokens=tokens, bytes=bytes, flops=flops),
+                setup=setup,
+                teardown=teardown,
+            )
+        except BaseException as error:  # the test may catch it, and pass
+            self._notes.raised(error)
+            raise
 
     def record(
         self,
@@ -143,6 +129,33 @@ class Bench:
         if name in self._own:
             raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was said twice")
         self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
+
+    def _measured(
+        self, step: Step, given: Work, *, setup: Step | None, teardown: Step | None
+    ) -> Measurement:
+        from gpubench_plugin.results import pytest_benchmark
+        from gpubench_plugin.training.determinism import naming_what_is_not_deterministic
+
+        self._claim(given)
+        if pytest_benchmark.measuring_disabled(self._carrier):
+            return self._run_once(step, setup, teardown)
+        before = self._group.traffic
+        with naming_what_is_not_deterministic():
+            check = self._prepare()
+            seen, facts = self._measure(step, setup, teardown)
+        if "first_step_s" in check.facts:  # the very first step was one of the check's
+            seen = replace(seen, first_step_s=check.facts["first_step_s"])
+        self._profile(step, setup, teardown)
+        own = self._observation(seen, self._work(given), {**check.facts, **facts})
+        measurement = self._conclude(own, check)
+        if self._group.world.size > 1:
+            self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
+            self._keep(seen)
+        pytest_benchmark.carry(self._carrier, measurement)
+        self._carried[self._case.id] = self._carrier.stats
+        if self._group.world.is_root:  # the others' would be sent for nothing
+            self._notes.measurement = measurement
+        return measurement
 
     def _claim(self, given: Work) -> None:
         if self._called:
