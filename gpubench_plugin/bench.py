@@ -100,11 +100,45 @@ class Bench:
             MeasurementError: the numbers cannot be true.
             Unsupported: an operation has no deterministic form, and must have one.
         """
+        try:
+            return self._measured(
+                step,
+                Work(samples=samples, tokens=tokens, bytes=bytes, flops=flops),
+                setup=setup,
+                teardown=teardown,
+            )
+        except BaseException as error:  # the test may catch it, and pass
+            self._notes.raised(error)
+            raise
+
+    def record(
+        self,
+        name: str,
+        value: float | Callable[[], float],
+        *,
+        unit: str = "1",
+        better: Better = "none",
+    ) -> None:
+        """Add a metric of your own to the record; say so before the step is measured.
+
+        A function is asked after the timed calls. Of several ranks rank zero's value counts.
+
+        Raises:
+            UsageProblem: said too late or twice, or the unit is none of ``metrics.base.UNITS``.
+        """
+        if self._called:
+            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) after the measurement")
+        if name in self._own:
+            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was said twice")
+        self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
+
+    def _measured(
+        self, step: Step, given: Work, *, setup: Step | None, teardown: Step | None
+    ) -> Measurement:
         from gpubench_plugin.measure.tracers import Tracers
         from gpubench_plugin.results import pytest_benchmark
         from gpubench_plugin.training.determinism import naming_what_is_not_deterministic
 
-        given = Work(samples=samples, tokens=tokens, bytes=bytes, flops=flops)
         self._claim(given)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
@@ -127,27 +161,6 @@ class Bench:
         if self._group.world.is_root:  # the others' would be sent for nothing
             self._notes.measurement = measurement
         return measurement
-
-    def record(
-        self,
-        name: str,
-        value: float | Callable[[], float],
-        *,
-        unit: str = "1",
-        better: Better = "none",
-    ) -> None:
-        """Add a metric of your own to the record; say so before the step is measured.
-
-        A function is asked after the timed calls. Of several ranks rank zero's value counts.
-
-        Raises:
-            UsageProblem: said too late or twice, or the unit is none of ``metrics.base.UNITS``.
-        """
-        if self._called:
-            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) after the measurement")
-        if name in self._own:
-            raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was said twice")
-        self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
 
     def _claim(self, given: Work) -> None:
         if self._called:

@@ -37,7 +37,16 @@ class Notes:
         """Note an event for the journal."""
         self.events.append(dict(event))
 
+    def raised(self, error: BaseException) -> None:
+        """Note that the call of ``gpubench`` ended so: the test may go on as if nothing were."""
+        if not self.not_measured:
+            _, reason = kind_of(error)
+            self.not_measured = (
+                f"gpubench raised {reason}"[:LONGEST_REASON] + "; the test caught it"
+            )
 
+
+_PHASES: Final = ("setup", "call", "teardown")
 LONGEST_REASON: Final = 2000
 """Characters kept of why a benchmark did not pass; the report has the whole of it."""
 
@@ -77,6 +86,22 @@ def read(report: pytest.TestReport) -> Json:
     """What :func:`attach` put on the report, or nothing."""
     data: Json = getattr(report, ATTRIBUTE, {})
     return data
+
+
+def told_by(report: pytest.TestReport) -> Json:
+    """What the report tells the session.
+
+    One that another plugin has made, or made a failure, without :func:`attach`, is the ending that
+    pytest says it is. What ended in none of pytest's phases is a crash: so pytest-forked and
+    pytest-xdist report a process that died.
+    """
+    data = read(report)
+    if report.passed or "outcome" in data:
+        return data
+    outcome: Outcome = "skipped" if report.skipped else "failed"
+    if report.when not in _PHASES:
+        outcome = "crashed"
+    return {**data, "outcome": outcome, "reason": report.longreprtext[:LONGEST_REASON]}
 
 
 def attach_outcome(

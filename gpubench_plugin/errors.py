@@ -61,15 +61,23 @@ class GangError(GpubenchError):
     """The processes of a gang could not be started, or did not all come.
 
     `output` is what the one that did not come had written, `stacks` where each rank was, where
-    they were given up: then it is a `hang`.
+    they were given up: then it is a `hang`. One that was `killed` from outside did not end by
+    itself, and another gang may do better.
     """
 
     def __init__(
-        self, reason: str, output: str = "", *, hang: bool = False, stacks: Mapping[int, str] = {}
+        self,
+        reason: str,
+        output: str = "",
+        *,
+        hang: bool = False,
+        killed: bool = False,
+        stacks: Mapping[int, str] = {},
     ):
         super().__init__(reason)
         self.output = output
         self.hang = hang
+        self.killed = killed
         self.stacks = stacks
 
 
@@ -78,6 +86,14 @@ class Unsupported(pytest.skip.Exception):  # type: ignore[misc,name-defined] # a
 
     pytest reports it as a skip; the record keeps it apart from one.
     """
+
+
+def text_of(error: BaseException) -> str:
+    """What `error` says; in Python's and pytest's own words where its ``__str__`` fails."""
+    try:
+        return str(error)
+    except BaseException:  # whatever a class of the user's raises there, it is not our error
+        return "<exception str() failed>"
 
 
 def nearest(value: str, allowed: Iterable[str]) -> str:

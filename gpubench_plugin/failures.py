@@ -9,10 +9,10 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import Unsupported, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gpubench_plugin.records import Outcome
 
@@ -33,12 +33,12 @@ _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 def kind_of(error: BaseException, *, skipped: bool = False) -> tuple[Outcome, str]:
     """The outcome of a benchmark that ended with `error`, and the reason for the record."""
     if isinstance(error, Unsupported):
-        return "unsupported", str(error)
+        return "unsupported", text_of(error)
     if skipped:
-        return "skipped", str(error)
-    reason = f"{type(error).__name__}: {error}".strip(": ")
+        return "skipped", text_of(error)
+    reason = f"{type(error).__name__}: {text_of(error)}".strip(": ")
     if is_out_of_memory(error):
-        return "oom", f"{_amounts(str(error))}: {reason}"
+        return "oom", f"{_amounts(text_of(error))}: {reason}"
     return "failed", reason
 
 
@@ -49,16 +49,16 @@ def is_out_of_memory(error: BaseException) -> bool:
         torch is not None and isinstance(error, torch.OutOfMemoryError)
     ):
         return True
-    return isinstance(error, RuntimeError) and _CPU_ALLOCATOR.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _CPU_ALLOCATOR.search(text_of(error)) is not None
 
 
-def free(error: BaseException) -> None:
-    """Free what `error` keeps alive: the local variables of the frames it went through.
+def free(errors: Iterable[BaseException]) -> None:
+    """Free what `errors` keep alive: the local variables of the frames they went through.
 
     pytest itself keeps the last error of a test until the next one runs. Frames that are still
     running are left alone.
     """
-    for one in _chain(error):
+    for one in _chain(errors):
         traceback.clear_frames(one.__traceback__)
         one.__traceback__ = None
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
@@ -70,10 +70,10 @@ def free(error: BaseException) -> None:
         torch.accelerator.empty_cache()
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """`error` and those that led to it, each once."""
+def _chain(errors: Iterable[BaseException]) -> Iterator[BaseException]:
+    """The `errors` and those that led to them, each once."""
     seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
+    waiting: list[BaseException | None] = [*errors]
     while waiting:
         one = waiting.pop()
         if one is None or id(one) in seen:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
+from gpubench_plugin.errors import text_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -42,7 +44,7 @@ def end_session(
         _finish(session, reports, why, code)
         written()
     except BaseException as error:  # there is nobody left who could handle it
-        _say(f"gpubench: the session's end failed: {type(error).__name__}: {error}")
+        _say(f"gpubench: the session's end failed: {type(error).__name__}: {text_of(error)}")
     finally:
         os._exit(code)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.world import World
 
 
-_OUT_OF_MEMORY = pytest.StashKey[BaseException]()
+_ERRORS = pytest.StashKey[list[BaseException]]()
 
 
 class Rank:
@@ -34,7 +34,7 @@ class Rank:
         if case is not None and (refusal := case.refusal(self._world.size)):
             raise refusal
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # another plugin may make it a failure
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -45,18 +45,17 @@ class Rank:
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
                 report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # no traceback of ours
             keep_out_failed(item, report)
-            if channel.read(report).get("outcome") == "oom" and call.excinfo is not None:
-                item.stash[_OUT_OF_MEMORY] = call.excinfo.value
+            if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
+                item.stash.setdefault(_ERRORS, []).append(call.excinfo.value)
         return report
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Once nobody looks at it any more, free what a failed allocation left behind."""
+        """Once nobody looks at them any more, free what failures keep from the next benchmark."""
         handled = yield
-        if _OUT_OF_MEMORY in item.stash:
-            error = item.stash[_OUT_OF_MEMORY]
-            del item.stash[_OUT_OF_MEMORY]
-            free(error)
+        if errors := item.stash.get(_ERRORS, []):
+            del item.stash[_ERRORS]
+            free(errors)
         return handled
 
 

@@ -46,11 +46,31 @@ class Ranks:
 
         wanted = backend_for(device, backend, shared=shared)
         key = wanted, device, shared
-        if self._group is None or self._group.key != key:
+        # Of several ranks all must replace it together: see `is_sound`.
+        lost = self.world.size == 1 and self._group is not None and not self._group.is_joined
+        if self._group is None or self._group.key != key or lost:
             self.close()
             self._group = ProcessGroup(self.world, device=device, backend=wanted, shared=shared)
             self._group.skip_to(self._operation)
         return self._group
+
+    def is_sound(self, within_s: float) -> bool:
+        """Whether the ranks still exchange what they should, if they have joined a group."""
+        return self._group is None or self._group.is_sound(within_s)
+
+    def renew(self) -> bool:
+        """Replace the group there is by a fresh one; whether that could be done.
+
+        Every rank must call it, or its exchange with the others fails.
+        """
+        if self._group is None:
+            return True
+        if not self._group.is_replaceable:
+            return False
+        backend, device, shared = self._group.key
+        self.close()
+        self.process_group(backend, device, shared=shared)
+        return True
 
     @property
     def group(self) -> ProcessGroup:

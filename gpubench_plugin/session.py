@@ -17,7 +17,7 @@ import pytest
 from gpubench_plugin import channel
 from gpubench_plugin.cases import device_models, devices_of
 from gpubench_plugin.channel import CARRIED, CHECKPOINTS, PROGRESS, TRACES
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.errors import ResultsError, text_of
 from gpubench_plugin.open_run import open_run
 from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.cells import printable
@@ -150,9 +150,15 @@ class Session:
             return
         if report.when == "setup":  # of a rerun, too
             self._told[case.id] = []
-        self._told[case.id].append(channel.read(report))
+        self._told.setdefault(case.id, []).append(channel.told_by(report))
         if report.when == "teardown":
             self._record(case)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Record a benchmark whose reports another plugin has made, without a tear-down."""
+        told = self._told.get(nodeid, [])
+        if _tells(told) or (told and nodeid not in self._measurements):
+            self._record(self._cases[nodeid])
 
     def _record(self, case: Case) -> None:
         told = self._told.pop(case.id)
@@ -214,7 +220,8 @@ class Session:
                 self._config.hook.pytest_terminal_summary(
                     terminalreporter=reporter, exitstatus=session.exitstatus, config=self._config
                 )
-                said = f"ERROR: the session's end failed: {type(error).__name__}: {error}"
+                told = f"{type(error).__name__}: {text_of(error)}"
+                said = f"ERROR: the session's end failed: {told}"
                 reporter.write_line(said, red=True)
             return None
 
@@ -229,9 +236,7 @@ class Session:
         measuring = pytest.ExitCode.OK if only_verdicts else exitstatus
         status = status_of(measuring, [self._measurements[i] for i in self._unselected])
         for case in self._cases.values():
-            if any(
-                "outcome" in part or "measurement" in part for part in self._told.get(case.id, ())
-            ):
+            if _tells(self._told.get(case.id, ())):
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
                 reason = "interrupted" if status == "interrupted" else why_ended(session)
@@ -290,6 +295,11 @@ class Session:
         here = self._config.invocation_params.dir
         path = self._run.recorder.directory.path
         return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
+
+
+def _tells(told: Sequence[Json]) -> bool:
+    """Whether the phases of a benchmark say how it ended, as far as they are there."""
+    return any("outcome" in part or "measurement" in part for part in told)
 
 
 def _width(config: pytest.Config) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
+from threading import Thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self
 
 import torch
@@ -16,7 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from gpubench_plugin.distributed.agreement import RankAgreement
 from gpubench_plugin.distributed.control_plane import ControlPlane
 from gpubench_plugin.distributed.rendezvous import on_loopback, store_for
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import MeasurementError, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +32,9 @@ TIMEOUT: Final = timedelta(minutes=30)
 
 _NEEDS: Final = {"nccl": "cuda", "xccl": "xpu"}
 """The type of device that a backend is for."""
+
+_PAUSE_S: Final = 0.0001
+_LEAVE_S: Final = 1.0
 
 _groups = count()
 
@@ -68,6 +73,35 @@ class ProcessGroup:
             self._leaving = leaving.pop_all()
         control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
         self._control = control
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the default group that was found or made here is still there."""
+        return dist.group.WORLD is not None and dist.group.WORLD == self._default
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether another one can take its place in these processes, whatever became of it.
+
+        Of NCCL and XCCL an unfinished exchange can hold up the device itself. A default group that
+        is not of our making is not ours to replace.
+        """
+        return self._is_ours and self.backend == "gloo"
+
+    def is_sound(self, within_s: float) -> bool:
+        """Whether the ranks still meet in both groups, on every rank the same answer.
+
+        Every rank must call it. A meeting that has not come about in that time has failed.
+        """
+        if self.world.size == 1:
+            return self.is_joined
+        mine = {"sound": self._meets(monotonic() + within_s)}
+        try:
+            told = list(self.collect("soundness", mine, within_s=within_s))
+            agreed = {"sound": all(one["sound"] for one in told)} if self.world.is_root else None
+            return bool(self.publish("soundness", agreed, within_s=within_s)["sound"])
+        except (MeasurementError, dist.DistError):
+            return False
 
     @property
     def key(self) -> tuple[str, torch.device, bool]:
@@ -128,8 +162,16 @@ class ProcessGroup:
         return self._control.traffic
 
     def close(self) -> None:
-        """Leave the groups that were made here. Closing twice does nothing."""
-        self._leaving.close()
+        """Leave the groups that were made here. Closing twice does nothing.
+
+        A gloo group ends when its last operation does, which may be when `timeout` runs out: what
+        takes longer than a moment goes on in a thread.
+        """
+        self._leaving.pop_all().close()
+        groups = [self.__dict__.pop(name, None) for name in ("_default", "agreement")]
+        ending = Thread(target=groups.clear, name="gpubench-leaving", daemon=True)
+        ending.start()
+        ending.join(_LEAVE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -137,11 +179,34 @@ class ProcessGroup:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _meets(self, until: float) -> bool:
+        """Whether this rank comes through two barriers in both groups by then.
+
+        Where a rank has left a barrier unfinished, its second one finds nobody. Barriers carry no
+        data: what an operation of another size would do to gloo is to end the process.
+        """
+        if not self.is_joined:
+            return False
+        groups = (self._default, self.agreement.group) if self._is_ours else (self.agreement.group,)
+        try:
+            for group in (*groups, *groups):
+                work = dist.barrier(group, async_op=True)
+                while not work.is_completed():
+                    if monotonic() > until:
+                        return False
+                    sleep(_PAUSE_S)
+                work.wait()
+        except (RuntimeError, ValueError):  # torch's for what is lost, or was destroyed
+            return False
+        return True
+
     def _join_default_group(
         self, store: PrefixStore, timeout: timedelta, leaving: ExitStack
     ) -> None:
-        if dist.is_initialized():
+        self._is_ours = not dist.is_initialized()
+        if not self._is_ours:
             _check_existing(self.world)
+            self._default = dist.group.WORLD
             return
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -155,7 +220,8 @@ class ProcessGroup:
             timeout=timeout,
             device_id=self.device if binds else None,
         )
-        leaving.callback(dist.destroy_process_group)
+        self._default = dist.group.WORLD
+        leaving.callback(_leave, self._default)
 
 
 def backend_for(device: torch.device, configured: str = "auto", *, shared: bool = False) -> str:
@@ -227,8 +293,14 @@ def _agreement(world: World, timeout: timedelta, leaving: ExitStack) -> RankAgre
     if world.size == 1:
         return RankAgreement()
     group = dist.new_group(backend="gloo", timeout=timeout)
-    leaving.callback(dist.destroy_process_group, group)
+    leaving.callback(_leave, group)
     return RankAgreement(group)
+
+
+def _leave(group: dist.ProcessGroup) -> None:
+    """Destroy `group`, unless the benchmark itself has."""
+    with suppress(ValueError):
+        dist.destroy_process_group(group)
 
 
 def _check_existing(world: World) -> None:

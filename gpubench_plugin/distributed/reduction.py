@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed.aggregate import Aggregate
 from gpubench_plugin.distributed.report import RankReport
-from gpubench_plugin.errors import CorrectnessError, MeasurementError
+from gpubench_plugin.errors import CorrectnessError, MeasurementError, text_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.distributed.process_group import ProcessGroup
@@ -91,7 +91,7 @@ class Reduction:
     def _failures(self, failure: BaseException | None) -> str:
         """What went wrong on any rank, of many the first; nothing where nothing did."""
         tag, rank = f"check {self._benchmark}", self._group.world.rank
-        said = "" if failure is None else f"rank {rank}: {failure}"[:_LONGEST_REASON]
+        said = "" if failure is None else f"rank {rank}: {text_of(failure)}"[:_LONGEST_REASON]
         within_s = None if failure is None else self._grace_s
         gathered = self._group.collect(tag, {"failure": said}, within_s=within_s)
         failures = [told["failure"] for told in gathered if told["failure"]]
@@ -100,6 +100,6 @@ class Reduction:
         return str(self._group.publish(tag, {"failure": shown}, within_s=within_s)["failure"])
 
     def _problem(self, failure: Exception | None) -> str:
-        said = "" if failure is None else str(failure)[:_LONGEST_REASON]
+        said = "" if failure is None else text_of(failure)[:_LONGEST_REASON]
         told = self._group.publish(f"result {self._benchmark}", {"problem": said})
         return str(told["problem"])

@@ -44,6 +44,7 @@ class Controller:
         self._settings = settings
         self._run = run
         self._gang: Gang | None = None
+        self._last = ""
         self._unstartable: dict[int, GangError] = {}
         self._startable: set[int] = set()
         self._said: set[str] = set()
@@ -71,9 +72,7 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Let the ranks go before the results are written."""
-        if self._gang is not None:
-            self._gang.close()
-            self._gang = None
+        self._close()
 
     def pytest_unconfigure(self) -> None:
         """Leave no process behind, however the session ended."""
@@ -107,7 +106,9 @@ class Controller:
         following = None if fresh else _following(case, nextitem)
         patience = Patience.with_case(case, self._settings.timeout_s)
         try:
-            endings = self._gang_of(case).run(item.nodeid, following, patience)
+            gang = self._gang_of(case)
+            endings = gang.run(item.nodeid, following, patience)
+            self._last = item.name
         except GangError as error:
             if case.world_size not in self._startable:
                 self._unstartable[case.world_size] = GangError(str(error), hang=error.hang)
@@ -115,26 +116,46 @@ class Controller:
         except BaseException:
             self._kill()
             raise
-        if fresh and self._gang is not None:
-            self._gang.close()
-            self._gang = None
+        verdict = judge(endings)
+        # After a failure nobody knows what the ranks still have to say to each other.
+        harmed = not verdict.agree or not all(ending.unharmed for ending in endings)
+        if fresh or (harmed and case.world_size > 1) or not gang.is_whole:
+            self._close()
         self._warn(endings)
         self._leave_if_asked(endings)
-        return merging.merged(item, endings, judge(endings))
+        return merging.merged(item, endings, verdict)
 
     def _gang_of(self, case: Case) -> Gang:
         """The living gang of the case's world size; another one is closed first."""
         if case.world_size in self._unstartable:
             raise self._unstartable[case.world_size]
         gang = self._gang
-        if gang is not None and gang.size == case.world_size and (lost := gang.lost()):
-            self._say(f"between two benchmarks {lost}; another gang of {gang.size} was started")
-        if gang is not None and (gang.size != case.world_size or not gang.is_whole):
-            gang.close()
-            self._gang = gang = None
-        if gang is None:
-            self._gang = gang = self._start(case)
-        return gang
+        if gang is not None and gang.size == case.world_size and (why := self._unfit(gang, case)):
+            self._say(f"{why}; another gang of {gang.size} was started")
+            self._close()
+        elif gang is not None and gang.size != case.world_size:
+            self._close()
+        if self._gang is None:
+            self._gang = self._started(case)
+        return self._gang
+
+    def _unfit(self, gang: Gang, case: Case) -> str:
+        """Why the gang can run no other benchmark, or nothing."""
+        if lost := gang.lost():
+            return f"between two benchmarks {lost}"
+        if gang.size > 1 and not gang.is_sound(case.configuration.distributed.failure_grace_s):
+            return f"{self._last} left the ranks' process group in disorder"
+        return ""
+
+    def _started(self, case: Case) -> Gang:
+        """A new gang; where a rank was killed meanwhile, a second one."""
+        try:
+            return self._start(case)
+        except GangError as error:
+            if not error.killed:
+                raise
+            self._say(f"{error}; another gang of {case.world_size} was started")
+        return self._start(case)
 
     def _start(self, case: Case) -> Gang:
         invocation = self._config.invocation_params
@@ -190,6 +211,11 @@ class Controller:
             if ending.exit is not None:
                 self._kill()
                 pytest.exit(f"rank {ending.rank}: {ending.exit}", returncode=ending.exit_code)
+
+    def _close(self) -> None:
+        if self._gang is not None:
+            self._gang.close()
+            self._gang = None
 
     def _kill(self) -> None:
         if self._gang is not None:

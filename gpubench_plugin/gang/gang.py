@@ -120,6 +120,25 @@ class Gang:
             if not wire.is_open
         )
 
+    def is_sound(self, within_s: float) -> bool:
+        """Whether the ranks, between two benchmarks, still meet in their process group.
+
+        A gang in which not every rank can answer has been killed.
+        """
+        self._numbers += 1
+        for wire in self._wires.values():
+            wire.send({"soundness": within_s, "number": self._numbers})
+        until = monotonic() + 4 * within_s  # the ranks take it up to three times, one after another
+        answers: dict[int, bool] = {}
+        for rank, message in self._messages(lambda: until):
+            if message is None or message.get("number") != self._numbers:
+                break
+            answers[rank] = message["sound"]
+            if len(answers) == self.size:
+                return all(answers.values())
+        self.kill()
+        return False
+
     def run(self, nodeid: str, following: str | None, patience: Patience) -> list[Ending]:
         """Run one test on every rank; what became of it, in the order of ranks.
 
@@ -227,10 +246,12 @@ class Gang:
         return GangError(said, self._output(min(missing)), hang=True, stacks=where)
 
     def _require_living(self) -> None:
+        assert self._launcher is not None
         for rank in range(self.size):
             if end := self._end_of(rank):
                 said = f"rank {rank} {end} while the gang of {self.size} started"
-                raise GangError(said, self._output(rank))
+                by_itself = self._launcher.exited(rank)
+                raise GangError(said, self._output(rank), killed=not by_itself)
 
     def _messages(
         self, clock: WakingClock, deadline: Callable[[], float]

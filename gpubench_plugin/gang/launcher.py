@@ -106,6 +106,11 @@ class Launcher:
             return how_it_ended(self._processes[rank].wait(patience_s))
         return ""
 
+    def exited(self, rank: int) -> bool:
+        """Whether the process of `rank` has ended by itself, with an exit code."""
+        code = self._processes[rank].poll()
+        return code is not None and code >= 0
+
     def last_words(self, rank: int, most: int) -> str:
         """The end of what `rank` has written, `most` bytes of it."""
         path = self.logs[rank]

@@ -52,6 +52,13 @@ class Ending:
         return self.state == "ended" and self.failed is None and self.exit is None
 
     @property
+    def unharmed(self) -> bool:
+        """Whether the rank came to the end without any failure, not even an expected one."""
+        return self.state == "ended" and not any(
+            report.failed or hasattr(report, "wasxfail") for report in self.reports
+        )
+
+    @property
     def failed(self) -> pytest.TestReport | None:
         """The first report that is not a pass."""
         return next((report for report in self.reports if not report.passed), None)

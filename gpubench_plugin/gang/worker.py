@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.channel import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES
+from gpubench_plugin.errors import text_of
 from gpubench_plugin.gang import lifeline, stacks
 from gpubench_plugin.gang.serial import LONGEST_TEXT, bounded, warning_to_json
 from gpubench_plugin.gang.wire import Wire
@@ -117,6 +118,9 @@ class Worker:
     def pytest_runtestloop(self) -> bool:
         """Run what is ordered until there is no more."""
         for order in self._received():
+            if "soundness" in order:
+                self._tell_soundness(order)
+                continue
             item = self._items.get(order["run"])
             if item is None:
                 why = "\n".join(self._not_collected)[-LONGEST_TEXT:]
@@ -129,6 +133,12 @@ class Worker:
         while "finish" not in (order := self._orders.get()):
             yield order
 
+    def _tell_soundness(self, order: Mapping[str, Any]) -> None:
+        assert self._ranks is not None
+        self._ranks.meet(order["number"])
+        sound = self._ranks.is_sound(order["soundness"])
+        self._wire.send({"number": order["number"], "sound": sound})
+
     def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
         self._reports = []
         told: Json = {"number": order["number"]}
@@ -139,7 +149,7 @@ class Worker:
                 item=item, nextitem=self._items.get(order["following"])
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
-            told["exit"] = str(error)[:LONGEST_REASON] or type(error).__name__
+            told["exit"] = text_of(error)[:LONGEST_REASON] or type(error).__name__
             told["code"] = getattr(error, "returncode", None)
         is_root = self._ranks.world.is_root
         reports = bounded(self._config, self._reports, self._warnings, is_root=is_root)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 # The places of torch.backends with an fp32_precision, parents before children: setting a parent
 # sets the children that follow it.
@@ -31,14 +32,19 @@ _FP32_PRECISION = (
     "mkldnn.rnn",
 )
 
+_PYTESTS_OWN: Final = "PYTEST_CURRENT_TEST"
+"""pytest keeps the phase of the running test in it."""
+
 
 @contextmanager
 def preserved(device: torch.device) -> Iterator[None]:
     """Put back, also after an exception, what the body changed of the process's state.
 
     That is: TF32 and cuDNN switches, deterministic flags, default dtype and device, grad mode,
-    anomaly mode, the number of CPU threads, whether garbage is collected, and the random
-    generators of Python, numpy, torch and the device. Before and after, garbage is collected and
+    autocast, anomaly mode, the number of CPU threads, whether garbage is collected, the random generators of
+    Python, numpy, torch and the device, the working directory, and the environment variables that
+    it changed or removed. Those that it added stay: libraries leave some when they are first used,
+    torch's compiler the place of its cache, and read them again. Before and after, garbage is collected and
     the allocator's cache and peak counters start anew; after, compiled code is forgotten if
     ``torch._dynamo`` was ever imported.
     """
@@ -50,6 +56,9 @@ def preserved(device: torch.device) -> Iterator[None]:
             stack.callback(switch.put_back, switch.read())
         for restore, state in _generators(device):
             stack.callback(restore, state)
+        stack.callback(_put_back_environment, dict(os.environ))
+        if (here := _working_directory()) is not None:
+            stack.callback(_return_to, here)
         stack.callback(_forget_compiled_code)
         yield
 
@@ -82,6 +91,14 @@ def _switches() -> tuple[_Switch, ...]:
         _Switch(read=torch.get_default_dtype, set=torch.set_default_dtype),
         _Switch(read=torch.get_default_device, set=_set_default_device),
         _Switch(read=torch.is_grad_enabled, set=torch.set_grad_enabled),
+        *(
+            _Switch(
+                read=partial(getattr(torch, f"{read}_autocast_{what}"), device),
+                set=partial(getattr(torch, f"set_autocast_{what}"), device),
+            )
+            for device in ("cpu", "cuda")
+            for read, what in (("is", "enabled"), ("get", "dtype"))
+        ),
         _Switch(read=torch.is_anomaly_enabled, set=torch.set_anomaly_enabled),
         _Switch(read=torch.get_num_threads, set=torch.set_num_threads),
         _Switch(read=gc.isenabled, set=lambda on: gc.enable() if on else gc.disable()),
@@ -140,6 +157,26 @@ def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object],
             getattr(module, f"set_rng_state{every}"),
             getattr(module, f"get_rng_state{every}")(),
         )
+
+
+def _put_back_environment(before: Mapping[str, str]) -> None:
+    for name, value in before.items():
+        if name != _PYTESTS_OWN and os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _working_directory() -> str | None:
+    """The folder that relative paths begin at; None where it has been removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109 # a Path would be made of it for nothing
+    except OSError:
+        return None
+
+
+def _return_to(folder: str) -> None:
+    if _working_directory() != folder:
+        with suppress(OSError):  # it may be gone by now
+            os.chdir(folder)
 
 
 def _fresh_memory(device: torch.device) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpubench_plugin import channel
+from gpubench_plugin.errors import text_of
 from gpubench_plugin.gang.verdict import Ending
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def exit_to_json(error: BaseException) -> Json:
     """That the test asked to end the whole session, and why."""
     return {
         "reports": [],
-        "exit": _start_of(str(error) or type(error).__name__),
+        "exit": _start_of(text_of(error) or type(error).__name__),
         "exit_code": getattr(error, "returncode", None),
     }
 

@@ -119,3 +119,12 @@ class Member(ABC):
 def has_agent() -> bool:
     """Whether torchrun's agent keeps the store, so that it outlives the ranks."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def session_over(item: pytest.Item, reason: str, size: int) -> str:
+    """Why the session ends with `item`, and how to start one that would not."""
+    return (
+        f"{item.name}: {reason}; ranks that torchrun started cannot be replaced, so the session "
+        f"ends. With pytest --world-size={size}, without torchrun, pytest starts the ranks "
+        "itself, replaces them and goes on"
+    )

@@ -23,6 +23,7 @@ from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.torchrun import same_tests, session_files
 from gpubench_plugin.torchrun.assembly import Assembly, wait_until
 from gpubench_plugin.torchrun.follower import Follower
+from gpubench_plugin.torchrun.member import session_over
 from gpubench_plugin.torchrun.peers import Peer, Peers
 from gpubench_plugin.torchrun.root import Root
 from gpubench_plugin.torchrun.runner import run
@@ -51,6 +52,7 @@ class Torchrun:
         self._ranks = ranks
         self._order: dict[str, int] = {}
         self._log: TextIO | None = None
+        self._last: tuple[pytest.Item, bool] | None = None
         rank = ranks.world.rank
         self._member: Root | Follower = Follower(session, rank) if rank else Root(session)
         self._watchdog = Watchdog(self._member.end_hung)
@@ -138,6 +140,10 @@ class Torchrun:
         self._ranks.meet(number)
         member.running = running
         with self._watchdog.guarding(patience.timeout_s + member.margin_s, clock):
+            if broken := self._not_mended(case):
+                member.finish()
+                member.over = item.session.shouldfail = broken
+                return []
             try:
                 reports = run(item, nextitem)
             except (pytest.exit.Exception, KeyboardInterrupt) as error:
@@ -146,7 +152,24 @@ class Torchrun:
             self._ranks.arrive(number, f"the end of {item.name}")
             agreed = member.agree(running, reports)
         member.running = None
+        self._last = item, any(report.failed for report in agreed)
         return agreed
+
+    def _not_mended(self, case: Case) -> str:
+        """Why the ranks cannot go on together, or nothing: they can, perhaps in a new group.
+
+        After a failure nobody knows what the ranks still have to say to each other. Every rank
+        comes to the same.
+        """
+        if self._last is None:
+            return ""
+        item, failed = self._last
+        grace_s = case.configuration.distributed.failure_grace_s
+        ranks = self._ranks
+        if (failed and ranks.renew()) or ranks.is_sound(grace_s) or ranks.renew():
+            return ""
+        reason = "left the ranks' process group in disorder"
+        return session_over(item, reason, ranks.world.size)
 
     def _proposal(self, told: Sequence[Json], session: Session | None) -> Json:
         """What rank zero publishes: where the run is, or its benchmarks if others have others."""

@@ -18,7 +18,7 @@ from gpubench_plugin.gang.verdict import Ending, Verdict, judge
 from gpubench_plugin.termination import ORPHAN_S, Termination
 from gpubench_plugin.torchrun import endings
 from gpubench_plugin.torchrun.assembly import wait_until
-from gpubench_plugin.torchrun.member import Member, has_agent
+from gpubench_plugin.torchrun.member import Member, has_agent, session_over
 from gpubench_plugin.torchrun.peers import offer_stacks, said_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Root(Member):
             for rank in absent
         ]
         verdict = judge(found)
-        self.over = self._session.shouldfail = _over(item, verdict.reason, self.assembly.size)
+        self.over = self._session.shouldfail = session_over(
+            item, verdict.reason, self.assembly.size
+        )
         self.part(f"{item.name}: {verdict.reason}")
         return merging.merged(item, found, verdict)
 
@@ -83,7 +85,7 @@ class Root(Member):
         found = self._endings(running, whole=whole)
         verdict = judge(found)
         if not whole:
-            self.over = _over(running.item, verdict.reason, len(found))
+            self.over = session_over(running.item, verdict.reason, len(found))
             self._session.shouldfail = self.over
         merged = merging.merged(running.item, found, verdict)
         leaving = next((ending for ending in found if ending.exit is not None), None)
@@ -234,7 +236,7 @@ class Root(Member):
         if verdict.agree:  # all had ended it when one died
             said = "; ".join(f"rank {rank} {said_of(status)}" for rank, status in deaths.items())
             verdict = Verdict(agree=False, outcome="crashed", reason=said)
-        self.over = _over(running.item, verdict.reason, len(found))
+        self.over = session_over(running.item, verdict.reason, len(found))
         merged = merging.merged(running.item, found, verdict)
         with suppress(RuntimeError):
             self._announce(running.number, verdict, merged)
@@ -270,11 +272,3 @@ def _is_harmless(notice: Notice) -> bool:
     """Whether there is no reason to end as long as no benchmark runs."""
     regular = all(status == 0 for status in notice.deaths.values())
     return regular and notice.signal is None and not notice.orphaned
-
-
-def _over(item: pytest.Item, reason: str, size: int) -> str:
-    return (
-        f"{item.name}: {reason}; ranks that torchrun started cannot be replaced, so the session "
-        f"ends. With pytest --world-size={size}, without torchrun, pytest starts the ranks "
-        "itself, replaces them and goes on"
-    )

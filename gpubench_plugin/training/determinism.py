@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import Unsupported, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def naming_what_is_not_deterministic() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        message = str(error)
+        message = text_of(error)
         if _REFUSED not in message:
             raise
         operation = message[: message.index(_REFUSED)].rsplit("\n", maxsplit=1)[-1].strip()

@@ -82,11 +82,70 @@ def test_amount_in_words(gpubench):
 @pytest.mark.parametrize("precision", [1e-3])
 def test_own_precision(gpubench, precision):
     gpubench(lambda: None)
+
+class Mute(BaseException):
+    def __str__(self):
+        raise ValueError
+    __repr__ = __str__
+
+def test_says_nothing(gpubench):
+    def step():
+        raise BaseExceptionGroup("two", [Mute(), Mute()]) from Mute()
+    try:
+        gpubench(step)
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0]
+
+def test_caught(gpubench):
+    with pytest.raises(ZeroDivisionError):
+        gpubench(lambda: 1 / 0)
+
+def test_crashed_elsewhere(gpubench):
+    pass
+
+def test_turned_into_a_failure(gpubench):
+    gpubench(lambda: None)
+
+def test_good_at_the_end(gpubench):
+    gpubench(lambda: None)
 """
+OTHER_PLUGINS = """
+import pytest
+from pytest import TestReport
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    if "crashed_elsewhere" not in item.name:
+        return None
+    # What pytest-forked logs of a child that died: one report, of no phase.
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    said = "running the test CRASHED with signal 11"
+    report = TestReport(item.nodeid, item.location, {}, "failed", said, "???")
+    hook.pytest_runtest_logreport(report=report)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call" and "turned_into_a_failure" in item.name:
+        report.outcome, report.longrepr = "failed", "a soft assertion failed"
+    return report
+"""
+REASONS = {
+    "test_unsupported": "no such unit here",
+    "test_never_called": "the test did not call gpubench",
+    "test_says_nothing": "Mute: <exception str() failed>",
+    "test_caught": "gpubench raised ZeroDivisionError: division by zero; the test caught it",
+    "test_crashed_elsewhere": "running the test CRASHED with signal 11",
+    "test_turned_into_a_failure": "a soft assertion failed",
+}
 
 
 def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> None:
     """Only a benchmark that passed carries numbers, in every file."""
+    project.write("conftest.py", OTHER_PLUGINS)
     project.write("test_kinds.py", KINDS)
 
     run = project.run("--world-size=1", "--precision=fp32", "--benchmark-json=saved.json")
@@ -109,17 +168,24 @@ def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> Non
         "test_known_to_fail": "skipped",
         "test_amount_in_words": "failed",
         "test_own_precision": "failed",
+        "test_says_nothing": "failed",
+        "test_caught": "not_measured",
+        "test_crashed_elsewhere": "crashed",
+        "test_turned_into_a_failure": "failed",
+        "test_good_at_the_end": "measured",
     }
     by_name = {b["name"].partition("[")[0]: b for b in run.summary["benchmarks"]}
-    assert [n for n, b in by_name.items() if b["metrics"]] == ["test_good"]
-    assert by_name["test_unsupported"]["reason"] == "no such unit here"
+    assert [n for n, b in by_name.items() if b["metrics"]] == ["test_good", "test_good_at_the_end"]
+    for name, reason in REASONS.items():
+        assert by_name[name]["reason"] == reason
     assert "20.00 GiB" in by_name["test_oom"]["reason"]
     assert "XPASS(strict)" in by_name["test_unexpectedly_good"]["reason"]
     assert "samples='8'; allowed: a number above 0" in by_name["test_amount_in_words"]["reason"]
     assert "'precision' is a fixture of gpubench" in by_name["test_own_precision"]["reason"]
     for file in (project.path / "saved.json", run.directory / "benchmark.json"):
         saved = json.loads(file.read_text())["benchmarks"]
-        assert [b["name"] for b in saved] == ["test_good[fp32-ws1]"], file
+        good = ["test_good[fp32-ws1]", "test_good_at_the_end[fp32-ws1]"]
+        assert [b["name"] for b in saved] == good, file
 
 
 def test_nothing_measured_is_said(project: Project) -> None:

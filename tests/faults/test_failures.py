@@ -82,6 +82,32 @@ def test_other_endings_keep_their_kind(
     assert expected == failures.kind_of(error, skipped=skipped)
 
 
+class Raises(ValueError):
+    def __str__(self) -> str:
+        raise self
+
+
+class ExitsPytest(BaseException):
+    def __str__(self) -> str:
+        pytest.exit("from __str__")
+
+
+class NoText(RuntimeError):
+    def __str__(self) -> str:
+        return 3  # type: ignore[return-value] # that is the point
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("kind", [Raises, ExitsPytest, NoText])
+def test_exception_that_cannot_be_shown_is_an_ordinary_failure(kind: type[BaseException]) -> None:
+    """Its reason has the words that pytest has for it; also as the text of other kinds."""
+    assert failures.kind_of(kind()) == ("failed", f"{kind.__name__}: <exception str() failed>")
+    assert failures.kind_of(kind(), skipped=True) == ("skipped", "<exception str() failed>")
+    group = BaseExceptionGroup("several", [kind(), kind()])
+    assert failures.kind_of(group)[1].endswith("Group: several (2 sub-exceptions)")
+
+
 def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,7 +136,7 @@ def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
     sys.last_value = error  # as pytest does
     assert all(reference() is not None for reference in held)
 
-    failures.free(error)
+    failures.free([error])
 
     assert [reference() for reference in held] == [None, None]
     assert not hasattr(sys, "last_value")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,20 @@ CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
     "default device": (torch.get_default_device, lambda: torch.set_default_device("meta")),
     "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(False)),
+    "autocast": (
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda: torch.set_autocast_enabled("cpu", True),
+    ),
+    "autocast's dtype": (
+        lambda: torch.get_autocast_dtype("cpu"),
+        lambda: torch.set_autocast_dtype("cpu", torch.float16),
+    ),
+    "a variable": (lambda: os.environ["PATH"], lambda: os.environ.update(PATH="/nowhere")),
+    "all variables": (
+        lambda: {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"},
+        os.environ.clear,
+    ),
+    "working directory": (Path.cwd, lambda: os.chdir("/")),
     "anomaly mode": (torch.is_anomaly_enabled, lambda: torch.set_anomaly_enabled(True)),
     "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
     "garbage collection": (gc.isenabled, gc.disable),
@@ -163,6 +179,28 @@ def test_a_switch_is_put_back(what: str) -> None:
         raising(CPU, change, lambda: changed.append(read()))
     assert [before] != changed
     assert before == read()
+
+
+@pytest.mark.usefixtures("quick")
+def test_folder_that_is_gone_and_variables_of_libraries_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no way back to a removed folder; what was added to the environment stays."""
+    monkeypatch.setenv("GPUBENCH_TEST_ADDED", "")
+    monkeypatch.delenv("GPUBENCH_TEST_ADDED")
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    with preserved(CPU):
+        os.environ["GPUBENCH_TEST_ADDED"] = "by a library"
+        folder.rmdir()
+        os.chdir(tmp_path)
+    with preserved(CPU):
+        os.chdir("/")
+
+    assert Path.cwd() == tmp_path
+    assert os.environ["GPUBENCH_TEST_ADDED"] == "by a library"
 
 
 @pytest.mark.parametrize(
