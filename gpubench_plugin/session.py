@@ -129,6 +129,7 @@ class Session:
         if self._settings.resume:
             to_go = len(self._cases.keys() - self.kept)
             lines.append(f"resumed: {len(self.kept)} measured before, {to_go} to go")
+            lines += self._run.notes
         return lines
 
     @pytest.hookimpl(trylast=True)
