@@ -105,10 +105,10 @@ def _loaded(rootdir: Path) -> Iterator[Path]:
 
 def _is_own(file: str, rootdir: Path) -> bool:
     """Whether it is the project's: below `rootdir`, neither installed there nor hidden."""
-    root = os.path.join(rootdir, "")
-    if not file.startswith(root):
+    root = _prefix(rootdir)
+    if not file.startswith(root):  # of most modules; pathlib takes 20 times as long to tell
         return False
-    parts = file[len(root) :].split(os.sep)
+    parts = Path(file[len(root) :]).parts
     return (
         _INSTALLED.isdisjoint(parts)
         and not any(part.startswith(".") for part in parts)
@@ -116,10 +116,15 @@ def _is_own(file: str, rootdir: Path) -> bool:
     )
 
 
+def _prefix(folder: object) -> str:
+    """What the path of everything in `folder` begins with."""
+    return f"{str(folder).rstrip(os.sep)}{os.sep}"
+
+
 @cache
 def _environments(root: str) -> tuple[str, ...]:
     """This Python's own folders, where they lie below `root`."""
-    prefixes = {os.path.join(prefix, "") for prefix in (sys.prefix, sys.base_prefix)}
+    prefixes = {_prefix(prefix) for prefix in (sys.prefix, sys.base_prefix)}
     return tuple(p for p in prefixes if p.startswith(root) and p != root)
 
 
@@ -180,13 +185,12 @@ class _Modules:
         if spec.has_location and spec.origin is not None:
             files |= self._own([spec.origin])
         below = tuple(spec.submodule_search_locations or ())
-        own = any(_is_own(os.path.join(place, ""), self._rootdir) for place in below)
+        own = any(_is_own(_prefix(place), self._rootdir) for place in below)
         return files, below if own else ()
 
     def _own(self, files: list[str]) -> frozenset[Path]:
-        return frozenset(
-            Path(file) for file in files if _is_own(file, self._rootdir) and os.path.isfile(file)
-        )
+        own = (Path(file) for file in files if _is_own(file, self._rootdir))
+        return frozenset(file for file in own if file.is_file())
 
 
 def _spec(name: str, places: tuple[str, ...] | None) -> ModuleSpec | None:
