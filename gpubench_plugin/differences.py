@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+_SHOWN: Final = 5
+"""Names that a message lists."""
 
 ABSENT = object()
 """The value of a key that one of two records lacks."""
@@ -45,3 +48,9 @@ def described(pair: tuple[Any, Any]) -> str:
     """Both values in words."""
     before, now = ("absent" if value is ABSENT else json.dumps(value) for value in pair)
     return f"{before} in the run, {now} now"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of the `names`, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

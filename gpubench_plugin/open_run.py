@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.channel import CARRIED
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.options import RUN_FILE, destination
-from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results import code, pytest_benchmark
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resumption import reopen
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -27,18 +27,24 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json, Measurement
     from gpubench_plugin.settings import Settings
 
+_CODE_UNKNOWN: Final = (
+    "the run recorded no contents of its files: its code was compared by git's facts alone"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
     """A run that is open for writing.
 
     Of a run that goes on, `earlier` holds the latest record of each of its benchmarks without its
-    samples, in the order of the run, and `kept` those that need not run again.
+    samples, in the order of the run, and `kept` those that need not run again. `notes` are for the
+    user.
     """
 
     recorder: Recorder
     earlier: Mapping[str, Measurement] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
@@ -72,6 +78,7 @@ def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -
             environment=_environment(config, cases),
             configurations=to_yaml({i: case.configuration for i, case in cases.items()}),
             params={i: case.params for i, case in cases.items()},
+            code=code.digests(config.rootpath, cases),
         )
     except ResultsError as error:
         raise UsageProblem(f"--results-dir: {error}") from error
@@ -85,6 +92,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
             environment=_environment(config, cases),
             configurations={i: c.configuration.model_dump(mode="json") for i, c in cases.items()},
             options=_place(config, settings),
+            rootdir=config.rootpath,
         )
         kept = run.measured(cases, launches=settings.launches)
         untouched = run.measured(run.measurements.keys() - cases.keys(), launches=1)
@@ -96,8 +104,9 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         recorder = Recorder.resume(run, command=_command(config), kept=len(kept))
     except GpubenchError as problem:
         raise UsageProblem(f"--resume={settings.resume}: {problem}") from problem
+    notes = (_CODE_UNKNOWN,) if run.code is None else ()
     earlier = {i: replace(m, samples=None) for i, m in run.measurements.items()}
-    return OpenRun(recorder=recorder, earlier=earlier, kept=kept)
+    return OpenRun(recorder=recorder, earlier=earlier, kept=kept, notes=notes)
 
 
 def _command(config: pytest.Config) -> list[str]:

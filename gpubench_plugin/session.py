@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from gpubench_plugin import channel
+from gpubench_plugin.ab.signals import deferred
 from gpubench_plugin.cases import device_models, devices_of
 from gpubench_plugin.channel import CARRIED, CHECKPOINTS, PROGRESS, TRACES
 from gpubench_plugin.errors import ResultsError, text_of
@@ -129,6 +130,7 @@ class Session:
         if self._settings.resume:
             to_go = len(self._cases.keys() - self.kept)
             lines.append(f"resumed: {len(self.kept)} measured before, {to_go} to go")
+            lines += self._run.notes
         return lines
 
     @pytest.hookimpl(trylast=True)
@@ -210,7 +212,9 @@ class Session:
 
         pytest-benchmark saves its files here, and an error of that would cost the whole report.
         """
-        self._finish(session, exitstatus)
+        with deferred():
+            self._finish(session, exitstatus)
+        self._unindexed = None if self._problem is not None else self._index()
         try:
             return (yield)
         except Exception as error:
@@ -253,8 +257,6 @@ class Session:
         if self._problem is not None:
             self._run.recorder.close()
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
-        else:
-            self._unindexed = self._index()
 
     def _index(self) -> str | None:
         """Tell the registry of the run; a line for the user where that has to wait."""

@@ -30,7 +30,9 @@ FAREWELL_S: Final = 20.0
 ORPHAN_S: Final = 1.5
 """The same when the process that started this one is gone: nobody waits any more."""
 _CALL: Final = object()
-_ASKS: Final = {signal.SIGTERM, signal.SIGINT}
+_STOPS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""What a scheduler sends, and a terminal that is closed; torchrun passes either on to its ranks."""
+_ASKS: Final = {*_STOPS, signal.SIGINT}
 _PIDFD_INFO_EXIT: Final = 1 << 3
 _PIDFD_GET_INFO: Final = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _SETTLE_S: Final = 0.05
@@ -54,10 +56,10 @@ class Notice:
 class Termination:
     """Calls `end` from a thread of its own when this process may have to end.
 
-    That is on SIGTERM, on a Ctrl-C that the main thread does not notice, on the death of one of
-    the processes given to :meth:`watch`, and when :meth:`answer` gets something to read. The main
-    thread stands still from SIGTERM on; what else is told, `end` may leave at that. An error in
-    `end` ends the process.
+    That is on SIGTERM or SIGHUP, on a Ctrl-C that the main thread does not notice, on the death of
+    one of the processes given to :meth:`watch`, and when :meth:`answer` gets something to read. The
+    main thread stands still from these signals on; what else is told, `end` may leave at that. An
+    error in `end` ends the process. A signal that is ignored, as ``nohup`` has it, stays so.
     To be made in the main thread. :meth:`close` puts the handlers back.
     """
 
@@ -65,7 +67,7 @@ class Termination:
         self,
         end: Callable[[Notice], None],
         *,
-        signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+        signals: Sequence[signal.Signals] = (*_STOPS, signal.SIGINT),
     ):
         self._end = end
         self._parent = os.getppid()
@@ -77,7 +79,8 @@ class Termination:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._selector.register(self._read, selectors.EVENT_READ)
-        self._previous = {number: signal.signal(number, self._handle) for number in signals}
+        heard = [n for n in signals if signal.getsignal(n) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._handle) for number in heard}
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._thread = threading.Thread(
             target=or_die, args=(self._listen,), name="gpubench-termination", daemon=True
@@ -129,8 +132,9 @@ class Termination:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """In the main thread, at once or when it comes back from C."""
+        __tracebackhide__ = True  # pytest is to show what was interrupted
         self._noticed.set()
-        if number == signal.SIGTERM and not self._finishing:
+        if number in _STOPS and not self._finishing:
             threading.Event().wait()  # the other thread ends the process
         previous = self._previous[signal.Signals(number)]
         if number == signal.SIGINT and callable(previous):
@@ -150,9 +154,9 @@ class Termination:
                 if told & _ASKS:
                     patience = ORPHAN_S if os.getppid() != self._parent else FAREWELL_S
                     deadline = deadline or monotonic() + patience
-            elif signal.SIGTERM in told or self._deaths or self._called:
-                told |= self._settle(asked=signal.SIGTERM in told)
-                self._end(self._notice(signal.SIGTERM if signal.SIGTERM in told else None))
+            elif told.intersection(_STOPS) or self._deaths or self._called:
+                told |= self._settle(asked=bool(told.intersection(_STOPS)))
+                self._end(self._notice(next((n for n in _STOPS if n in told), None)))
                 self._called, self._deaths = False, {}
             elif signal.SIGINT in told:
                 if not self._noticed.wait(GRACE_S):
@@ -190,7 +194,7 @@ class Termination:
         self._deaths = {
             name: status
             for name, status in causes.items()
-            if status != signal.SIGTERM or (name in first and not asked)
+            if status not in _STOPS or (name in first and not asked)
         }
         return signals
 

@@ -12,11 +12,10 @@ from typing import Final
 
 from gpubench_plugin.ab.outputs import own_output
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
+from gpubench_plugin.results.code import fingerprint
 
 _PATIENCE_S: Final = 600.0
 """The checkout of a huge repository on a slow disk takes minutes."""
-_LARGEST_READ: Final = 16 * 1024 * 1024
-"""Bytes up to which an unknown file is told from another by its contents."""
 
 OF_HOOKS: Final = frozenset(
     (
@@ -150,19 +149,6 @@ def _registered(common: Path) -> frozenset[Path] | None:
         return None
     lines = (line.partition(" ") for line in listed.split("\n"))
     return frozenset(Path(folder) for key, _, folder in lines if key == "worktree")
-
-
-def fingerprint(file: Path) -> bytes:
-    """What tells the contents of `file` from others; of a large one, size and time."""
-    try:
-        found = file.lstat()
-        if file.is_symlink():
-            return os.fsencode(file.readlink())
-        if found.st_size <= _LARGEST_READ and file.is_file():
-            return sha256(file.read_bytes()).digest()
-    except OSError:
-        return b"unreadable"
-    return f"{found.st_size} {found.st_mtime_ns}".encode()
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -11,15 +11,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
 
-from gpubench_plugin.ab.git import Repository, fingerprint
+from gpubench_plugin.ab.git import Repository
 from gpubench_plugin.ab.outputs import own_output
+from gpubench_plugin.differences import listed
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.code import fingerprint
 
 SideName = Literal["base", "head"]
 SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
 
-_NAMED: Final = 5
-"""Files that a message names at most."""
 _NOT_CODE: Final = frozenset({".git", "__pycache__", ".pytest_cache", ".venv", "node_modules"})
 
 
@@ -88,14 +88,13 @@ class Source:
         names = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
         if not names:
             return "another commit is checked out; begin again"
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         ignored = (
             "ignore them in git"
             if self.repository is not None and self.repository.top == self.folder
             else "let that folder have a .gitignore of '*'"
         )
         return (
-            f"{', '.join(names[:_NAMED])}{more}. If the benchmarks write them, or they are logs, "
+            f"{listed(names)}. If the benchmarks write them, or they are logs, "
             f"{ignored} or write them elsewhere; then begin again"
         )
 

@@ -73,8 +73,13 @@ class Judgement:
         """The command that accepts a new level; empty where the baseline has no name."""
         if self._lookup.kind != "history":
             return ""
-        run, name = self._session.path.name, shlex.quote(self._lookup.settings.baseline)
-        return f"gpubench accept {run} '<benchmark>' --baseline={name} --reason='<why>'"
+        name = shlex.quote(self._lookup.settings.baseline)
+        return f"gpubench accept {self.run_id} '<benchmark>' --baseline={name} --reason='<why>'"
+
+    @property
+    def run_id(self) -> str:
+        """The id of the session's own run."""
+        return self._session.path.name
 
     @property
     def nothing_measured(self) -> bool:

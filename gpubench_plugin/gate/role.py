@@ -74,12 +74,17 @@ class Gate:
         """Let ``--lf`` know which benchmarks to measure again."""
         remember_benchmarks(self._config)
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
+    ) -> None:
         """Say all verdicts, below the table of what was measured."""
+        interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
         glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
         width = int(self._config.get_terminal_writer().fullwidth)
         terminalreporter.section("gate" if self._is_gate else "comparison", sep="=")
-        for line in summary.lines(self._judgement, self._lookup, width, glyphs):
+        for line in summary.lines(
+            self._judgement, self._lookup, width, glyphs, interrupted=interrupted
+        ):
             for text, markup in line:
                 terminalreporter.write(text, **markup)
             terminalreporter.write("\n")

@@ -39,8 +39,13 @@ def header(lookup: Lookup) -> list[str]:
     return [said, *(f"baseline: {printable(note)}" for note in lookup.notes)]
 
 
-def lines(judgement: Judgement, lookup: Lookup, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """All verdicts but the unchanged ones, the counts of all, and what the gate makes of them."""
+def lines(
+    judgement: Judgement, lookup: Lookup, width: int, glyphs: Glyphs, *, interrupted: bool
+) -> Iterator[Line]:
+    """All verdicts but the unchanged ones, the counts of all, and what the gate makes of them.
+
+    Of a session that was `interrupted` it makes nothing.
+    """
     is_gate = bool(lookup.settings.gate)
     comparison = judgement.comparison
     if comparison is None:
@@ -50,6 +55,10 @@ def lines(judgement: Judgement, lookup: Lookup, width: int, glyphs: Glyphs) -> I
         for said in judgement.policy.spoken(comparison.verdicts) if is_gate else ():
             yield ((said, _BAD if said.endswith("=fail)") else _DOUBTFUL),)
     if not is_gate:
+        return
+    if interrupted:
+        said = f"the session was interrupted; --resume={judgement.run_id} measures the rest"
+        yield ((f"gate: not decided: {said}", _DOUBTFUL),)
         return
     if judgement.nothing_measured:
         yield ((rules.NOTHING_MEASURED, _BAD),)

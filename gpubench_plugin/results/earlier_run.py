@@ -29,6 +29,7 @@ class EarlierRun:
     `started` and `resumed` are UTC in ISO 8601. `configurations` and `measurements` hold every
     benchmark of the run by node id, in its order. A measurement is the latest in the journal,
     samples included; a benchmark that was never recorded is ``not_measured``.
+    `code` is what :func:`.code.digests` found; None of a run of a version that recorded none.
     """
 
     directory: RunDirectory
@@ -38,6 +39,7 @@ class EarlierRun:
     command: tuple[str, ...]
     environment: Json
     configurations: Mapping[str, Json]
+    code: Mapping[str, str] | None
     measurements: Mapping[str, Measurement]
 
     @classmethod
@@ -70,6 +72,7 @@ class EarlierRun:
             command=tuple(beginning["command"]),
             environment=environment_of(directory),
             configurations=configurations,
+            code=beginning.get("code"),
             measurements=measurements_of(configurations, beginning.get("params", {}), events),
         )
 

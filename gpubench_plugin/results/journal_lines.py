@@ -51,6 +51,11 @@ class RunStarted(_Line):
     params: dict[str, dict[str, str]] = Field(
         default={}, description="Of every selected benchmark by node id, its parameters"
     )
+    code: dict[str, str] | None = Field(
+        default=None,
+        description="Of every file of the code, relative to pytest's rootdir, what tells its "
+        "contents from others; null in runs of versions that did not record it",
+    )
 
 
 class RunResumed(_Line):

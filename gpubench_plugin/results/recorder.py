@@ -53,6 +53,7 @@ class Recorder:
         environment: Mapping[str, Any],
         configurations: str,
         params: Mapping[str, Mapping[str, str]],
+        code: Mapping[str, str],
     ) -> Recorder:
         """The recorder of a new run.
 
@@ -62,6 +63,7 @@ class Recorder:
             environment: the facts of ``system.json``.
             configurations: the text of ``config_resolved.yaml``.
             params: the parameters of every selected benchmark, by node id.
+            code: the files that are measured, see :func:`.code.digests`.
 
         Raises:
             ResultsError: a file could not be written.
@@ -76,7 +78,7 @@ class Recorder:
             environment=environment,
             started=now,
         )
-        recorder._begin("run_started", now, shown, params=params)
+        recorder._begin("run_started", now, shown, params=params, code=code)
         return recorder
 
     @classmethod

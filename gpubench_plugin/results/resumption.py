@@ -7,22 +7,21 @@ machine belongs into another run.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.differences import described, differences, flat
+from gpubench_plugin.differences import described, differences, flat, listed
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results import code
 from gpubench_plugin.results.earlier_run import EarlierRun
 from gpubench_plugin.results.fingerprint import fingerprint
 from gpubench_plugin.results.run_id import tag_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from gpubench_plugin.records import Json
     from gpubench_plugin.results.run_directory import RunDirectory
-
-_SHOWN: Final = 5
-"""Benchmarks that a message lists."""
 
 
 def reopen(
@@ -31,6 +30,7 @@ def reopen(
     environment: Mapping[str, Any],
     configurations: Mapping[str, Json],
     options: Mapping[str, str],
+    rootdir: Path,
 ) -> EarlierRun:
     """The run in `directory`, open to go on; where it must not, nothing in it is changed.
 
@@ -40,6 +40,7 @@ def reopen(
         configurations: the resolved configuration of each benchmark selected now, by node id; a
             benchmark of the run that is not among them stays as it was.
         options: what was asked for on the command line of where the run goes, by flag.
+        rootdir: pytest's, below which the code is.
 
     Raises:
         UsageProblem: naming every key that differs with both values.
@@ -49,7 +50,7 @@ def reopen(
     run = EarlierRun.open(directory)
     try:
         _refuse_other_benchmarks(run, configurations)
-        _refuse_other_conditions(run, configurations, environment)
+        _refuse_other_conditions(run, configurations, environment, rootdir)
     except UsageProblem:
         run.journal.close()
         raise
@@ -74,15 +75,22 @@ def _refuse_other_benchmarks(run: EarlierRun, selected: Iterable[str]) -> None:
     if new:
         command = shlex.join(["pytest", *run.command])
         raise UsageProblem(
-            f"not selected in the run: {_listed(new)}; a run keeps the benchmarks it was started "
+            f"not selected in the run: {listed(new)}; a run keeps the benchmarks it was started "
             f"with: {command}"
         )
 
 
 def _refuse_other_conditions(
-    run: EarlierRun, configurations: Mapping[str, Json], environment: Mapping[str, Any]
+    run: EarlierRun,
+    configurations: Mapping[str, Json],
+    environment: Mapping[str, Any],
+    rootdir: Path,
 ) -> None:
-    said = [*_in_configuration(run, configurations), *_in_environment(run, environment)]
+    said = [
+        *_in_configuration(run, configurations),
+        *_in_environment(run, environment),
+        *_in_code(run, configurations, rootdir),
+    ]
     if said:
         raise UsageProblem("\n  ".join(["this is not what the run was measured with", *said]))
 
@@ -94,7 +102,7 @@ def _in_configuration(run: EarlierRun, configurations: Mapping[str, Json]) -> It
         before = flat(run.configurations[node_id])
         for key, pair in differences(before, flat(now)).items():
             differing.setdefault(f"{key}: {described(pair)}", []).append(node_id)
-    return (f"{text} ({_listed(ids)})" for text, ids in differing.items())
+    return (f"{text} ({listed(ids)})" for text, ids in differing.items())
 
 
 def _in_environment(run: EarlierRun, environment: Mapping[str, Any]) -> Iterator[str]:
@@ -107,6 +115,12 @@ def _in_environment(run: EarlierRun, environment: Mapping[str, Any]) -> Iterator
     return (f"{key}: {described(pair)}" for key, pair in differences(before, now).items())
 
 
-def _listed(ids: Sequence[str]) -> str:
-    more = len(ids) - _SHOWN
-    return ", ".join(ids[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _in_code(run: EarlierRun, selected: Iterable[str], rootdir: Path) -> Iterator[str]:
+    """The files that are not what they were; nothing where the run has not recorded any."""
+    if run.code is None:
+        return
+    files = code.changes(rootdir, selected, run.code)
+    if files:
+        yield (
+            f"code: {listed(files)}; put it back as it was, or measure a new run without --resume"
+        )

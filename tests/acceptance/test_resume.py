@@ -36,7 +36,8 @@ def test_c(gpubench):
 
 def test_d(gpubench):
     ran("d")
-    gpubench(lambda: None)
+    import helper
+    gpubench(helper.step)
     if in_trouble("disk"):  # no file may grow any more: what a full disk does, for any user
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
@@ -58,6 +59,7 @@ class Resumed:
         self._project = project
         project.write("test_it.py", TROUBLED)
         project.write("conftest.py", RESTORED)
+        project.write("helper.py", "def step(): ...")
         killed = project.run("-p", "no:cacheprovider", env={"TROUBLE": "kill"})
         assert killed.code < 0
         self.directory = killed.directory
@@ -127,8 +129,9 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
         assert saved["benchmarks"][0]["stats"]["step_time_s"] == numbers["step_time_s"]
 
 
-def test_other_conditions_change_nothing(killed: Resumed) -> None:
-    """Another configuration and another machine are refused with every difference."""
+def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> None:
+    """Another configuration, other code and another machine are refused with every difference."""
+    project.write("helper.py", "def step(): sum(range(1000))")
     facts = killed.file("system.json")
     (killed.directory / "system.json").write_text(json.dumps({**facts, "cpu": {"model": "abacus"}}))
     before = killed.contents
@@ -139,6 +142,7 @@ def test_other_conditions_change_nothing(killed: Resumed) -> None:
     assert f"ERROR: --resume={killed.directory.name}: this is not what the run was" in said
     assert "measure.gc: false in the run, true now (test_it.py::test_a[fp32-ws1], " in said
     assert 'cpu.model: "abacus" in the run, ' in said
+    assert "code: helper.py (changed); put it back as it was, or " in said
     assert killed.contents == before
 
 

@@ -32,6 +32,7 @@ def begun(results: Path) -> Recorder:
         environment={"cpu": {"model": "abacus"}},
         configurations="".join(f"'{i}':\n{section}" for i in IDS),
         params={i: {"precision": "amp"} for i in IDS},
+        code={},
     )
 
 

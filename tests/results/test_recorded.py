@@ -28,6 +28,7 @@ def begun(results: Path) -> Recorder:
         environment={"cpu": {"model": "abacus"}},
         configurations="".join(f"'{i}':\n  distributed:\n    world_size: 1\n" for i in IDS),
         params={},
+        code={},
     )
 
 

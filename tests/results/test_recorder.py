@@ -26,6 +26,7 @@ def recorder(results: Path) -> Recorder:
         environment={"hostname": "here"},
         configurations="{}\n",
         params={"a::b": {"precision": "amp"}},
+        code={"a": "0123456789abcdef"},
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.code import digests
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resumption import reopen
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -29,6 +30,10 @@ ENVIRONMENT = {
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """A run of seven benchmarks that was killed before the first."""
+    for name in ("test_it.py", "conftest.py"):
+        file = tmp_path / "project" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("import os\n")
     directory = RunDirectory.create(tmp_path, "resnet", "20260131T120000Z_big_0a1b2c")
     Recorder.start(
         directory,
@@ -36,6 +41,7 @@ def run(tmp_path: Path) -> RunDirectory:
         environment=ENVIRONMENT,
         configurations=yaml.safe_dump(json.loads(json.dumps(CONFIGURATIONS))),
         params={},
+        code=digests(tmp_path / "project", CONFIGURATIONS),
     ).close()
     return directory
 
@@ -45,6 +51,7 @@ def opened(run: RunDirectory, **changes: Any) -> None:
         "environment": ENVIRONMENT,
         "configurations": CONFIGURATIONS,
         "options": {},
+        "rootdir": run.path.parents[1] / "project",
     }
     reopen(run, **{**arguments, **changes}).journal.close()
 
@@ -129,3 +136,29 @@ def test_other_results_folder_is_refused(run: RunDirectory, tmp_path: Path) -> N
     with pytest.raises(UsageProblem, match="--results-dir=/other contradicts it: the run has"):
         opened(run, options={"--results-dir": "/other"})
     opened(run, options={"--results-dir": str(tmp_path)})
+
+
+def test_other_code_is_refused(run: RunDirectory, tmp_path: Path) -> None:
+    """Files that changed, are gone or are new are named, with what can be done."""
+    project = tmp_path / "project"
+    (project / "test_it.py").write_text("import os \n")
+    (project / "conftest.py").unlink()
+    before = {p.name: p.read_bytes() for p in run.path.iterdir()}
+    with pytest.raises(UsageProblem) as refused:
+        opened(run)
+    assert str(refused.value) == (
+        "this is not what the run was measured with\n"
+        "  code: conftest.py (gone), test_it.py (changed); put it back as it was, or measure a new "
+        "run without --resume"
+    )
+    assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
+
+
+def test_code_that_was_not_recorded_is_not_compared(run: RunDirectory, tmp_path: Path) -> None:
+    """A run of an earlier version goes on as it did: by what git tells."""
+    lines = run.journal.read_text().splitlines()
+    first = json.loads(lines[0])
+    del first["code"]
+    run.journal.write_text(json.dumps(first) + "\n")
+    (tmp_path / "project" / "test_it.py").write_text("changed")
+    opened(run)
