@@ -273,6 +273,7 @@ def recorded_as(
         ("6d628c0" * 5 + "abcde", True, "recorded 6d628c0.* with uncommitted changes"),
         (None, None, "recorded no commit: something"),
     ],
+    ids=["another changed", "another", "changed", "none"],
 )
 def test_a_launch_of_another_commit_ends_it(
     stage: Stage, commit: str | None, dirty: bool | None, said: str
