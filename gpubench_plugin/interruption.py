@@ -2,24 +2,21 @@
 
 A scheduler sends the one, a terminal that is closed the other. Whoever asks often asks twice:
 ``timeout`` of coreutils sends its signal to the process and to its group, and people press Ctrl-C
-again. pytest itself would lose its exit code, and the run its status, over the second one.
+again. While pytest is ending, a second one would cost its exit code and the run its status.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Generator
     from types import FrameType
 
-SAME_S: Final = 1.0
-"""Signals that come within this time of the first ask for the same; later ones insist."""
 _DEFAULTS: Final[dict[signal.Signals, Any]] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -30,22 +27,27 @@ _DEFAULTS: Final[dict[signal.Signals, Any]] = {
 class Interruption:
     """The role of a process that writes results; a handler that somebody else has set stays.
 
-    A signal that is ignored, as ``nohup`` has it, stays so, too.
+    A signal that is ignored, as ``nohup`` has it, stays so, too. To be registered after who writes.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._asked_at: float | None = None
-        self._ends = False
+    def __init__(self) -> None:
         in_main = threading.current_thread() is threading.main_thread()
-        self._mine = [n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default]
-        self._mine = self._mine if in_main else []
+        untouched = [n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default]
+        self._mine = untouched if in_main else []
+        self._asked = self._ends = self._finishes = False
         for number in self._mine:
             signal.signal(number, self._handle)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """From now on the session is ending."""
+        """From now on pytest says why it ends, and who asks again is not heard until it has."""
         self._ends = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Now results are written, and then fixtures torn down, which may hang."""
+        self._finishes = True
+        return (yield)
 
     def pytest_unconfigure(self) -> None:
         """Put the handlers back."""
@@ -54,13 +56,12 @@ class Interruption:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         __tracebackhide__ = True  # pytest is to show what was interrupted
-        now, before = self._clock(), self._asked_at
-        if before is not None and now - before < SAME_S:
+        before, self._asked = self._asked, True
+        if self._ends and not self._finishes:
             return
-        self._asked_at = now
-        if number == signal.SIGINT and not self._ends:
+        if number == signal.SIGINT and not self._finishes:
             raise KeyboardInterrupt  # again, if a test or a debugger has caught the first
-        if number != signal.SIGINT and before is not None:  # who insists is not waited for
+        if number != signal.SIGINT and before and self._finishes:  # who insists is not waited for
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         pytest.exit(f"interrupted by {signal.Signals(number).name}", pytest.ExitCode.INTERRUPTED)

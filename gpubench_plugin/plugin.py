@@ -141,7 +141,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if neighbours.is_worker(config):  # pytest-benchmark measures nothing there
         benchmarks = own
     if benchmarks or _PROBLEM in config.stash or _WORKER in config.stash:
-        _or_usage_error(_start, session, benchmarks, valve, after_s=_patience(config))
+        try:
+            _or_usage_error(_start, session, benchmarks, valve, after_s=_patience(config))
+        except pytest.UsageError:
+            _leave_unsaved(config)
+            raise
     else:
         if not (neighbours.is_worker(config) or is_secondary(os.environ)):
             _say_if_gated(config, "it measured nothing: no benchmark was selected")
@@ -210,6 +214,14 @@ def _or_usage_error(function: Any, *arguments: object, after_s: float = 0.0) -> 
     except UsageProblem as problem:
         time.sleep(after_s)
         raise pytest.UsageError(str(problem)) from None
+
+
+def _leave_unsaved(config: pytest.Config) -> None:
+    """Have pytest-benchmark not warn that it saves nothing: as an error, that hides the message."""
+    from gpubench_plugin.results import pytest_benchmark
+
+    if config.pluginmanager.hasplugin("benchmark"):
+        pytest_benchmark.mute(config)
 
 
 def _patience(config: pytest.Config) -> float:

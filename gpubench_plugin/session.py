@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from gpubench_plugin import channel
-from gpubench_plugin.ab.signals import deferred
+from gpubench_plugin.ab.signals import deferred, unheard
 from gpubench_plugin.cases import device_models, devices_of
 from gpubench_plugin.channel import CARRIED, CHECKPOINTS, PROGRESS, TRACES
 from gpubench_plugin.errors import ResultsError, text_of
@@ -64,6 +64,7 @@ class Session:
         self._problem: ResultsError | None = None
         self._judge: Judge | None = None
         self._unindexed: str | None = None
+        self._output_closed = False
         self._status = status_line()
 
     def start(self) -> None:
@@ -204,6 +205,11 @@ class Session:
             "environment": recorder.environment,
         }
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Note that nobody reads what pytest writes any more (``| head``): it ends of that."""
+        self._output_closed = excinfo.errisinstance(BrokenPipeError)
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
         self, session: pytest.Session, exitstatus: int
@@ -212,7 +218,8 @@ class Session:
 
         pytest-benchmark saves its files here, and an error of that would cost the whole report.
         """
-        with deferred():
+        # Who has interrupted the session means the same by a second signal.
+        with unheard() if exitstatus == pytest.ExitCode.INTERRUPTED else deferred():
             self._finish(session, exitstatus)
         self._unindexed = None if self._problem is not None else self._index()
         try:
@@ -238,12 +245,14 @@ class Session:
             0 < failed_tests == session.testsfailed
         )
         measuring = pytest.ExitCode.OK if only_verdicts else exitstatus
+        measuring = pytest.ExitCode.INTERRUPTED if self._output_closed else measuring
         status = status_of(measuring, [self._measurements[i] for i in self._unselected])
         for case in self._cases.values():
             if _tells(self._told.get(case.id, ())):
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
-                reason = "interrupted" if status == "interrupted" else why_ended(session)
+                stopped = "the output was closed" if self._output_closed else "interrupted"
+                reason = stopped if status == "interrupted" else why_ended(session)
                 self._measurements[case.id] = self._run.earlier.get(
                     case.id, case.record("not_measured", reason)
                 )

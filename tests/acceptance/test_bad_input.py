@@ -54,14 +54,15 @@ def refused(project: Project, *args: str) -> str:
         ("--tag=..", ["--tag", ".."]),
         ("--results-dir=", ["--results-dir", "empty"]),
         ("--benchmark-json=.", ["--benchmark-json=.", "a folder"]),
+        ("--benchmark-json=", ["--benchmark-json", "a folder"]),
         ("--benchmark-json=missing/x.json", ["--benchmark-json", "missing"]),
     ],
 )
 def test_bad_option_is_refused_before_anything_is_measured(
     small: Project, option: str, said: list[str]
 ) -> None:
-    """The message names the option, the value and what is allowed."""
-    message = refused(small, option)
+    """The message names option, value and what is allowed; also where warnings are errors."""
+    message = refused(small, "-Werror", option)
 
     assert [word for word in said if word not in message] == []
 

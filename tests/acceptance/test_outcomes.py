@@ -239,9 +239,24 @@ def test_wrong_training_fails_instead_of_being_measured(
     assert said in benchmark["reason"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interruption_keeps_what_was_measured(project: Project, number: signal.Signals) -> None:
-    """Ctrl-C or a scheduler in the second benchmark: the first is recorded, the status says it."""
+    """Ctrl-C, a scheduler or a closed terminal: the first is recorded, the status says it.
+
+    The same signal again, as from ``timeout``, neither kills the session nor disturbs its writing.
+    """
+    project.write(
+        "conftest.py",
+        f"""
+        import os
+        def again():
+            os.kill(os.getpid(), {int(number)})
+        def pytest_keyboard_interrupt():
+            again()
+        def pytest_benchmark_generate_commit_info():  # while benchmark.json is being written
+            again()
+        """,
+    )
     project.write(
         "test_it.py",
         """

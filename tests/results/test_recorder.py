@@ -92,3 +92,12 @@ def test_disk_that_fills_up_keeps_the_earlier_benchmarks(
         run.finish("complete", many, None)
     assert not run.directory.summary.exists()
     assert "benchmark" in [event["event"] for event in journal.read(run.directory.journal)]
+
+
+def test_summary_is_the_last_file(tmp_path: Path) -> None:
+    """Its presence means an orderly end, so it is not there while another file is missing."""
+    run = recorder(tmp_path)
+    run.directory.table.mkdir()
+    with pytest.raises(ResultsError):
+        run.finish("complete", [], None)
+    assert not run.directory.summary.exists()

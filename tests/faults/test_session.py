@@ -1,0 +1,102 @@
+"""Tests of how a session ends that cannot write, whose output is closed, or whose gate fails."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin import session as room
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.open_run import OpenRun
+from gpubench_plugin.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.records import Measurement
+
+
+class Files:
+    """In the place of a run's files: keeps what was written last, or has no room for it."""
+
+    directory: Any = SimpleNamespace(path=None, traces=None, checkpoints=None)
+
+    def __init__(self, *, full: bool = False):
+        self._full = full
+        self.status = ""
+        self.reasons: list[str] = []
+
+    def keep_verdicts(self, comparison: object) -> None:
+        if self._full:
+            raise ResultsError("no space left")
+
+    def finish(self, status: str, benchmarks: Sequence[Measurement], *_: object) -> None:
+        self.status, self.reasons = status, [one.reason for one in benchmarks]
+
+
+def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Session:
+    monkeypatch.setattr(room, "open_run", lambda *_: OpenRun(recorder=files))  # type: ignore[arg-type]
+    monkeypatch.setattr(Session, "_index", lambda self: None)
+    session = Session(SimpleNamespace(stash={}), SimpleNamespace(), cases)  # type: ignore[arg-type]
+    session.start()
+    return session
+
+
+def ended(session: Session, code: int) -> Any:
+    """The end of pytest's session, after `session` has written everything."""
+    of_pytest = SimpleNamespace(exitstatus=code, testsfailed=0, shouldfail="", shouldstop="")
+    next(session.pytest_sessionfinish(of_pytest, code))  # type: ignore[arg-type,call-overload]
+    return of_pytest
+
+
+def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever would be measured next would be lost."""
+    item: Any = SimpleNamespace(session=SimpleNamespace(shouldfail=""))
+    for files, said in (
+        (Files(), ""),
+        (Files(full=True), "results could not be written: no space left"),
+    ):
+        session = started(monkeypatch, files)
+        session.keep_verdicts(None)  # type: ignore[arg-type]
+        protocol = session.pytest_runtest_protocol(item)  # type: ignore[call-overload]
+        next(protocol)
+        with pytest.raises(StopIteration):
+            protocol.send(True)
+        assert item.session.shouldfail == said
+
+
+@pytest.mark.parametrize(
+    ("fails", "before", "after"), [(True, 0, 1), (False, 0, 0), (True, 2, 2), (True, 4, 4)]
+)
+def test_gate_that_fails_as_a_whole_fails_the_session(
+    monkeypatch: pytest.MonkeyPatch, fails: bool, before: int, after: int
+) -> None:
+    """Although every test has passed; another end is not made a failed test."""
+    session = started(monkeypatch, Files())
+    session.judged_by(SimpleNamespace(failed_tests=0, close=lambda: fails))
+    assert ended(session, before).exitstatus == after
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (BrokenPipeError(), "interrupted", "the output was closed"),
+        (RuntimeError(), "failed", "the session ended before it"),
+    ],
+)
+def test_closed_output_interrupts_the_run(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, reason: str
+) -> None:
+    """``pytest | head`` ends within pytest, and no benchmark has failed."""
+    files = Files()
+    case: Any = SimpleNamespace(
+        id="a", adopted=False, record=lambda _, reason: SimpleNamespace(id="a", reason=reason)
+    )
+    session = started(monkeypatch, files, case)
+    with pytest.raises(type(error)) as raised:
+        raise error
+    session.pytest_internalerror(raised)
+    assert ended(session, 3).exitstatus == 3
+    assert (files.status, files.reasons) == (status, [reason])

@@ -1,0 +1,47 @@
+"""What a session says of its gate at its end."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.gate import summary
+from gpubench_plugin.reports.glyphs import glyphs_for
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "fails", "last"),
+    [
+        (False, False, "gate: passed"),
+        (False, True, "gate: failed"),
+        (
+            True,
+            False,
+            "gate: not decided: the session was interrupted; --resume=r1 measures the rest",
+        ),
+        (
+            True,
+            True,
+            "gate: not decided: the session was interrupted; --resume=r1 measures the rest",
+        ),
+    ],
+)
+def test_an_interrupted_session_decides_nothing(interrupted: bool, fails: bool, last: str) -> None:
+    """A gate that has not seen all benchmarks has neither passed nor failed."""
+    judgement: Any = SimpleNamespace(
+        comparison=None,
+        problem="said why",
+        nothing_measured=fails,
+        fails=fails,
+        failing=(),
+        run_id="r1",
+    )
+    lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
+
+    lines = list(summary.lines(judgement, lookup, 80, glyphs_for("utf-8"), interrupted=interrupted))
+
+    said = ["".join(text for text, _ in line) for line in lines]
+    assert said[-1] == last
+    assert any("measured nothing" in line for line in said) == (fails and not interrupted)
