@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import ResultsError
@@ -18,6 +18,7 @@ from gpubench_plugin.results.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -57,7 +58,7 @@ def older(
         directory
         for directory in directories
         if (keep_last is None or directory not in latest)
-        and (days is None or now - _began(directory) > timedelta(days=days))
+        and (days is None or now - directory.began > timedelta(days=days))
     ]
 
 
@@ -115,12 +116,3 @@ def remove(removal: Removal) -> None:
 
 def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in files_below(folder))
-
-
-def _began(directory: RunDirectory) -> datetime:
-    """When the run began: its id says; else when its journal was changed last."""
-    try:
-        began = datetime.strptime(directory.run_id[:16], "%Y%m%dT%H%M%SZ")
-    except ValueError:
-        return datetime.fromtimestamp(directory.journal.lstat().st_mtime, UTC)
-    return began.replace(tzinfo=UTC)
