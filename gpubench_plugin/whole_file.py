@@ -67,8 +67,13 @@ def abandoned(folder: Path) -> Iterator[Path]:
     """The temporary files in `folder` that this user's writers left who are gone."""
     with suppress(OSError), os.scandir(folder) as entries:  # else it is gone, or closed to us
         for entry in entries:
-            if _TEMPORARY.fullmatch(entry.name) and _is_abandoned(Path(entry.path)):
+            if is_temporary(entry.name) and _is_abandoned(Path(entry.path)):
                 yield Path(entry.path)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file that is called so is a temporary one of :func:`write`."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def _is_abandoned(temporary: Path) -> bool:

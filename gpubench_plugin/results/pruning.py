@@ -1,8 +1,9 @@
 """Making room: traces and checkpoints first, whole runs only when asked, never what must stay.
 
 No link is followed. A run is held like its own session would hold it while
-something of it goes, so that nobody resumes it meanwhile; of a whole run the journal goes last, so
-that a run whose removal was cut off is still seen, and goes the next time.
+something of it goes, so that nobody resumes it meanwhile. A whole run is forgotten by the registry
+first, which would store it again, and is then gone at once, by another name; so whatever cuts that
+off, there is a whole run or none, and the rest goes the next time.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin import whole_file
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results import leftovers
 from gpubench_plugin.results.artifacts import files_below
 from gpubench_plugin.results.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -91,8 +94,8 @@ def is_link(directory: RunDirectory) -> bool:
     return any(path.is_symlink() for path in own)
 
 
-def remove(removal: Removal) -> None:
-    """Do it.
+def remove(removal: Removal, *, forget: Callable[[], None] = lambda: None) -> None:
+    """Do it; before anything of a whole run goes, `forget` lets others forget it.
 
     Raises:
         ResultsError: another process is writing the run, or something could not be removed.
@@ -103,13 +106,10 @@ def remove(removal: Removal) -> None:
             if removal.path != run.path:
                 shutil.rmtree(removal.path)
                 return
-            for path in run.path.iterdir():
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                elif path != run.journal:
-                    path.unlink()
-            run.journal.unlink()
-            run.path.rmdir()
+            forget()
+            removed = run.path.rename(leftovers.under_removal(run.path))
+            whole_file.sync_folder(removed.parent)
+            leftovers.remove(removed)
         except OSError as error:
             raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
 
