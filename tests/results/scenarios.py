@@ -6,6 +6,8 @@ import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -15,6 +17,7 @@ from gpubench_plugin.results.earlier_run import EarlierRun
 from gpubench_plugin.results.labels import tags_of
 from gpubench_plugin.results.recorded import read_record
 from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.registry.registry import upgrade
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.search import runs_in
 from gpubench_plugin.results.sources import run_in
@@ -24,8 +27,6 @@ from tests.runs_builder import MLP, RESNET, environment, measurement, run_id, wr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
-
     from gpubench_plugin.records import Measurement
     from tests.kill_points import Ended
 
@@ -36,6 +37,14 @@ CONFIGURATIONS = f"""
 
 PARSER = cache(cli._parser)
 """Made once: with all its commands it takes as long as most of them."""
+
+
+@cache
+def empty_registry() -> bytes:
+    """A database with its tables, made once: making them takes longer than all that is done."""
+    with TemporaryDirectory() as folder:
+        upgrade("", Path(folder))
+        return Path(folder, "registry.sqlite").read_bytes()
 
 
 class Results(Scenario):
@@ -56,6 +65,12 @@ class Results(Scenario):
         assert code in {0, *may}, (words, out.getvalue(), err.getvalue())
         return out.getvalue()
 
+    def store(self, folder: Path) -> None:
+        """Store all runs."""
+        if not self.url:
+            (folder / "registry.sqlite").write_bytes(empty_registry())
+        self.command(folder, "db", "ingest")
+
     def look(self, folder: Path, ended: Sequence[str]) -> None:
         """All runs can be listed, shown and stored, and then the registry agrees with them."""
         listed = json.loads(self.command(folder, "runs", "list", "--limit=0", "--format=json"))
@@ -75,7 +90,7 @@ class Session(Results):
 
     def prepare(self, folder: Path) -> None:
         write_run(folder, 0)
-        self.command(folder, "db", "ingest")
+        self.store(folder)
 
     def act(self, folder: Path, ended: Ended) -> None:
         directory = RunDirectory.create(folder, "default", run_id(1))
@@ -173,7 +188,7 @@ class Prune(Results):
             run = write_run(folder, number)
             (run.path / "traces").mkdir()
             (run.path / "traces" / "rank0.json").write_text("{}")
-        self.command(folder, "db", "ingest")
+        self.store(folder)
         self.command(folder, "baseline", "set", "main", run_id(1), "--no-branch")
         self.command(folder, "runs", "tag", run_id(2), "release")
 
@@ -218,7 +233,7 @@ class Accept(Results):
     def prepare(self, folder: Path) -> None:
         for number in range(2):
             write_run(folder, number, {MLP: 0.010, RESNET: 0.020})
-        self.command(folder, "db", "ingest")
+        self.store(folder)
         self.command(folder, "baseline", "set", "main", run_id(0))
         self.command(folder, "accept", run_id(1), RESNET, "--reason=before")
 
@@ -257,7 +272,7 @@ class BaselineSet(Results):
     def prepare(self, folder: Path) -> None:
         for number in range(2):
             write_run(folder, number)
-        self.command(folder, "db", "ingest")
+        self.store(folder)
         for name in ("main", "other"):
             self.command(folder, "baseline", "set", name, run_id(0), "--reason=before")
 
@@ -287,7 +302,7 @@ class Tag(Results):
 
     def prepare(self, folder: Path) -> None:
         write_run(folder, 0)
-        self.command(folder, "db", "ingest")
+        self.store(folder)
         self.command(folder, "runs", "tag", run_id(0), "before")
 
     def act(self, folder: Path, ended: Ended) -> None:
@@ -314,7 +329,7 @@ class Ingest(Results):
 
     def prepare(self, folder: Path) -> None:
         first, second = write_run(folder, 0), write_run(folder, 1, status=None)
-        self.command(folder, "db", "ingest")
+        self.store(folder)
         self.command(folder, "runs", "tag", first.run_id, "before", "--registry=none")
         with second.journal.open("a") as lines:
             lines.write('{"schema_version": 1, "event": "tor')
