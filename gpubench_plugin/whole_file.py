@@ -14,11 +14,11 @@ import secrets
 import stat
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LOOK: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -63,12 +63,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def abandoned(folder: Path) -> Iterator[Path]:
+def abandoned(folder: Path) -> list[Path]:
     """The temporary files in `folder` that this user's writers left who are gone."""
-    with suppress(OSError), os.scandir(folder) as entries:  # else it is gone, or closed to us
-        for entry in entries:
-            if is_temporary(entry.name) and _is_abandoned(Path(entry.path)):
-                yield Path(entry.path)
+    try:
+        paths = [path for path in folder.iterdir() if is_temporary(path.name)]
+    except OSError:  # it is gone, or closed to us
+        return []
+    return [path for path in paths if _is_abandoned(path)]
 
 
 def is_temporary(name: str) -> bool:

@@ -102,7 +102,8 @@ def _never_begun(folder: Path, now: datetime) -> bool:
     known = {PROBE, run.config_resolved.name, run.system.name}
     changed = datetime.fromtimestamp(folder.lstat().st_mtime, now.tzinfo)
     return now - changed > _NEVER_BEGUN and all(
-        entry.is_file(follow_symlinks=False)
-        and (entry.name in known or whole_file.is_temporary(entry.name))
-        for entry in os.scandir(folder)
+        path.is_file()
+        and not path.is_symlink()
+        and (path.name in known or whole_file.is_temporary(path.name))
+        for path in folder.iterdir()
     )

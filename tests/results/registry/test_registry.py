@@ -10,6 +10,7 @@ import pytest
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.comparability import fingerprint_of
+from gpubench_plugin.results.registry import ingest
 from gpubench_plugin.results.registry.history import samples, values
 from gpubench_plugin.results.registry.ingest import digest
 from gpubench_plugin.results.sources import run_in
@@ -333,3 +334,22 @@ def test_queries_read_one_index_each(backend: Any, make_run: Any) -> None:
             assert "Seq Scan on results" not in plan
             assert "TEMP B-TREE" not in plan
     engine.dispose()
+
+
+def test_run_that_changed_while_others_wrote_is_stored_as_it_is(
+    backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read before its turn to write came."""
+    directory = make_run(1, mlp=0.01)
+    lock = ingest.lock
+
+    def waited(connection: Any, run_id: str) -> None:
+        make_run(1, mlp=0.02)
+        lock(connection, run_id)
+
+    with backend.open() as registry:
+        monkeypatch.setattr(ingest, "lock", waited)
+        assert registry.ingest(directory)
+        monkeypatch.undo()
+        assert step_times([registry.run(directory.run_id)], make_run.id("mlp")) == [0.02]
+        assert not registry.ingest(directory)
