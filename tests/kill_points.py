@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import sqlite3
+import sys
 import traceback
 import warnings
 from contextlib import closing, contextmanager
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 CALLS = ("fsync", "ftruncate", "link", "mkdir", "remove", "rename", "replace", "rmdir", "unlink")
 TIME = re.compile(rb"\d{4}-\d\d-\d\dT[0-9:.]+Z")
-DRAWN = re.compile(r"gpubench-[0-9a-f]{8}|(?<=\.)[0-9a-f]{8}(?=\.(new|tmp))")
+DRAWN = re.compile(rb"gpubench-[0-9a-f]{8}|(?<=[.-])[0-9a-f]{8}(?=\.(new|tmp|pt))")
 """Random parts of names."""
 UNTOLD = (".lock", "-shm", "-wal", ".log", ".new")
 """Files whose content counts for nothing, or is what the database beside them says."""
@@ -42,6 +43,12 @@ class Scenario:
 
     def prepare(self, folder: Path) -> None:
         """Make what is there before."""
+
+    def keep(self) -> None:
+        """Keep what `prepare` made outside of its folder."""
+
+    def renew(self) -> None:
+        """Bring back what was kept; the folder is a new copy."""
 
     def act(self, folder: Path, ended: Ended) -> object:
         """Do what is killed."""
@@ -71,20 +78,35 @@ class Survival:
 
 
 def survive(
-    scenario: Scenario, folder: Path, *, statements_apart: int = 1, twice: bool = False
+    scenario: Scenario,
+    folder: Path,
+    *,
+    apart: int = 1,
+    statements_apart: int = 1,
+    twice: bool = False,
 ) -> Survival:
     """Kill `scenario` at all of its points, and check what each state that was left comes to.
 
     Args:
         scenario: what is killed.
         folder: an empty one for it, best in memory.
+        apart: of so many points, it is killed at one.
         statements_apart: of so many statements in a row, one is a point.
         twice: what is done next is killed as well, at each point of its own.
     """
-    first, copy, left = (folder / name for name in ("first", "copy", "left"))
+    first, copy = folder / "first", folder / "copy"
     first.mkdir()
     scenario.prepare(first)
+    scenario.keep()
     survival, known = Survival(), set[object]()
+
+    def begin() -> None:
+        _copied(first, copy)
+        scenario.renew()
+
+    def act(at: int) -> list[str]:
+        begin()
+        return killed(lambda ended: scenario.act(copy, ended), at)
 
     def look(point: str, ended: Sequence[str]) -> None:
         survival.kills += 1
@@ -95,18 +117,16 @@ def survive(
             with _named(point):
                 _recover(scenario, copy, ended)
 
-    _copied(first, copy)
+    begin()
     all_points = points(lambda ended: scenario.act(copy, ended))
-    for at in _apart(all_points, statements_apart):
-        _copied(first, copy)
-        ended = killed(lambda ended: scenario.act(copy, ended), at)
+    for at in _apart(all_points, statements_apart)[::apart]:
+        ended = act(at)
         if not twice:
             look(all_points[at], ended)
             continue
-        _copied(copy, left)
         more = points(lambda _: scenario.again(copy))
-        for then in _apart(more, statements_apart):
-            _copied(left, copy)
+        for then in _apart(more, statements_apart)[::apart]:
+            act(at)
             killed(lambda _: scenario.again(copy), then)
             look(f"{all_points[at]}, and then at {more[then]}", ended)
     return survival
@@ -142,11 +162,16 @@ def killed(operation: Callable[[Ended], object], at: int) -> list[str]:
 def state_of(folder: Path) -> str:
     """The digest of a folder's names and files; times and what was drawn do not count."""
     digest = sha256()
-    for path in sorted(folder.rglob("*"), key=lambda path: DRAWN.sub("*", str(path))):
-        digest.update(DRAWN.sub("*", str(path.relative_to(folder))).encode())
+    names = {_constant(os.fsencode(path.relative_to(folder))): path for path in folder.rglob("*")}
+    for name, path in sorted(names.items()):
+        digest.update(name)
         if path.is_file() and not path.name.endswith(UNTOLD):
-            digest.update(TIME.sub(b"*", _content(path)))
+            digest.update(_constant(_content(path)))
     return digest.hexdigest()
+
+
+def _constant(text: bytes) -> bytes:
+    return TIME.sub(b"*", DRAWN.sub(b"*", text))
 
 
 def _content(file: Path) -> bytes:
@@ -207,8 +232,20 @@ def _do(operation: Callable[[Ended], object], at: int | None, told: int) -> None
         os._exit(code)
 
 
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Let what is done inside have no points: it is the work of another process."""
+    before, _Points.watching = _Points.watching, False
+    try:
+        yield
+    finally:
+        _Points.watching = before
+
+
 class _Points:
     """Counts the points, and kills this process at the one of the number `at`."""
+
+    watching = True
 
     def __init__(self, tell: Ended, at: int | None):
         self._tell = tell
@@ -216,11 +253,13 @@ class _Points:
         self._number = 0
 
     def __call__(self, call: str, file: object) -> None:
+        if not self.watching:
+            return
         if isinstance(file, int):
             file = os.readlink(f"/proc/self/fd/{file}")
         if self._at is None:
             name = os.path.basename(os.fsdecode(file))  # type: ignore[arg-type]
-            self._tell(f"point {call} {DRAWN.sub('*', name)}")
+            self._tell(f"point {call} {_constant(os.fsencode(name)).decode()}")
         elif self._number == self._at:
             os.kill(os.getpid(), signal.SIGKILL)
         self._number += 1
@@ -256,7 +295,8 @@ def _watch(reached: _Points) -> None:
 
     os.open, os.write = opened, written
     builtins.open = io.open = file
-    _watch_databases(reached)
+    if "sqlalchemy" in sys.modules:  # else nothing that was prepared has a database
+        _watch_databases(reached)
 
 
 def _announced(name: str, call: Callable[..., Any], reached: _Points) -> Callable[..., Any]:

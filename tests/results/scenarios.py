@@ -378,6 +378,7 @@ SCENARIOS = (
     BaselineSet,
     Tag,
     Ingest,
-    FirstIngest,
     Rebuild,
 )
+SLOW = (FirstIngest,)
+"""Making tables takes longer than all that is done with them."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,21 +10,13 @@ from tests.kill_points import Scenario, survive
 from tests.results.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-
-@pytest.fixture
-def in_memory(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder, in memory where there is a file system for that."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with TemporaryDirectory(dir=memory) as folder:
-        yield Path(folder)
+STATEMENTS_APART = 5
+"""A transaction is there as a whole or not at all, so one statement is much like the next."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_kill_at_any_point_loses_nothing(scenario: type[Scenario], in_memory: Path) -> None:
     """What the scenario says: what had ended is there and equal, and the rest can be done again."""
-    print(scenario.__name__, survive(scenario(), in_memory, statements_apart=3))
+    survive(scenario(), in_memory, statements_apart=STATEMENTS_APART)
