@@ -256,10 +256,10 @@ class _Points:
         if not self.watching:
             return
         if isinstance(file, int):
-            file = os.readlink(f"/proc/self/fd/{file}")
+            file = Path(f"/proc/self/fd/{file}").readlink()
         if self._at is None:
-            name = os.path.basename(os.fsdecode(file))  # type: ignore[arg-type]
-            self._tell(f"point {call} {_constant(os.fsencode(name)).decode()}")
+            name = _constant(os.fsencode(Path(str(file)).name)).decode()
+            self._tell(f"point {call} {name}")
         elif self._number == self._at:
             os.kill(os.getpid(), signal.SIGKILL)
         self._number += 1
@@ -307,9 +307,7 @@ def _announced(name: str, call: Callable[..., Any], reached: _Points) -> Callabl
     return announced
 
 
-def _halved(
-    file: int, write: Callable[[Any], int | None], data: Any, reached: _Points
-) -> int:
+def _halved(file: int, write: Callable[[Any], int | None], data: Any, reached: _Points) -> int:
     data = bytes(data)
     reached("write", file)
     done = write(data[: len(data) // 2]) or 0

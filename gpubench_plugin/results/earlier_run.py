@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 class EarlierRun:
     """A run as its files tell, its journal open for more and closed to every other process.
 
-    `begun`: its first line was written; else it was killed before. `started` and `resumed` are UTC in ISO 8601. `configurations` and `measurements` hold every
-    benchmark of the run by node id, in its order. A measurement is the latest in the journal,
-    samples included; a benchmark that was never recorded is ``not_measured``.
+    `begun`: its first line was written; else it was killed before. `started` and `resumed` are UTC
+    in ISO 8601. `configurations` and `measurements` hold every benchmark of the run by node id, in
+    its order. A measurement is the latest in the journal, samples included; a benchmark that was
+    never recorded is ``not_measured``.
     """
 
     directory: RunDirectory

@@ -27,6 +27,7 @@ from tests.runs_builder import MLP, RESNET, environment, measurement, run_id, wr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
     from gpubench_plugin.records import Measurement
     from tests.kill_points import Ended
 

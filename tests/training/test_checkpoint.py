@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
