@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.ab.asked import Asked
+from gpubench_plugin.ab.comparison import new_state
 from gpubench_plugin.ab.launch import Launched, Order
 from gpubench_plugin.ab.state import STATE, State
 from tests.ab.stage import Fake, Stage, clear, stage_in
@@ -69,3 +71,27 @@ def test_a_kill_at_any_point_loses_no_launch(
 ) -> None:
     """What had ended is not measured again, but for half a pair, and the verdicts are the same."""
     survive(Comparing(write_run), in_memory, apart=APART)
+
+
+class Beginning(Scenario):
+    """A comparison is begun, the first one in this folder of results."""
+
+    def __init__(self, repository: Path):
+        self._asked = Asked(here=repository, base="main")
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        new_state(folder, self._asked)
+
+    def again(self, folder: Path) -> None:
+        self.latest = new_state(folder, self._asked)
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        assert State.read(self.latest.folder).seed == self.latest.seed
+        assert (folder / "ab" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_kill_at_any_point_of_the_begin_leaves_results_ignored(
+    repo: Any, in_memory: Path
+) -> None:
+    """Else git would take the next results for uncommitted changes."""
+    survive(Beginning(repo.path), in_memory)
