@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -30,3 +33,14 @@ def _residents() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder, in memory where there is a file system for that."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)

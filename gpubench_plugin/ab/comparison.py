@@ -22,6 +22,7 @@ from gpubench_plugin.ab.state import State
 from gpubench_plugin.ab.trial import Contender, Trial
 from gpubench_plugin.ab.workspace import Workspace, workspace
 from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.results import atomic
 from gpubench_plugin.results.git import commit_facts
 from gpubench_plugin.results.run_id import new_run_id
 from gpubench_plugin.verdicts import Comparison
@@ -61,7 +62,7 @@ def new_state(results_dir: Path, asked: Asked) -> State:
         folder.mkdir(parents=True)
         mark = folder.parent / ".gitignore"
         if not mark.exists():
-            mark.write_text("*\n", encoding="ascii")
+            atomic.write_text(mark, "*\n")
     except OSError as error:
         raise ResultsError(f"{folder} cannot be made: {error.strerror}") from error
     state = State(

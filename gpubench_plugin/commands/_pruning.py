@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpubench_plugin.results.baselines import Baselines
+    from gpubench_plugin.results.leftovers import Leftover
     from gpubench_plugin.results.pruning import Removal
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -46,15 +47,14 @@ def prune(options: argparse.Namespace, places: Places) -> int:
         UsageProblem: neither a number nor an age was given, or a negative one.
         RegistryError, ResultsError: whole runs, and nobody knows which of them are pinned.
     """
+    from gpubench_plugin.results.leftovers import leftovers
     from gpubench_plugin.results.pruning import older
     from gpubench_plugin.results.search import runs_in
 
     _check(options)
+    now = datetime.now(UTC)
     chosen = older(
-        runs_in(places.results_dir),
-        keep_last=options.keep_last,
-        days=options.older_than,
-        now=datetime.now(UTC),
+        runs_in(places.results_dir), keep_last=options.keep_last, days=options.older_than, now=now
     )
     with places.baselines() as (baselines, registry):
         kept = _kept(baselines, places) if options.runs else {}
@@ -66,6 +66,8 @@ def prune(options: argparse.Namespace, places: Places) -> int:
         pruning = _Pruning(options=options, registry=registry, kept=kept)
         for directory in chosen:
             say(pruning.lines(directory))
+        for leftover in list(leftovers(places.results_dir, now)):
+            say(pruning.tidied(leftover))
     say([pruning.total()])
     note(pruning.problems)
     return Exit.INFRASTRUCTURE if pruning.problems else Exit.FINE
@@ -125,6 +127,21 @@ class _Pruning:
                 shown = named if part == "." else f"{named}/{part}"
                 yield f"{self._verb()} {shown}  {byte_size(removal.bytes)}"
 
+    def tidied(self, leftover: Leftover) -> Iterator[str]:
+        """Remove what a killed process left, and say it."""
+        from gpubench_plugin.reports.cells import printable
+        from gpubench_plugin.reports.units import byte_size
+        from gpubench_plugin.results.leftovers import remove
+
+        try:
+            if not self.options.dry_run:
+                remove(leftover.path)
+        except GpubenchError as error:
+            self.problems.append(str(error))
+            return
+        named = printable("/".join(leftover.path.parts[-2:]))
+        yield f"{self._verb()} {named}  {byte_size(leftover.bytes)}, left by a killed process"
+
     def total(self) -> str:
         """What it was in all."""
         from gpubench_plugin.reports.units import byte_size
@@ -168,9 +185,7 @@ class _Pruning:
         run = removal.directory
         try:
             if not self.options.dry_run:
-                remove(removal)
-                if removal.path == run.path and self.registry is not None:
-                    self.registry.forget(run.run_id)
+                remove(removal, forget=lambda: self._forget(run))
         except GpubenchError as error:
             self.problems.append(str(error))
             if removal.path.exists():
@@ -178,6 +193,10 @@ class _Pruning:
         self.removed += 1
         self.bytes += removal.bytes
         return True
+
+    def _forget(self, run: RunDirectory) -> None:
+        if self.registry is not None:
+            self.registry.forget(run.run_id)
 
 
 class _StaysError(GpubenchError):

@@ -128,9 +128,10 @@ class Gang:
         self._numbers += 1
         for wire in self._wires.values():
             wire.send({"soundness": within_s, "number": self._numbers})
-        until = monotonic() + 4 * within_s  # the ranks take it up to three times, one after another
+        clock = self._clock()
+        until = clock.now() + 4 * within_s  # the ranks take it up to three times, one after another
         answers: dict[int, bool] = {}
-        for rank, message in self._messages(lambda: until):
+        for rank, message in self._messages(clock, lambda: until):
             if message is None or message.get("number") != self._numbers:
                 break
             answers[rank] = message["sound"]

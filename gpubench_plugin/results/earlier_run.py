@@ -13,6 +13,7 @@ from gpubench_plugin.results.recorded import (
     configurations_of,
     environment_of,
     measurements_of,
+    unwritten_beginning,
 )
 
 if TYPE_CHECKING:
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
 class EarlierRun:
     """A run as its files tell, its journal open for more and closed to every other process.
 
-    `started` and `resumed` are UTC in ISO 8601. `configurations` and `measurements` hold every
-    benchmark of the run by node id, in its order. A measurement is the latest in the journal,
-    samples included; a benchmark that was never recorded is ``not_measured``.
-    `code` is what :func:`.code.digests` found; None of a run of a version that recorded none.
+    `begun`: its first line was written; else it was killed before. `started` and `resumed` are UTC
+    in ISO 8601. `configurations` and `measurements` hold every benchmark of the run by node id, in
+    its order. A measurement is the latest in the journal, samples included; a benchmark that was
+    never recorded is ``not_measured``. `code` is what :func:`.code.digests` found; None of a run
+    of a version that recorded none.
     """
 
     directory: RunDirectory
     journal: Journal
+    begun: bool
     started: str
     resumed: tuple[str, ...]
     command: tuple[str, ...]
@@ -61,12 +64,14 @@ class EarlierRun:
 
     @classmethod
     def _read(cls, directory: RunDirectory, lines: Journal) -> EarlierRun:
-        events = journal.read(directory.journal)
+        written = journal.read(directory.journal)
+        events = written or [unwritten_beginning(directory)]
         beginning = beginning_of(directory, events)
         configurations = configurations_of(directory)
         return cls(
             directory=directory,
             journal=lines,
+            begun=bool(written),
             started=beginning["time"],
             resumed=tuple(e["time"] for e in events if e["event"] == "run_resumed"),
             command=tuple(beginning["command"]),

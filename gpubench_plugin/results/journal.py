@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from gpubench_plugin import whole_file
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results import atomic, json_text
 
@@ -55,7 +56,7 @@ class Journal:
         try:
             self._descriptor = os.open(path, _APPEND, 0o666)
             _lock(path, self._descriptor)
-            atomic.sync_folder(path.parent)
+            whole_file.sync_folder(path.parent)
         except ResultsError:
             self.close()
             raise

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpubench_plugin import json_file
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.results import journal
 from gpubench_plugin.results.labels import tags_of
+from gpubench_plugin.results.recorded import events_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.registry.rows import RunRow
@@ -128,7 +128,7 @@ def _from_summary(directory: RunDirectory) -> dict[str, Any]:
 
 
 def _from_journal(directory: RunDirectory) -> dict[str, Any]:
-    events = journal.read(directory.journal)
+    events = events_of(directory)
     running = is_being_written(directory)
     beginning = next((event for event in events if event.get("event") == "run_started"), None)
     if beginning is None:

@@ -2,26 +2,29 @@
 
 No link is followed, and a run's folder that holds more than a run writes is left as it is. A run
 is held like its own session would hold it while something of it goes, so that nobody resumes it
-meanwhile; of a whole run the journal goes last, so that a run whose removal was cut off is still
-seen, and goes the next time.
+meanwhile. A whole run is forgotten by the registry first, which would store it again, and is then
+gone at once, by another name; so whatever cuts that off, there is a whole run or none, and the rest
+goes the next time.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import stat
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin import whole_file
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results import leftovers
 from gpubench_plugin.results.artifacts import files_below
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.labels import FILE as TAGS
+from gpubench_plugin.results.run_directory import PROBE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -34,8 +37,6 @@ PER_RANK: Final = ("ranks",)
 
 
 _DAY_S: Final = 86_400.0
-_UNFINISHED: Final = re.compile(r"\.writable|\..+\.[0-9a-f]{8}\.tmp")
-"""What is left of a file when its writer is killed, see :mod:`gpubench_plugin.results.atomic`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +108,7 @@ def foreign_files(directory: RunDirectory) -> list[str]:
             path.name
             for path in directory.path.iterdir()
             if path.name not in (folders if path.is_dir() and not path.is_symlink() else own)
-            and not (path.is_file() and _UNFINISHED.fullmatch(path.name))
+            and not (path.is_file() and _is_passing(path.name))
         )
     except OSError as error:
         raise ResultsError(f"{directory} cannot be listed: {error.strerror}") from error
@@ -119,8 +120,8 @@ def is_link(directory: RunDirectory) -> bool:
     return any(path.is_symlink() for path in own)
 
 
-def remove(removal: Removal) -> None:
-    """Do it.
+def remove(removal: Removal, *, forget: Callable[[], None] = lambda: None) -> None:
+    """Do it; before anything of a whole run goes, `forget` lets others forget it.
 
     Raises:
         ResultsError: another process is writing the run, it holds something that is not of it, or
@@ -134,15 +135,17 @@ def remove(removal: Removal) -> None:
                 return
             if foreign := foreign_files(run):
                 raise ResultsError(f"{run} was not removed: it also holds {', '.join(foreign)}")
-            for path in run.path.iterdir():
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                elif path != run.journal:
-                    path.unlink()
-            run.journal.unlink()
-            run.path.rmdir()
+            forget()
+            removed = run.path.rename(leftovers.under_removal(run.path))
+            whole_file.sync_folder(removed.parent)
+            leftovers.remove(removed)
         except OSError as error:
             raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
+
+
+def _is_passing(name: str) -> bool:
+    """Whether a file that is called so is there for a moment only, unless its writer is killed."""
+    return name == PROBE or whole_file.is_temporary(name)
 
 
 def _size(folder: Path) -> int:
@@ -156,17 +159,8 @@ def _last_written(directory: RunDirectory) -> float:
     at is not old.
     """
     try:
-        found = [path.lstat() for path in directory.path.iterdir()]
+        status = [path.lstat() for path in directory.path.iterdir()]
+        began = directory.began.timestamp()
     except OSError:
         return float("inf")
-    changed = [status.st_mtime for status in found if stat.S_ISREG(status.st_mode)]
-    return max([_began(directory), *changed])
-
-
-def _began(directory: RunDirectory) -> float:
-    """When the run began, in seconds since the epoch, as its id says."""
-    try:
-        began = datetime.strptime(directory.run_id[:16], "%Y%m%dT%H%M%SZ")
-    except ValueError:  # somebody has renamed it
-        return 0.0
-    return began.replace(tzinfo=UTC).timestamp()
+    return max([began, *(one.st_mtime for one in status if stat.S_ISREG(one.st_mode))])

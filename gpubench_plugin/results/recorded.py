@@ -28,7 +28,7 @@ def read_record(directory: RunDirectory) -> RunRecord:
         ResultsError: a file of it cannot be read or is not as it was written.
     """
     try:
-        events = journal.read(directory.journal)
+        events = events_of(directory)
         beginning = beginning_of(directory, events)
         measurements = measurements_of(
             configurations_of(directory), beginning.get("params", {}), events
@@ -46,6 +46,26 @@ def read_record(directory: RunDirectory) -> RunRecord:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ResultsError(f"{directory} is not as it was written: {error!r}") from error
+
+
+def events_of(directory: RunDirectory) -> list[Json]:
+    """The journal's events; of a run that was killed before the first, that it began.
+
+    Raises:
+        ResultsError: as :func:`~gpubench_plugin.results.journal.read`.
+    """
+    return journal.read(directory.journal) or [unwritten_beginning(directory)]
+
+
+def unwritten_beginning(directory: RunDirectory) -> Json:
+    """What the first event would have been, as far as the run's name tells."""
+    return {
+        "event": "run_started",
+        "time": directory.began.isoformat().replace("+00:00", "Z"),
+        "run_id": directory.run_id,
+        "command": [],
+        "params": {},
+    }
 
 
 def beginning_of(directory: RunDirectory, events: Sequence[Json]) -> Json:

@@ -90,16 +90,19 @@ class Recorder:
         Raises:
             ResultsError: a file could not be written.
         """
-        now = utc_now()
+        now, shown = utc_now(), redacted_command(command)
         recorder = cls(
             run.directory,
             run.journal,
-            command=run.command,
+            command=run.command if run.begun else shown,
             environment=run.environment,
             started=run.started,
             resumed=(*run.resumed, now),
         )
-        recorder._begin("run_resumed", now, redacted_command(command), kept=kept)
+        if not run.begun:
+            params = {i: one.params for i, one in run.measurements.items()}
+            recorder._begin("run_started", run.started, shown, params=params)
+        recorder._begin("run_resumed", now, shown, kept=kept)
         atomic.remove(run.directory.summary)
         return recorder
 

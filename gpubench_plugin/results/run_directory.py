@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
+from gpubench_plugin import whole_file
 from gpubench_plugin.errors import UsageProblem, nearest
-from gpubench_plugin.results import atomic
-from gpubench_plugin.results.run_id import path_component
+from gpubench_plugin.results.run_id import began, path_component
+
+PROBE: Final = ".writable"
+"""A file that a new run's folder has for a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,12 @@ class RunDirectory:
     def run_id(self) -> str:
         """The run's name among all runs."""
         return self.path.name
+
+    @property
+    def began(self) -> datetime:
+        """When the run began: its id says; else when its journal was changed last."""
+        told = began(self.run_id)
+        return told or datetime.fromtimestamp(self.journal.lstat().st_mtime, UTC)
 
     @property
     def experiment(self) -> str:
@@ -151,9 +162,9 @@ def _refuse_link(experiment: Path) -> None:
 
 
 def _prove_writable(folder: Path) -> None:
-    probe = folder / ".writable"
+    probe = folder / PROBE
     try:
-        atomic.write_new(probe, b"yes\n")
+        whole_file.write(probe, lambda file: file.write(b"yes\n"))
     finally:
         probe.unlink(missing_ok=True)
 

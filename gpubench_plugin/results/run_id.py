@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 LONGEST: Final = 80
 """Characters in an experiment or a tag: a run id stays far below the 255 bytes of a file name."""
 
+RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
+"""What :func:`new_run_id` gives."""
+
+_STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -31,8 +35,16 @@ def new_run_id(
     Raises:
         UsageProblem: the tag cannot be part of a folder's name.
     """
-    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    stamp = now.astimezone(UTC).strftime(_STAMP)
     return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
+
+
+def began(run_id: str) -> datetime | None:
+    """When the run began, to the second; None where somebody gave it another name."""
+    try:
+        return datetime.strptime(run_id.partition("_")[0], _STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def tag_of(run_id: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.results.leftovers import is_under_removal
 from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ _SHOWN: Final = 5
 def runs_in(results_dir: Path) -> list[RunDirectory]:
     """All runs below `results_dir`, of every experiment, the oldest first."""
     journals = Path(os.path.realpath(results_dir)).glob("*/*/metrics.jsonl")
-    found = (RunDirectory(path=journal.parent) for journal in journals)
+    folders = (journal.parent for journal in journals)
+    found = (RunDirectory(path=folder) for folder in folders if not is_under_removal(folder))
     return sorted(found, key=lambda run: (run.run_id, run.experiment))
 
 

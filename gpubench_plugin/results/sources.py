@@ -16,6 +16,7 @@ from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 from gpubench_plugin.records import Measurement, Metric
 from gpubench_plugin.results import foreign, journal
 from gpubench_plugin.results.comparability import machine_facts, told_facts
+from gpubench_plugin.results.recorded import events_of
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.search import find_run
 from gpubench_plugin.results.untrue import untrue
@@ -240,7 +241,7 @@ def _run(
 
 def _from_journal(directory: RunDirectory, label: str) -> Run:
     try:
-        events = journal.read(directory.journal)
+        events = events_of(directory)
     except ResultsError as error:
         if isinstance(error.__cause__, OSError):
             raise

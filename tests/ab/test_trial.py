@@ -2,110 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.ab.asked import Asked
 from gpubench_plugin.ab.launch import Launched, Order
 from gpubench_plugin.ab.offers import Offers
-from gpubench_plugin.ab.progress import Progress
-from gpubench_plugin.ab.sides import Side, SideName, Source
+from gpubench_plugin.ab.sides import SideName, Source
 from gpubench_plugin.ab.state import State
-from gpubench_plugin.ab.trial import Contender, Trial
+from gpubench_plugin.ab.trial import Contender
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
+from tests.ab.stage import Fake, Stage, Times, clear, stage_in
 
-Times = Mapping[str, float | str]
 NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
-
-
-@dataclass
-class Fake:
-    """Launches that write runs: `times` gives what is measured by side and number of the launch.
-
-    `endings` says for the launches by number what went wrong.
-    """
-
-    write: Callable[..., Path]
-    times: Callable[[SideName, int], Times]
-    endings: dict[int, Launched] = field(default_factory=dict)
-    orders: list[Order] = field(default_factory=list)
-    interrupted_at: int = 0
-
-    def launch(self, order: Order) -> Launched:
-        self.orders.append(order)
-        number = len(self.orders)
-        (order.folder / "report").mkdir(parents=True)
-        if number == self.interrupted_at:
-            raise KeyboardInterrupt
-        if number in self.endings:
-            (order.folder / "output.txt").write_text("")
-            return self.endings[number]
-        left_out = json.loads(order.leave_out.read_text()) if order.leave_out else []
-        times = self.times(order.side.name, number)
-        going = {name: time for name, time in times.items() if name not in left_out}
-        run = self.write(order.folder / "results/default/r1", going, rounds=7 + number)
-        return Launched(seconds=2.0, code=0, run=run)
-
-    @property
-    def sides(self) -> str:
-        """Whose turn it was, by initial."""
-        return "".join(order.side.name[0] for order in self.orders)
-
-
-@dataclass
-class Stage:
-    """Where trials take place."""
-
-    folder: Path
-    contenders: dict[SideName, Contender]
-    write: Callable[..., Path]
-    output: io.StringIO = field(default_factory=io.StringIO)
-
-    def trial(self, fake: Fake, state: State | None = None, **asked: object) -> Trial:
-        return Trial(
-            state or self.state(),
-            Asked(here=self.folder, base="main", **asked),
-            self.contenders,
-            repository=None,
-            launcher=fake,
-            progress=Progress(self.output),
-        )
-
-    def state(self) -> State:
-        identity = {name: one.source.identity() for name, one in self.contenders.items()}
-        made = State(folder=self.folder, asked={}, identity=identity, seed=0)
-        made.write()
-        return made
-
-    def fake(self, times: Callable[[SideName, int], Times], **more: object) -> Fake:
-        return Fake(self.write, times, **more)
 
 
 @pytest.fixture
 def stage(tmp_path: Path, write_run: Callable[..., Path]) -> Stage:
-    contenders = {}
-    for name in ("base", "head"):
-        tree = tmp_path / name
-        tree.mkdir()
-        (tree / "code.py").touch()
-        contenders[name] = Contender(
-            source=Source(name=name, label=name, python="python", folder=tree),
-            side=Side(name=name, tree=tree, folder=tree, python="python"),
-            offers=Offers(python="3.11", flags=("registry",), freezes_rounds=True),
-        )
-    (tmp_path / "ab").mkdir()
-    return Stage(tmp_path / "ab", contenders, write_run)
-
-
-def clear(side: SideName, number: int) -> Times:
-    """One benchmark is 30 % slower, the other as fast, with a little noise."""
-    noise = 1 + number % 3 * 1e-4
-    return {"t::slow": (1.3 if side == "head" else 1.0) * noise, "t::same": noise}
+    return stage_in(tmp_path, write_run)
 
 
 def one_is_noisy(side: SideName, number: int) -> Times:

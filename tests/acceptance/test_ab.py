@@ -129,7 +129,7 @@ def make_user(folder: Path) -> User:
 
 @dataclass(frozen=True)
 class Story:
-    """A comparison that was interrupted and went on."""
+    """A comparison that was interrupted, killed, and went on."""
 
     user: User
     folder: Path
@@ -154,6 +154,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder = _interrupt_in_the_first_pair(process, results)
     out, err = process.communicate(timeout=60)
     interrupted, between = Ended(process.returncode, out, err), user.state()
+    _kill_in_the_next_launch(user.start(f"--resume={folder}"), folder)
     github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(user.folder / "page.md")}
     user.environ |= github
     resumed = user.ab(f"--resume={folder}")
@@ -180,6 +181,20 @@ def _interrupt_in_the_first_pair(process: subprocess.Popen[str], results: Path) 
     return found[0].parent.parent
 
 
+def _kill_in_the_next_launch(process: subprocess.Popen[str], folder: Path) -> None:
+    """Go on, and be killed without warning while the fifth launch runs."""
+    for _ in range(3000):
+        if list(folder.glob("launches/005-*")) or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    launched = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.kill()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, (out, err)
+    while any(Path("/proc", child).exists() for child in launched):  # it ends itself
+        time.sleep(0.1)
+
+
 def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
     """No tree, no temporary folder, no change; and the message says how to go on."""
     assert story.interrupted.code == 130, story.interrupted.err
@@ -188,7 +203,10 @@ def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
 
 
 def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
-    """The rehearsal is kept, the pair that was half done begins again, then all five are there."""
+    """The rehearsal is kept, the pair that was half done begins again, then all five are there.
+
+    So it is although it was killed in between, which has left nothing behind in the end.
+    """
     assert story.resumed.code == 1, story.resumed.err
     state = json.loads((story.folder / "state.json").read_text())
     pairs = [(launch["pair"], launch["side"]) for launch in state["launches"]]

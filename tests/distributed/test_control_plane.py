@@ -182,3 +182,18 @@ def test_the_root_must_have_something_to_publish() -> None:
     """A root without a record is a mistake in the code, not a message."""
     with pytest.raises(ValueError, match="nothing to publish as 'tag'"):
         Ranks(1).planes[0].publish("tag")
+
+
+def test_a_long_record_is_seen_when_all_its_parts_are_there() -> None:
+    """Others take what they see at once: its first part is written last."""
+    ranks = Ranks(1)
+    (plane,) = ranks.planes
+    written: list[str] = []
+
+    class Watched:
+        def set(self, key: str, value: str) -> None:
+            written.append(key)
+
+    plane._store = Watched()
+    assert plane._put("key", {"text": "x" * 2 * CHUNK}) == 2
+    assert written == ["key/0", "key/1", "key"]

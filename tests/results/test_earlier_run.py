@@ -105,7 +105,7 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("metrics.jsonl", "", "the run never started"),
+        ("metrics.jsonl", '{"schema_version": 1, "event": "benchmark"}\n', "never started"),
         ("metrics.jsonl", '{"schema_version": 1, "event": "run_started"}\n', "KeyError"),
         ("config_resolved.yaml", "a: [", r"config_resolved\.yaml"),
         ("config_resolved.yaml", "", "no mapping"),

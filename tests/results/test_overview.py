@@ -72,7 +72,19 @@ def test_a_run_with_a_broken_file_is_broken_and_says_why(
     assert found.run_id == run.run_id
 
 
-@pytest.mark.parametrize("journal", [b"", b'{"torn', b"no journal\nat all\n", b'{"a": 1}\n'])
+@pytest.mark.parametrize("journal", [b"", b'{"torn'])
+def test_a_run_killed_before_its_first_line_is_interrupted(tmp_path: Path, journal: bytes) -> None:
+    """Nothing had ended in it; when it began is in its name."""
+    run = write_run(tmp_path, 0, status=None)
+    run.journal.write_bytes(journal)
+    found = overview(run)
+    assert (found.state, found.problem, found.benchmarks) == ("interrupted", "", 0)
+    assert (found.started, found.commit) == ("2026-01-01T00:00:00Z", f"{0:040x}")
+    with Journal(run.journal):
+        assert overview(run).state == "running"
+
+
+@pytest.mark.parametrize("journal", [b"no journal\nat all\n", b'{"a": 1}\n'])
 def test_a_run_with_a_broken_journal_is_broken(tmp_path: Path, journal: bytes) -> None:
     """Unless a process is writing it: then it has only just begun."""
     run = write_run(tmp_path, 0, status=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
@@ -19,6 +18,7 @@ from gpubench_plugin.training import checkpoint as checkpoint_module
 from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints
 from gpubench_plugin.training.manifest import Manifest
 from gpubench_plugin.training.state import load_model_state, model_state
+from tests.kill_points import Scenario, survive
 
 CPU = torch.device("cpu")
 INF = float("inf")
@@ -158,22 +158,43 @@ def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started,
     assert not list(path.parent.glob(".*"))
 
 
-def test_kill_between_file_and_manifest_leaves_the_earlier_checkpoint(kept, started, monkeypatch):
-    """What SIGKILL leaves behind can be resumed, and the next checkpoint removes the rest."""
-    trainer = trained(started(), 1)
-    path = kept.save(trainer, {"loss": 1.0})
-    trained(trainer, 1)
-    child = os.fork()
-    if not child:
-        signal.alarm(60)
-        monkeypatch.setattr(Manifest, "write", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        kept.save(trainer, {"loss": 0.5})
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    files = list(path.parent.glob("step-*.pt"))
-    assert (len(files), kept.load(path, started()).step) == (2, 1)
-    kept.save(trainer, {"loss": 0.5})
-    assert (len(list(path.parent.iterdir())), Manifest.read(path).step) == (3, 2)
+class Saving(Scenario):
+    """A checkpoint is saved where there are a latest and a best one already."""
+
+    def __init__(self, started):
+        self._loading = started()
+        self._trainers = [trained(started(), steps) for steps in (1, 2, 3)]
+
+    def _save(self, folder, step, **more):
+        kept = Checkpoints(folder, settings=SETTINGS, device=CPU)
+        kept.save(self._trainers[step - 1], {"loss": float(step)}, **more)
+
+    def prepare(self, folder):
+        self._save(folder, 1)
+        self._save(folder, 2)
+
+    def act(self, folder, ended):
+        self._save(folder, 3, is_best=True)
+        ended("saved")
+
+    def again(self, folder):
+        self._save(folder, 3, is_best=True)
+
+    def look(self, folder, ended):
+        kept = Checkpoints(folder, settings=SETTINGS, device=CPU)
+        for name, before in ((LATEST, 2), (BEST, 1)):
+            step = kept.load(folder / name, self._loading).step
+            assert step in ([3] if ended else [before, 3])
+
+    def verify(self, folder, ended):
+        steps = [Manifest.read(folder / name).step for name in (LATEST, BEST)]
+        assert steps == [3, 3]
+        assert len(list(folder.glob("step-*"))) == 1
+
+
+def test_a_kill_at_any_point_leaves_whole_checkpoints(started, in_memory):
+    """The latest and the best are the earlier or the new ones, and the next one can be saved."""
+    survive(Saving(started), in_memory)
 
 
 def edited(path, **changes):

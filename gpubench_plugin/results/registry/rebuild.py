@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, select, text
 from sqlalchemy.exc import DatabaseError
 
+from gpubench_plugin import whole_file
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError
-from gpubench_plugin.results import atomic
 from gpubench_plugin.results.baseline_files import BaselineFiles, merged_copy
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
@@ -100,7 +100,7 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
             new.replace(file)
-            atomic.sync_folder(file.parent)
+            whole_file.sync_folder(file.parent)
         except BaseException:
             new.unlink(missing_ok=True)
             raise

@@ -12,7 +12,7 @@ from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.comparability import fingerprint_of
 from gpubench_plugin.results.labels import change_tags
-from gpubench_plugin.results.registry import documents
+from gpubench_plugin.results.registry import documents, ingest
 from gpubench_plugin.results.registry.history import samples, values
 from gpubench_plugin.results.registry.ingest import digest
 from gpubench_plugin.results.registry.registry import Registry
@@ -353,3 +353,22 @@ def test_queries_read_one_index_each(backend: Any, make_run: Any) -> None:
             assert "Seq Scan on results" not in plan
             assert "TEMP B-TREE" not in plan
     engine.dispose()
+
+
+def test_run_that_changed_while_others_wrote_is_stored_as_it_is(
+    backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read before its turn to write came."""
+    directory = make_run(1, mlp=0.01)
+    lock = ingest.lock
+
+    def waited(connection: Any, run_id: str) -> None:
+        make_run(1, mlp=0.02)
+        lock(connection, run_id)
+
+    with backend.open() as registry:
+        monkeypatch.setattr(ingest, "lock", waited)
+        assert registry.ingest(directory)
+        monkeypatch.undo()
+        assert step_times([registry.run(directory.run_id)], make_run.id("mlp")) == [0.02]
+        assert not registry.ingest(directory)
