@@ -104,6 +104,14 @@ def told_by(report: pytest.TestReport) -> Json:
     return {**data, "outcome": outcome, "reason": report.longreprtext[:LONGEST_REASON]}
 
 
+def release(report: pytest.TestReport) -> None:
+    """Let go of what is on the `report`, once all have been told: pytest keeps reports to its end.
+
+    Samples above all: they would add up over a session, and the run's files have them.
+    """
+    vars(report).pop(ATTRIBUTE, None)
+
+
 def attach_outcome(
     report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
 ) -> None:

@@ -55,19 +55,25 @@ def is_out_of_memory(error: BaseException) -> bool:
 def free(errors: Iterable[BaseException]) -> None:
     """Free what `errors` keep alive: the local variables of the frames they went through.
 
-    pytest itself keeps the last error of a test until the next one runs. Frames that are still
-    running are left alone.
+    Frames that are still running are left alone. Memory is short: also what was left out of
+    collections so far is looked through.
     """
     for one in _chain(errors):
         traceback.clear_frames(one.__traceback__)
         one.__traceback__ = None
-    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
-        if hasattr(sys, name):
-            delattr(sys, name)
+    forget_last()
+    gc.unfreeze()
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.accelerator.is_available():
         torch.accelerator.empty_cache()
+
+
+def forget_last() -> None:
+    """Let go of the last error of a test: pytest itself keeps it until the next test is called."""
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        if hasattr(sys, name):
+            delattr(sys, name)
 
 
 def _chain(errors: Iterable[BaseException]) -> Iterator[BaseException]:

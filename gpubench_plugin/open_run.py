@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -105,7 +105,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
     except GpubenchError as problem:
         raise UsageProblem(f"--resume={settings.resume}: {problem}") from problem
     notes = (_CODE_UNKNOWN,) if run.code is None else ()
-    earlier = {i: replace(m, samples=None) for i, m in run.measurements.items()}
+    earlier = {i: measurement.without_samples() for i, measurement in run.measurements.items()}
     return OpenRun(recorder=recorder, earlier=earlier, kept=kept, notes=notes)
 
 

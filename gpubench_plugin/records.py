@@ -252,6 +252,11 @@ class Measurement:
         several = len(self.ranks) > 1
         return max(self.ranks, key=lambda rank: rank.median_s) if several else None
 
+    def without_samples(self) -> Measurement:
+        """The same record, as far as it is kept in memory: the run's journal has the samples."""
+        launches = tuple(replace(launch, samples=None) for launch in self.per_launch)
+        return replace(self, samples=None, per_launch=launches)
+
     def to_json(self) -> Json:
         """A dictionary of JSON values."""
         return asdict(self)

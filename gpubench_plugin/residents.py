@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.cases import CASE
+from gpubench_plugin.failures import forget_last
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -15,27 +16,55 @@ if TYPE_CHECKING:
 
 
 class Residents:
-    """Leaves modules, torch's above all, out of garbage collections.
+    """Leaves what is there before a benchmark out of garbage collections.
 
-    There are several around every benchmark; without torch and what came after it each takes
-    milliseconds, not a fifth of a second. What is left out is decided anew for each file of tests,
-    when nothing is alive that fixtures of the one before held: so a model in a cycle of references
-    is not kept for longer than its file.
+    There are several around every benchmark: without torch and the reports of all benchmarks so far
+    each takes a fraction of a millisecond, however many benchmarks came before.
+
+    What is left out and becomes garbage in a cycle of references stays until all is looked through
+    again: when a fixture that several tests shared has ended, since it may have held a model; for
+    each file of tests; and after an allocation that failed (:func:`failures.free`).
+
+    Somebody else may freeze objects for a purpose of their own. Nobody can tell theirs from ours,
+    so at the end they all stay frozen then.
     """
 
     def __init__(self) -> None:
         self._file: Path | None = None
+        self._ended = False
+        self._shared = gc.get_freeze_count() > 0
+        self._mark: list[None] | None = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Before the first benchmark of a file, leave out what is there."""
-        if CASE in item.stash and item.path != self._file:
-            self._file = item.path
-            gc.unfreeze()
-            gc.collect()
-            gc.freeze()
+        """Leave out what is there before a benchmark: nothing of a single test is alive then."""
+        if CASE in item.stash:
+            self._leave_out(anew=self._ended or item.path != self._file)
+            self._file, self._ended = item.path, False
         return (yield)
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """What a fixture of several tests held has been left out, and may be garbage now."""
+        self._ended = self._ended or fixturedef.scope != "function"
 
     def pytest_sessionfinish(self) -> None:
         """Leave the process as it was: what follows is not ours."""
-        gc.unfreeze()
+        self._notice_others()
+        if self._shared:
+            gc.freeze()
+        else:
+            gc.unfreeze()
+
+    def _leave_out(self, *, anew: bool) -> None:
+        self._notice_others()
+        forget_last()  # else the variables of a test that failed would be left out, too
+        if anew:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self._mark = []
+
+    def _notice_others(self) -> None:
+        """See whether anybody has frozen what was made since we did: our mark is gone then."""
+        if self._mark is not None and not self._shared:
+            self._shared = not any(one is self._mark for one in gc.get_objects())

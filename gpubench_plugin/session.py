@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -144,18 +143,22 @@ class Session:
         known = f", ±{half_width:.2%}" if half_width < math.inf else ""
         self._status.show(f"{rounds} round{'s' * (rounds != 1)}{known}")
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
         """Record a benchmark as soon as its last report is there."""
         self._status.clear()
         case = self._cases.get(report.nodeid)
         if case is None:
-            return
+            return (yield)
         if report.when == "setup":  # of a rerun, too
             self._told[case.id] = []
         self._told.setdefault(case.id, []).append(channel.told_by(report))
         if report.when == "teardown":
             self._record(case)
+        try:
+            return (yield)
+        finally:
+            channel.release(report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record a benchmark whose reports another plugin has made, without a tear-down."""
@@ -166,8 +169,7 @@ class Session:
     def _record(self, case: Case) -> None:
         told = self._told.pop(case.id)
         measurement = channel.measurement_of(case, told)
-        # The journal keeps the samples; for the summary the metrics are enough.
-        self._measurements[measurement.id] = replace(measurement, samples=None)
+        self._measurements[measurement.id] = measurement.without_samples()
         if self._problem is not None:
             return
         try:

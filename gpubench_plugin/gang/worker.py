@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin import channel
 from gpubench_plugin.channel import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES
 from gpubench_plugin.errors import text_of
 from gpubench_plugin.gang import lifeline, stacks
@@ -155,6 +156,8 @@ class Worker:
         reports = bounded(self._config, self._reports, self._warnings, is_root=is_root)
         self._wire.send({**told, **reports})
         self._warnings = []
+        for report in self._reports:
+            channel.release(report)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -124,12 +124,14 @@ def configurations_of(directory: RunDirectory) -> dict[str, Json]:
     """
     import yaml
 
+    from gpubench_plugin.configuration.dump import from_yaml
+
     # libyaml's parser, where it was built in, is many times faster.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     def parse(text: str) -> Any:
         try:
-            return yaml.load(text, Loader=loader)
+            return from_yaml(text, lambda part: yaml.load(part, Loader=loader))
         except yaml.YAMLError as error:
             raise ValueError(f"{directory.config_resolved.name}: {error}") from error
 

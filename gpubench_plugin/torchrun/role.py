@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
+from gpubench_plugin import channel
 from gpubench_plugin.cases import CASE, case_on_ranks
 from gpubench_plugin.channel import RANKS_FOLDER
 from gpubench_plugin.errors import UsageProblem
@@ -104,6 +105,7 @@ class Torchrun:
         for report in self._run(item, case, nextitem):
             keep_out_failed(item, report)
             hook.pytest_runtest_logreport(report=report)
+            channel.release(report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from types import SimpleNamespace
@@ -141,3 +142,21 @@ def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
     assert [reference() for reference in held] == [None, None]
     assert not hasattr(sys, "last_value")
     assert emptied == ["cache"]
+
+
+def test_freeing_an_error_looks_through_what_was_left_out() -> None:
+    """A model in a cycle of references that collections have left out so far is freed, too."""
+
+    class Model:
+        def __init__(self) -> None:
+            self.itself = self
+
+    model = Model()
+    gone = weakref.ref(model)
+    gc.freeze()
+    try:
+        del model
+        failures.free(MemoryError())
+        assert gone() is None
+    finally:
+        gc.unfreeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from gpubench_plugin.cases import CASE
 from gpubench_plugin.residents import Residents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class Circle:
@@ -35,9 +36,19 @@ def begin(residents: Residents, file: str, *, benchmark: bool = True) -> None:
     next(residents.pytest_runtest_protocol(item))
 
 
-def test_what_is_there_before_the_first_benchmark_of_a_file_is_left_out(
-    residents: Residents,
-) -> None:
+def end_fixture(residents: Residents, scope: str) -> None:
+    ended: Any = SimpleNamespace(scope=scope)
+    residents.pytest_fixture_post_finalizer(ended)
+
+
+def left_out(residents: Residents) -> tuple[Circle, Callable[[], Circle | None]]:
+    """An object that is alive when a benchmark begins, and how to see whether it still is."""
+    circle = Circle()
+    begin(residents, "a.py")
+    return circle, weakref.ref(circle)
+
+
+def test_what_is_there_before_a_benchmark_is_left_out(residents: Residents) -> None:
     """A collection then looks through what came later only; an ordinary test decides nothing."""
     begin(residents, "a.py", benchmark=False)
     assert gc.get_freeze_count() == 0
@@ -46,15 +57,45 @@ def test_what_is_there_before_the_first_benchmark_of_a_file_is_left_out(
     assert len(gc.get_objects()) < 1000
 
 
-def test_what_comes_later_is_collected(residents: Residents) -> None:
-    """Within the file, too: nothing more is left out there."""
+def test_collections_look_through_no_more_after_many_benchmarks(residents: Residents) -> None:
+    """What each benchmark leaves behind, its reports say, is left out from the next one on."""
+    reports = []
+    walked = []
+    for _ in range(20):
+        begin(residents, "a.py")
+        walked.append(len(gc.get_objects()))
+        reports.append([Circle() for _ in range(100)])
+    assert max(walked[1:]) < walked[0] + 100
+
+
+def test_what_a_benchmark_drops_is_collected(residents: Residents) -> None:
+    """A model in a cycle is gone before the next one begins, and not left out with the rest."""
     begin(residents, "a.py")
     later = Circle()
     gone = weakref.ref(later)
-    begin(residents, "a.py")
     del later
-    gc.collect()
+    begin(residents, "a.py")
     assert gone() is None
+
+
+@pytest.mark.parametrize("scope", ["class", "module", "package", "session"])
+def test_what_shared_fixtures_held_is_collected(residents: Residents, scope: str) -> None:
+    """It was left out while benchmarks shared it, and is looked at when the fixture has ended."""
+    shared, gone = left_out(residents)
+    begin(residents, "a.py")
+    end_fixture(residents, scope)
+    del shared
+    begin(residents, "a.py")
+    assert gone() is None
+
+
+def test_fixtures_of_one_test_make_nothing_be_looked_at_anew(residents: Residents) -> None:
+    """They end after every test: then each would cost as much as all before it."""
+    shared, gone = left_out(residents)
+    end_fixture(residents, "function")
+    del shared
+    begin(residents, "a.py")
+    assert gone() is not None
 
 
 def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
@@ -62,12 +103,48 @@ def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
 ) -> None:
     """A cycle that was alive is kept no longer than that."""
     for end in (lambda: begin(residents, "b.py"), residents.pytest_sessionfinish):
-        kept = Circle()
-        gone = weakref.ref(kept)
-        begin(residents, "a.py")
+        kept, gone = left_out(residents)
         del kept
         gc.collect()
         assert gone() is not None
         end()
         gc.collect()
         assert gone() is None
+
+
+def test_variables_of_a_failed_test_are_not_left_out(residents: Residents) -> None:
+    """Else the last error, which pytest keeps until the next call, would keep the test's model."""
+    model = Circle()
+    gone = weakref.ref(model)
+    sys.last_value = ValueError(model)
+    del model
+    begin(residents, "a.py")
+    assert gone() is None
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_what_somebody_else_froze_stays_frozen(early: bool) -> None:
+    """Before the first benchmark or between two: afterwards it is not looked through either."""
+    gc.unfreeze()
+    try:
+        if early:
+            gc.freeze()
+        residents = Residents()
+        begin(residents, "a.py")
+        theirs = Circle()
+        if not early:
+            gc.freeze()
+        begin(residents, "b.py")
+        residents.pytest_sessionfinish()
+        assert gc.get_freeze_count() > 1000
+        assert not any(one is theirs for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
+
+
+def test_nothing_stays_frozen_where_nobody_else_froze(residents: Residents) -> None:
+    """The session leaves the process as it was."""
+    begin(residents, "a.py")
+    begin(residents, "a.py")
+    residents.pytest_sessionfinish()
+    assert gc.get_freeze_count() == 0

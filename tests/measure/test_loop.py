@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any
@@ -271,6 +272,32 @@ def test_garbage_is_collected_while_timing_only_if_wanted(wanted: bool) -> None:
 
 
 @pytest.mark.usefixtures("garbage_collector")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_garbage_is_gone_before_the_first_call(wanted: bool) -> None:
+    """A model of what came before takes no memory while the step is timed."""
+
+    class Model:
+        def __init__(self) -> None:
+            self.itself = self
+
+    host = FakeHost()
+    alive: list[bool] = []
+
+    def step() -> None:
+        alive.append(gone() is not None)
+        host.spend(2 * MS)
+
+    gc.disable()
+    try:
+        gone = weakref.ref(Model())
+        measure(
+            step, clock=CpuClock(host.now), section=MeasureSection(gc=wanted), agreement=Alone()
+        )
+    finally:
+        gc.enable()
+    assert not any(alive)
+
+
 def test_a_collector_that_was_off_stays_off() -> None:
     """The state before the measurement is put back, whichever it was."""
     gc.disable()
