@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -17,6 +16,7 @@ from typing import Final
 from gpubench_plugin.ab.git import Repository
 from gpubench_plugin.ab.signals import unheard
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.kernel_lock import KernelLock
 
 _PREFIX: Final = "gpubench-ab-"
 _LOCK: Final = "lock"
@@ -58,8 +58,8 @@ def workspace(repository: Repository | None) -> Iterator[Workspace]:
     remove_abandoned(repository)
     try:
         path = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
-        held = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(held, fcntl.LOCK_EX)
+        held = KernelLock(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        held.take(wait=True)
     except OSError as error:
         raise ResultsError(f"no temporary folder: {error.strerror}") from error
     try:
@@ -67,7 +67,7 @@ def workspace(repository: Repository | None) -> Iterator[Workspace]:
     finally:
         with unheard():
             _remove(path, repository)
-            os.close(held)
+            held.close()
 
 
 def remove_abandoned(repository: Repository | None) -> list[Path]:
@@ -95,19 +95,13 @@ def _old_ones() -> set[Path]:
 def _abandoned(path: Path) -> bool:
     """Whether nobody holds its lock: the kernel lets go of it with the process."""
     try:
-        held = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        with KernelLock(path / _LOCK, os.O_RDWR) as held:
+            held.take()
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(held)
+    return True
 
 
 def _remove(path: Path, repository: Repository | None) -> None:

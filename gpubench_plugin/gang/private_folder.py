@@ -6,7 +6,6 @@ folder can tell which ones nobody will remove any more, and removes them.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.errors import GangError
+from gpubench_plugin.kernel_lock import KernelLock
 
 _PREFIX: Final = "gpubench-gang-"
 _LOCK: Final = "lock"
@@ -35,7 +35,7 @@ class PrivateFolder:
         if len(os.fsencode(parent)) > _LONGEST_PARENT:
             parent = "/tmp"
         _remove_abandoned(Path(parent))
-        self._lock = -1
+        self._lock: KernelLock | None = None
         try:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))  # mode 0700
         except OSError as error:
@@ -46,16 +46,15 @@ class PrivateFolder:
 
     def _claim(self) -> None:
         unlocked = self.path / f"{_LOCK}.new"
-        self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = KernelLock(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
+        self._lock.take(wait=True)
         unlocked.rename(self.path / _LOCK)  # under its name it has never been without its owner
 
     def remove(self) -> None:
         """Remove it with all that is in it; a second time does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock >= 0:
-            os.close(self._lock)
-        self._lock = -1
+        if self._lock is not None:
+            self._lock.close()
 
 
 def _remove_abandoned(parent: Path) -> None:
@@ -63,12 +62,9 @@ def _remove_abandoned(parent: Path) -> None:
         with suppress(OSError):  # somebody else's, or gone by now
             if not _is_private(lock.parent):
                 continue
-            file = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with KernelLock(lock, os.O_RDWR | os.O_NOFOLLOW) as abandoned:
+                abandoned.take()
                 shutil.rmtree(lock.parent, ignore_errors=True)
-            finally:
-                os.close(file)
 
 
 def _is_private(folder: Path) -> bool:

@@ -6,9 +6,10 @@ tag.
 
 from __future__ import annotations
 
-import json
+import os
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin import json_file
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.locking import locked
@@ -31,15 +32,9 @@ def tags_of(directory: RunDirectory) -> tuple[str, ...]:
         ResultsError: the file cannot be read, is broken, or newer than this version knows.
     """
     path = directory.path / FILE
-    try:
-        facts = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return ()
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ResultsError(f"{path} is not JSON: {error}") from error
-    return _checked(path, facts)
+    return _checked(path, json_file.load(path, limit=json_file.LIMIT_OF_LABELS_BYTES))
 
 
 def change_tags(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin import json_file
 from gpubench_plugin.differences import described, differences, flat
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import BrokenFile, UsageProblem
 from gpubench_plugin.results.earlier_run import EarlierRun
 from gpubench_plugin.results.fingerprint import fingerprint
 from gpubench_plugin.results.run_id import tag_of
@@ -53,6 +54,9 @@ def reopen(
     except UsageProblem:
         run.journal.close()
         raise
+    except json_file.MALFORMED as error:
+        run.journal.close()
+        raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
     return run
 
 

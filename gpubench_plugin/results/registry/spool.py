@@ -6,12 +6,12 @@ was cut off in between, or met a database that was down, is stored at the next o
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin import json_file
 from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.registry.location import NONE, Location, location
@@ -125,10 +125,11 @@ def _markers(where: Location, results_dir: Path) -> list[Marker]:
 def _marked(file: Path, results_dir: Path) -> RunDirectory:
     """The run that a marker names; one that is not there where it is no marker."""
     try:
-        experiment, run_id = json.loads(file.read_bytes())["run"].split("/")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        marker = json_file.load(file, limit=json_file.LIMIT_OF_LABELS_BYTES)
+        experiment, run_id = marker["run"].split("/")
+        return RunDirectory(path=results_dir / experiment / run_id)
+    except (GpubenchError, *json_file.MALFORMED):
         return RunDirectory(path=file)
-    return RunDirectory(path=results_dir / experiment / run_id)
 
 
 def _one_line(text: str) -> str:
