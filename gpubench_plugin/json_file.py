@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT_BYTES: Final = 1 << 30
-"""Of files that hold every sample of a run. The longest journal of 5,000 benchmarks that were each
-measured for a second has 250 MB; four times as much still fits into the memory of a runner of CI."""
+"""Of files that hold every sample of a run. A journal of 5,000 benchmarks that were measured for a
+second each has 250 MB; four times as much still fits into the memory of a runner of CI."""
 
 LIMIT_OF_FACTS_BYTES: Final = 64 << 20
 """Of files that hold facts and no samples: verdicts, the machine, baselines, states. Those of 5,000

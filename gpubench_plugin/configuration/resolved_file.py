@@ -29,7 +29,7 @@ of 100 keys have 500,000."""
 MAX_DEPTH: Final = 100
 """Mappings and lists in each other. What this project writes is 5 deep."""
 
-_INDENTED: Final = re.compile(r"^[ \-?:]{%d}" % (2 * MAX_DEPTH), re.MULTILINE)
+_INDENTED: Final = re.compile(rf"^[ \-?:]{{{2 * MAX_DEPTH}}}", re.MULTILINE)
 """A line that is indented, or opens collections, as deep as :data:`MAX_DEPTH` levels are."""
 
 _OPENED: Final = re.compile(r"(?:^|[\s\[\]{},:\"'])[\[{](?!\s*[\]}])", re.MULTILINE)

@@ -44,7 +44,7 @@ def test_those_who_tag_at_once_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not JSON"),
+        ("", "is empty"),
         ("{}", "no schema_version"),
         ('{"schema_version": 2, "tags": []}', "upgrade"),
         ('{"schema_version": 1, "tags": [1]}', "breaks the schema"),

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 class Stored:
     """How many runs were `stored`, how many were there already, and what could not be read.
 
-    `written` counts those that a session is writing just now: they are stored when it ends.
+    `written` counts those that a session is writing just now: they are stored when it ends. `notes`
+    are further lines for the user.
     """
 
     stored: int = 0
     unchanged: int = 0
     written: int = 0
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:

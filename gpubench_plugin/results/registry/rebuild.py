@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, select
+from sqlalchemy import text as statement
 from sqlalchemy.exc import DatabaseError
 
+from gpubench_plugin import json_file, regular_file
 from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
-from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.location import FILE, location
 from gpubench_plugin.results.registry.problems import answering
 from gpubench_plugin.results.registry.reading import read
 from gpubench_plugin.results.registry.registry import PATIENCE_S
+from gpubench_plugin.results.registry.restoring import text
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.search import runs_in
 
@@ -34,16 +37,19 @@ if TYPE_CHECKING:
 _BASELINE = "baseline"
 _DOCUMENTS = "0002"
 """The version from which on there are documents."""
+_SQLITE = b"SQLite format 3\0"
+"""What such a file begins with (https://www.sqlite.org/fileformat.html, 1.3)."""
 _NOT_NOW = ("locked", "unable to open")
 """What SQLite says of a file that may be sound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Before:
-    """What was stored before: ids of runs, and documents."""
+    """What was stored before: ids of runs, and documents; `damage` is why they cannot be read."""
 
     runs: frozenset[str] = frozenset()
     documents: list[tuple[str, str, str, str]] = field(default_factory=list)
+    damage: str = ""
 
 
 def rebuild(
@@ -52,7 +58,8 @@ def rebuild(
     """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
 
     A file is built beside the old one and put in its place; a server does it in one transaction.
-    Documents of other machines stay. Others who would write meanwhile wait, and then spool.
+    Documents of other machines stay. Others who would write meanwhile wait, and then spool. Of a
+    damaged file nothing can be taken over: it is kept beside the new one.
 
     Raises:
         UsageProblem: the URL names no database that can be used.
@@ -70,7 +77,7 @@ def rebuild(
 def _in_place(database: Database, results_dir: Path, drop_missing: bool) -> Stored:
     schema.expect_current(database, create=True)
     with answering(database.location), database.maintaining() as connection:
-        connection.execute(text("LOCK TABLE runs IN EXCLUSIVE MODE"))
+        connection.execute(statement("LOCK TABLE runs IN EXCLUSIVE MODE"))
         _refuse_missing(_before(connection), results_dir, drop_missing, database.location)
         for table in (RESULTS, TAGS, RUNS, FACTS, BENCHMARKS):
             connection.execute(delete(table))
@@ -87,6 +94,8 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
         try:
             told = _filled_file(new, before, results_dir, database)
             database.engine.dispose()
+            if before.damage:
+                told.notes += _kept_aside(file, before.damage)
             # What a writer left beside the old file would be taken for a part of the new one.
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
@@ -96,6 +105,17 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
             new.unlink(missing_ok=True)
             raise
     return told
+
+
+def _kept_aside(file: Path, damage: str) -> list[str]:
+    """Move a damaged `file` and its log away; lines that say where to."""
+    if not file.stat().st_size:
+        return []
+    aside = file.with_name(f"{file.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+    for end in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            file.with_name(f"{file.name}{end}").rename(f"{aside}{end}")
+    return [f"the old file was damaged ({damage}); it is kept as {aside}"]
 
 
 def _filled_file(new: Path, before: _Before, results_dir: Path, database: Database) -> Stored:
@@ -120,18 +140,21 @@ def _fill(connection: Connection, results_dir: Path) -> Stored:
             told.problems.append(str(error))
     for file in sorted((results_dir / "baselines").glob("*.json")):
         try:
-            content = file.read_text(encoding="utf-8")
-            changed = str(json.loads(content)["changed"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            content = regular_file.read(file, limit=json_file.LIMIT_OF_FACTS_BYTES)
+            changed = str(json_file.parsed(content, str(file))["changed"])
+        except ResultsError as error:
+            told.problems.append(str(error))
+            continue
+        except (OSError, *json_file.MALFORMED) as error:
             told.problems.append(f"{file} is not as it was written: {error!r}")
             continue
-        documents.put(connection, _BASELINE, file.stem, content, changed)
+        documents.put(connection, _BASELINE, file.stem, content.decode(), changed)
     return told
 
 
 def _before(connection: Connection, *, documented: bool = True) -> _Before:
     return _Before(
-        runs=frozenset(connection.execute(select(RUNS.c.run_id)).scalars()),
+        runs=frozenset(map(text, connection.execute(select(RUNS.c.run_id)).scalars())),
         documents=documents.stored(connection) if documented else [],
     )
 
@@ -147,10 +170,29 @@ def _before_in_file(database: Database) -> _Before:
         if any(sign in str(error.orig) for sign in _NOT_NOW):
             with answering(database.location):
                 raise
-        return _Before()
+        return _damaged(database.location, str(error.orig))
+    except json_file.MALFORMED as error:
+        return _damaged(database.location, f"{type(error).__name__}: {error}")
     if version:
         raise RegistryError(f"the registry {database.location.shown}: {schema.other(version)}")
     return _Before()
+
+
+def _damaged(where: Location, damage: str) -> _Before:
+    """Nothing, of a damaged file that is ours: one that is called so, or at least an SQLite file.
+
+    Raises:
+        RegistryError: it is another file, which was named by mistake.
+    """
+    assert where.file is not None
+    with where.file.open("rb") as file:
+        head = file.read(len(_SQLITE))
+    if head and head != _SQLITE and where.file.name != FILE:
+        raise RegistryError(
+            f"the registry {where.shown} is no SQLite file, and is left alone: remove it, or name "
+            "another one with --registry"
+        )
+    return _Before(damage=" ".join(damage.split())[:200])
 
 
 def _refuse_missing(

@@ -203,10 +203,18 @@ def test_rebuild_replaces_a_damaged_file(
         (backend.results_dir / name).write_bytes(content)
     if content:
         assert "gpubench db rebuild" in db("check")[1]
-    assert db("rebuild") == (0, "1 stored, 0 there already\n")
+    code, said = db("rebuild")
+    assert code == 0
+    assert said.startswith("1 stored, 0 there already\n")
     with backend.open(create=False) as registry:
         assert [row.run_id for row in registry.runs()] == [run.run_id]
-    assert {path.name for path in file.parent.glob("registry*")} <= {file.name, f"{file.name}.lock"}
+    ours = {file.name, f"{file.name}.lock"}
+    left = {path for path in file.parent.glob("registry*") if path.name not in ours}
+    kept = {path for path in left if not path.name.endswith("-wal")}
+    assert [path.read_bytes() for path in kept] == ([content] if content else [])
+    assert all(
+        f"was damaged (file is not a database); it is kept as {path}" in said for path in kept
+    )
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
