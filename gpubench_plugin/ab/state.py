@@ -84,7 +84,7 @@ class State:
                 done=[_done(launch) for launch in data["launches"]],
             )
         except json_file.MALFORMED as error:
-            raise BrokenFile(f"--resume: {file} is not as it was written: {error!r}") from None
+            raise BrokenFile(f"--resume: {file} is not as it was written: {error!r:.300}") from None
 
     def write(self) -> None:
         """Write it down, whole or not at all; raises ResultsError."""
@@ -164,6 +164,6 @@ class State:
 
 
 def _done(data: Mapping[str, Any]) -> Done:
-    if data["side"] not in SIDES:
-        raise ValueError(f"side {data['side']!r}")
-    return Done(**data)
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Done).validate_python(data)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpubench_plugin import json_file
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.errors import BrokenFile, GpubenchError
 from gpubench_plugin.kernel_lock import KernelLock
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.labels import tags_of
@@ -128,7 +128,7 @@ def _from_journal(directory: RunDirectory) -> dict[str, Any]:
     running = is_being_written(directory)
     beginning = next((event for event in events if event.get("event") == "run_started"), None)
     if beginning is None:
-        raise ValueError("the journal has no beginning")
+        raise BrokenFile(f"{directory.journal} has no beginning: the run never started")
     recorded = {e["id"]: str(e["outcome"]) for e in events if e.get("event") == "benchmark"}
     selected = dict.fromkeys(beginning.get("params") or (), "not_measured")
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +44,7 @@ def answering(location: Location) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise RegistryError(_said(location, str(error.orig))) from None
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # what went past SQLAlchemy, too
         raise RegistryError(_said(location, str(error))) from None
     except MALFORMED as error:
         said = _said(location, f"{type(error).__name__}: {error}")

@@ -148,7 +148,7 @@ def _fill(connection: Connection, results_dir: Path) -> Stored:
         except (OSError, *json_file.MALFORMED) as error:
             told.problems.append(f"{file} is not as it was written: {error!r}")
             continue
-        documents.put(connection, _BASELINE, file.stem, content.decode(), changed)
+        documents.put(connection, _BASELINE, file.stem, content.decode(errors="replace"), changed)
     return told
 
 
