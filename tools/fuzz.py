@@ -54,6 +54,7 @@ class Scene:
 
     @property
     def results(self) -> Path:
+        """The folder of all runs."""
         return self.root / "results"
 
     @property
@@ -416,12 +417,8 @@ def database_structure(chance: random.Random, data: bytes) -> bytes:
         path.write_bytes(data)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA ignore_check_constraints = ON")
-            tables = [
-                row[0]
-                for row in connection.execute(
-                    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-                )
-            ]
+            named = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT NULL"
+            tables = [row[0] for row in connection.execute(named)]
             table = chance.choice(tables)
             columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
             value: Any = chance.choice(
@@ -543,26 +540,29 @@ def _replace_file(chance: random.Random, path: Path, others: Sequence[Path]) -> 
             pass  # it is gone
 
 
-def damage(chance: random.Random, kind: Kind, path: Path, others: Sequence[Path]) -> None:
-    """Damage the file at `path`, of that `kind`, in one way or two."""
+def damage_of(scene: Scene, kind: str, *, seed: int, number: int) -> Reader:
+    """Damage the file of that `kind` as case `number` of `seed` does; what is to read it."""
+    chance, files = random.Random(f"{seed}:{number}"), KINDS[kind]
+    path = scene.root / files.path
     turn = chance.random()
     if turn < 0.12:
-        _replace_file(chance, path, others)
-        return
-    data = path.read_bytes()
-    if turn < 0.22:
-        data = chance.choice(_WHOLE)
+        others = [other for other in sorted(scene.root.rglob("*.*")) if other.is_file()]
+        _replace_file(chance, path, [other for other in others if other != path])
+    elif turn < 0.22:
+        path.write_bytes(chance.choice(_WHOLE))
     elif turn < 0.7:
+        data = path.read_bytes()
         with suppress(ValueError, RecursionError):  # what was damaged before is no JSON any more
             for _ in range(chance.choice((1, 1, 1, 2, 4))):
-                data = kind.structure(chance, data)
+                data = files.structure(chance, data)
+        path.write_bytes(data)
     else:
-        data = _bytes_damaged(chance, data)
-    path.write_bytes(data)
+        path.write_bytes(_bytes_damaged(chance, path.read_bytes()))
+    return chance.choice(files.readers)
 
 
 _RUN: Final = "results/default"
-KINDS: Final[Mapping[str, Kind]] = {
+KINDS: Final[dict[str, Kind]] = {
     "summary": Kind(
         path=f"{_RUN}/{run_id(1)}/summary.json", readers=_LISTED, structure=json_structure
     ),
@@ -643,18 +643,14 @@ def fuzz(
     pristine = {path: path.read_bytes() for path in sorted(scene.root.rglob("*")) if path.is_file()}
     began = time.monotonic()
     for number in numbers:
-        chance = random.Random(f"{seed}:{number}")
         name = kinds[number % len(kinds)]
-        kind = KINDS[name]
-        path = scene.root / kind.path
-        damage(chance, kind, path, [other for other in pristine if other != path])
-        reader = chance.choice(kind.readers)
+        path = scene.root / KINDS[name].path
+        reader = damage_of(scene, name, seed=seed, number=number)
         code, escape = _called(reader, scene)
         outcome.codes[code] += 1
         if escape:
-            outcome.escapes.append(
-                f"{reader.name}, {path.name} of --seed={seed} --only={number} --kind={','.join(kinds)}: {escape}"
-            )
+            again = f"--seed={seed} --only={number} --kind={','.join(kinds)}"
+            outcome.escapes.append(f"{reader.name}, {path.name} of {again}: {escape}")
             if keep is not None:
                 keep.mkdir(parents=True, exist_ok=True)
                 with suppress(OSError):
@@ -665,27 +661,32 @@ def fuzz(
 
 
 def _called(reader: Reader, scene: Scene) -> tuple[int, str]:
-    """The exit code, and what escaped, in words."""
+    """The exit code, -1 where there is none, and what escaped, in words."""
     out, err = io.StringIO(), io.StringIO()
+    code, escape = -1, ""
     try:
         with _alarm(), redirect_stdout(out), redirect_stderr(err):
             code = reader.read(scene)
     except GpubenchError as error:
         return 4, "" if str(error) else "an error without a word"
-    except SystemExit as end:
-        return 2, f"argparse: {end} {err.getvalue():.300}"
     except HangError:
-        return -1, f"did not end within {PATIENCE_S:g} s"
-    except Exception:  # the very thing that is looked for
-        return -1, traceback.format_exc()
-    said = out.getvalue() + err.getvalue()
-    if "Traceback (most" in said or "unforeseen" in err.getvalue():
-        return code, err.getvalue() + _kept_traceback(err.getvalue())
+        escape = f"did not end within {PATIENCE_S:g} s"
+    except (Exception, SystemExit):  # the very thing that is looked for
+        escape = traceback.format_exc()
+    else:
+        escape = _escape(reader, code, out.getvalue(), err.getvalue())
+    return code, escape
+
+
+def _escape(reader: Reader, code: int, out: str, err: str) -> str:
+    """What of an exit code and of what was said is not allowed, or nothing."""
+    if "Traceback (most" in out + err or "unforeseen" in err:
+        return err + _kept_traceback(err)
     if code not in ({0, 1, 2, 3, 4} if reader.compares else {0, 2, 3, 4}):
-        return code, f"exit code {code}: {err.getvalue():.300}"
-    if code in {2, 4} and not said.strip():
-        return code, f"exit code {code} without a word"
-    return code, ""
+        return f"exit code {code}: {err:.300}"
+    if code in {2, 4} and not (out + err).strip():
+        return f"exit code {code} without a word"
+    return ""
 
 
 def _kept_traceback(message: str) -> str:
