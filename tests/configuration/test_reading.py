@@ -105,6 +105,13 @@ def test_an_anchor_bomb_is_refused() -> None:
     assert "more than 10000 values" in refusal("\n".join(lines))
 
 
+@pytest.mark.parametrize("digits", [309, 400, 5000])
+def test_a_whole_number_beyond_every_float_is_refused(digits: int) -> None:
+    """Whoever calculates with it, the memory a preset needs for example, would meet an overflow."""
+    said = refusal(f"presets: {{full: {{needs_memory_gib: {'9' * digits}}}}}")
+    assert f"1:36: '{'9' * 40}' is no int that fits here" in said
+
+
 def test_a_file_is_read(tmp_path: Path) -> None:
     """A mapping in a file is read, also with the byte order mark some editors write."""
     path = tmp_path / "x.yaml"
