@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin import regular_file
 from gpubench_plugin.errors import ResultsError
@@ -184,7 +184,7 @@ class _LogFile(logging.FileHandler):
 
     def _open(self) -> TextIOWrapper:
         descriptor = regular_file.open_to_write(Path(self.baseFilename), append=True)
-        return cast("TextIOWrapper", os.fdopen(descriptor, "a", encoding=self.encoding))
+        return os.fdopen(descriptor, "a", encoding=self.encoding)
 
 
 def _open_log(directory: RunDirectory) -> logging.Handler:

@@ -228,7 +228,7 @@ def test_a_damaged_registry_is_said_and_rebuilt(results: Path, run: Run, sql: st
     assert run("db", "check", registry="")[0] == 0
 
 
-@pytest.mark.parametrize("at", [0, 20_000])
+@pytest.mark.parametrize("at", [0, 100, 4096])
 def test_a_registry_with_flipped_bytes_is_kept_aside(results: Path, run: Run, at: int) -> None:
     """Nothing of a damaged file is thrown away: the line says where it is."""
     run("db", "ingest", registry="")
@@ -239,10 +239,10 @@ def test_a_registry_with_flipped_bytes_is_kept_aside(results: Path, run: Run, at
     for arguments in (["runs", "list"], ["history", "mlp"], ["db", "check"]):
         assert run(*arguments, registry="")[0] in {0, 4}
     code, out, _ = run("db", "rebuild", registry="")
-    kept = list(results.glob("registry.sqlite.damaged-*Z"))
+    (kept,) = results.glob("registry.sqlite.damaged-*Z")
     assert code == 0
-    assert ("it is kept as" in out) == bool(kept)
-    assert all(path.read_bytes() == data and str(path) in out for path in kept)
+    assert f"it is kept as {kept}" in out
+    assert kept.read_bytes() == data
     assert run("db", "check", registry="")[0] == 0
 
 

@@ -58,8 +58,8 @@ def rebuild(
     """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
 
     A file is built beside the old one and put in its place; a server does it in one transaction.
-    Documents of other machines stay. Others who would write meanwhile wait, and then spool. Of a
-    damaged file nothing can be taken over: it is kept beside the new one.
+    Documents of other machines stay. Others who would write meanwhile wait, and then spool. A
+    damaged file is kept beside the new one.
 
     Raises:
         UsageProblem: the URL names no database that can be used.
@@ -165,7 +165,9 @@ def _before_in_file(database: Database) -> _Before:
         with database.reading() as connection:
             version = schema.version_in(connection, database.location)
             if version in schema.VERSIONS:
-                return _before(connection, documented=version >= _DOCUMENTS)
+                before = _before(connection, documented=version >= _DOCUMENTS)
+                found = connection.execute(statement("PRAGMA integrity_check(1)")).scalar()
+                return before if found == "ok" else replace(before, damage=_short(str(found)))
     except DatabaseError as error:
         if any(sign in str(error.orig) for sign in _NOT_NOW):
             with answering(database.location):
@@ -192,7 +194,11 @@ def _damaged(where: Location, damage: str) -> _Before:
             f"the registry {where.shown} is no SQLite file, and is left alone: remove it, or name "
             "another one with --registry"
         )
-    return _Before(damage=" ".join(damage.split())[:200])
+    return _Before(damage=_short(damage))
+
+
+def _short(damage: str) -> str:
+    return " ".join(damage.split())[:200]
 
 
 def _refuse_missing(
