@@ -297,29 +297,13 @@ class Kind:
 
 _RAW: Final = (
     *("1e999", "-1e999", "NaN", "Infinity", "9" * 400, "-" + "9" * 400, "9" * 5000, "1E400"),
-    *(
-        "[" * 150 + "]" * 150,
-        "[" * 100_000,
-        '{"a":' * 120 + "1" + "}" * 120,
-        '"\\ud800"',
-        '"\\u0000"',
-    ),
-    *(
-        '"\\u001b[31m\\u202e"',
-        '"a',
-        "{",
-        "]",
-        "nul",
-        "01",
-        '{"a": 1, "a": 2}',
-        "\x00",
-        "'",
-        "1_000",
-    ),
+    *("[" * 150 + "]" * 150, "[" * 100_000, '{"a":' * 120 + "1" + "}" * 120),
+    *('"\\ud800"', '"\\u0000"', '"\\u001b[31m\\u202e"', '"a', "{", "]", "nul", "01"),
+    *('{"a": 1, "a": 2}', "\x00", "'", "1_000"),
 )
 """JSON, and what is none, to stand in the place of a value."""
 
-_VALUES: Final = (
+_VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, -1, 1, 2**63, 2**64, 10**300, 1e308, 0.1, "", "x", "1", "../..", "\0"),
     *("9999-99-99T99:99:99Z", "0001-01-01T00:00:00Z", "0001-01-01", "9999-12-31T23:59:59Z"),
     *([], {}, [[]], [1], [None], {"a": 1}, {"": None}, [{"a": 1}], "y" * 100_000, "\x1b]0;x\x07"),
@@ -327,26 +311,9 @@ _VALUES: Final = (
 )
 
 _WHOLE: Final = (
-    *(
-        b"",
-        b" ",
-        b"\n",
-        b"null",
-        b"[]",
-        b"{}",
-        b"0",
-        b'"x"',
-        b"\x89PNG\r\n\x1a\n",
-        b"\xff\xfe{\0}\0",
-    ),
-    *(
-        b"\xef\xbb\xbf{}",
-        b"\0" * 5000,
-        b"[" * 200_000,
-        b"{" * 5000,
-        b'{"a":' * 200_000,
-        b"\xff" * 99,
-    ),
+    *(b"", b" ", b"\n", b"null", b"[]", b"{}", b"0", b'"x"', b"\x89PNG\r\n\x1a\n"),
+    *(b"\xff\xfe{\0}\0", b"\xef\xbb\xbf{}", b"\0" * 5000, b"[" * 200_000, b"{" * 5000),
+    *(b'{"a":' * 200_000, b"\xff" * 99),
     *(b"- " * 100_000, b"? " * 50_000, b"a: &a [*a]", b"a: *b", b"!!python/object:os.system {}"),
     b"a: &a {x: 1}\nb: {<<: *a}",
     b"\n".join(b" " * n + b"a:" for n in range(400)),
@@ -359,6 +326,20 @@ _WHOLE: Final = (
         b"a%d: &a%d {<<: [%s]}" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12)
     ),
 )
+"""To stand in the place of a whole file."""
+
+_YAML: Final = (
+    *("!!binary aGk=", "!!timestamp 2026-01-01", "&a [*a]", "*b", "<<", "010", "0o7", ".inf"),
+    *(".nan", "1:30", "no", "|", "- - -", "? a"),
+)
+"""To stand in the place of a word of YAML."""
+
+_COLUMNS: Final[tuple[Any, ...]] = (
+    *(b"\xff\xfe", b"", "", "x", "{", "[]", "{}", "null", "[" * 300, '{"a": "b"}', 2**62, -1),
+    *(1e308, "1e999", "\x1b[31m", '{"step_time_s": "x"}', '{"step_time_s": ["s"]}'),
+    *('{"step_time_s": 1e999}', "[[1]]", "0001-01-01", "9" * 400),
+)
+"""To stand in a column of the registry."""
 
 
 def json_structure(chance: random.Random, data: bytes) -> bytes:
@@ -387,25 +368,7 @@ def lines_structure(chance: random.Random, data: bytes) -> bytes:
 def text_structure(chance: random.Random, data: bytes) -> bytes:
     """YAML with a word of it replaced."""
     words = data.split(b" ")
-    value = chance.choice(
-        (
-            *_RAW,
-            "!!binary aGk=",
-            "!!timestamp 2026-01-01",
-            "&a [*a]",
-            "*b",
-            "<<",
-            "010",
-            "0o7",
-            ".inf",
-            ".nan",
-            "1:30",
-            "no",
-            "|",
-            "- - -",
-            "? a",
-        )
-    )
+    value = chance.choice((*_RAW, *_YAML))
     words[chance.randrange(len(words))] = value.encode("utf-8", "surrogatepass")
     return b" ".join(words)
 
@@ -421,31 +384,7 @@ def database_structure(chance: random.Random, data: bytes) -> bytes:
             tables = [row[0] for row in connection.execute(named)]
             table = chance.choice(tables)
             columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
-            value: Any = chance.choice(
-                (
-                    b"\xff\xfe",
-                    b"",
-                    "",
-                    "x",
-                    "{",
-                    "[]",
-                    "{}",
-                    "null",
-                    "[" * 300,
-                    '{"a": "b"}',
-                    2**62,
-                    -1,
-                    1e308,
-                    "1e999",
-                    "\x1b[31m",
-                    '{"step_time_s": "x"}',
-                    '{"step_time_s": ["s"]}',
-                    '{"step_time_s": 1e999}',
-                    "[[1]]",
-                    "0001-01-01",
-                    "9" * 400,
-                )
-            )
+            value: Any = chance.choice(_COLUMNS)
             with suppress(sqlite3.Error):
                 if chance.random() < 0.1:
                     connection.execute(f'DROP TABLE "{table}"')
@@ -466,9 +405,8 @@ def _damaged_json(chance: random.Random, document: Any) -> bytes:
         case 1:
             holder[key] = marker
         case 2 if isinstance(holder, dict):
-            holder[chance.choice((key.upper(), "", "x" * 5000, "\0", f"{key}\u202e"))] = holder.pop(
-                key
-            )
+            renamed = chance.choice((str(key).upper(), "", "x" * 5000, "\0", f"{key}\u202e"))
+            holder[renamed] = holder.pop(key)
         case 3:
             other, its_key = chance.choice(places) if places else (holder, key)
             holder[key] = json.loads(json.dumps(other[its_key]))
