@@ -168,7 +168,9 @@ class Bench:
         self._called = True
         for name, amount in asdict(given).items():
             if amount is not None and not _is_amount(amount):
-                raise UsageProblem(f"{self._case.id}: {name}={amount!r}; allowed: a number above 0")
+                raise UsageProblem(
+                    f"{self._case.id}: {name}={amount!r:.40}; allowed: a number above 0"
+                )
 
     def _run_once(self, step: Step, setup: Step | None, teardown: Step | None) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
@@ -321,7 +323,10 @@ def _once(step: Step, setup: Step | None, teardown: Step | None) -> None:
 
 
 def _is_amount(amount: object) -> bool:
-    return isinstance(amount, int | float) and math.isfinite(amount) and amount > 0
+    try:
+        return isinstance(amount, int | float) and math.isfinite(amount) and amount > 0
+    except OverflowError:  # a whole number that no float reaches
+        return False
 
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
+import traceback
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from gpubench_plugin import catalog
@@ -25,12 +28,16 @@ _EXIT: Final[dict[type[GpubenchError], Exit]] = {
 
 _EPILOG: Final = (
     "exit codes: 0 fine, 1 a regression, 2 bad usage, 3 nothing comparable, 4 a file or the "
-    "database could not be read or written"
+    "database could not be read or written, or an error that nobody has foreseen"
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code, see :class:`~.commands.base.Exit`."""
+    """Run the command and return its exit code, see :class:`~.commands.base.Exit`.
+
+    No exception escapes but argparse's own end of the program.
+    """
+    _open_closed_streams()
     code: int = Exit.FINE
     try:
         code = _outcome(_options(arguments))
@@ -39,8 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _give_up_output()
     except OSError as error:
         _give_up_output()
-        where = f"{error.filename}: " if error.filename else "the output could not be written: "
-        sys.stderr.write(f"gpubench: {_harmless(f'{where}{error.strerror or error}')}\n")
+        _complain(_refused(error))
+        return Exit.INFRASTRUCTURE
+    except Exception as error:  # an exit code of 1 would say that something got slower
+        _complain(_unforeseen(error, sys.argv if arguments is None else arguments))
         return Exit.INFRASTRUCTURE
     return code
 
@@ -49,11 +58,60 @@ def _outcome(options: argparse.Namespace) -> int:
     try:
         return int(options.command.run(options))
     except GpubenchError as error:
-        sys.stderr.write(f"gpubench: {_harmless(str(error))}\n")
+        _complain(str(error))
         return next((c for kind, c in _EXIT.items() if isinstance(error, kind)), Exit.USAGE)
     except KeyboardInterrupt:
-        sys.stderr.write("gpubench: interrupted\n")
+        _complain("interrupted")
         return 130  # as a shell says of SIGINT
+
+
+def _complain(message: str) -> None:
+    with suppress(OSError):  # nobody listens
+        sys.stderr.write(f"gpubench: {_harmless(message)}\n")
+
+
+def _refused(error: OSError) -> str:
+    """What the operating system did not do."""
+    reason = error.strerror or str(error)
+    if error.filename:
+        return f"{os.fsdecode(error.filename)}: {reason}"
+    try:
+        os.getcwd()  # noqa: PTH109 # Path.cwd() says the same of it
+    except OSError:
+        return f"the working folder is gone ({reason}): change into one that is there"
+    return f"the output could not be written: {reason}"
+
+
+def _unforeseen(error: Exception, arguments: Sequence[str]) -> str:
+    """One line for `error`; its traceback, without secrets, goes into a file of this user's."""
+    from gpubench_plugin.results.redaction import passwords_in, redacted
+
+    def harmless(text: str) -> str:
+        for password in passwords_in([*arguments, *os.environ.values()]):
+            text = text.replace(password, "***")
+        return redacted(text)
+
+    said = harmless("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="gpubench-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(harmless("".join(traceback.format_exception(error))))
+    except OSError as problem:
+        return f"unforeseen {said:.300}; its traceback could not be kept: {problem.strerror}"
+    return f"unforeseen {said:.300}; please report it with its traceback, which is in {name}"
+
+
+def _open_closed_streams() -> None:
+    """Let what stands in the place of a closed stream (``>&-``) read and write nothing.
+
+    Else the next file that is opened would get its number, and whatever is written to it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _give_up_output() -> None:

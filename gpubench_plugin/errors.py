@@ -6,9 +6,11 @@
     ├── Exception
     │   └── GpubenchError
     │       ├── UsageProblem        bad option, key, file or marker: exit code 4, no traceback
+    │       │   └── BrokenFile      a file that is there, and not what it should be
     │       ├── MeasurementError    the numbers cannot be trusted, so none is reported
     │       ├── CorrectnessError    the measured code computes something wrong
     │       ├── ResultsError        a result could not be written, or read
+    │       │   └── BrokenFile
     │       ├── RegistryError       the database did not answer, or is of another schema
     │       ├── NothingComparable   there is nothing that can be compared
     │       └── GangError           the ranks of a gang did not come together
@@ -47,6 +49,14 @@ class CorrectnessError(GpubenchError):
 
 class ResultsError(GpubenchError):
     """A file of results could not be written or read; earlier files are intact."""
+
+
+class BrokenFile(UsageProblem, ResultsError):
+    """A file is no regular one, too large, or does not hold what it should; others are intact.
+
+    It is both: whoever named the file can do something about it, and whoever reads many files goes
+    on with the others. The exit code is 4, of ``gpubench`` and of pytest.
+    """
 
 
 class RegistryError(GpubenchError):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin import json_file
 from gpubench_plugin.channel import CARRIED
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.options import RUN_FILE, destination
@@ -104,6 +105,9 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         recorder = Recorder.resume(run, command=_command(config), kept=len(kept))
     except GpubenchError as problem:
         raise UsageProblem(f"--resume={settings.resume}: {problem}") from problem
+    except json_file.MALFORMED as error:
+        said = f"the run is not as it was written: {error!r:.200}"
+        raise UsageProblem(f"--resume={settings.resume}: {said}") from error
     notes = (_CODE_UNKNOWN,) if run.code is None else ()
     earlier = {i: measurement.without_samples() for i, measurement in run.measurements.items()}
     return OpenRun(recorder=recorder, earlier=earlier, kept=kept, notes=notes)

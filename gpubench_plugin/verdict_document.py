@@ -107,7 +107,7 @@ def read(path: Path) -> VerdictDocument:
         ResultsError: it cannot be read, is newer than this version knows, or breaks the schema.
     """
     try:
-        fields = json_file.load(path)
+        fields = json_file.load(path, limit=json_file.LIMIT_OF_FACTS_BYTES)
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
     version = fields.get("schema_version") if isinstance(fields, dict) else None

@@ -45,8 +45,9 @@ class Asked:
         Raises:
             KeyError, TypeError, ValueError: it is not as it was written.
         """
-        arguments = tuple(map(str, data["arguments"]))
-        return cls(**{**data, "here": Path(data["here"]), "arguments": arguments})
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(cls).validate_python(dict(data))
 
     def options(self) -> list[str]:
         """The command line that asks for it, from ``--base`` on, without secrets."""

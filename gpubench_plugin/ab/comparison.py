@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gpubench_plugin import json_file
 from gpubench_plugin.ab import probe
 from gpubench_plugin.ab.asked import Asked
 from gpubench_plugin.ab.findings import Findings
@@ -21,7 +22,7 @@ from gpubench_plugin.ab.signals import ended_by_signals
 from gpubench_plugin.ab.state import State
 from gpubench_plugin.ab.trial import Contender, Trial
 from gpubench_plugin.ab.workspace import Workspace, workspace
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.git import commit_facts
 from gpubench_plugin.results.run_id import new_run_id
@@ -86,8 +87,8 @@ def earlier_state(folder: Path) -> tuple[State, Asked]:
     state = State.read(folder.resolve())
     try:
         return state, Asked.from_json(state.asked)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageProblem(f"--resume={folder}: not as it was written: {error!r}") from None
+    except json_file.MALFORMED as error:
+        raise BrokenFile(f"--resume={folder}: not as it was written: {error!r:.300}") from None
 
 
 def compare(state: State, asked: Asked, progress: Progress) -> Compared:

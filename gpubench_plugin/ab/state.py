@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,9 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from gpubench_plugin import json_file
 from gpubench_plugin.ab.sides import SIDES, SideName
 from gpubench_plugin.differences import described, differences, flat
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
+from gpubench_plugin.kernel_lock import KernelLock
 from gpubench_plugin.results import atomic
 
 SCHEMA_VERSION: Final = 1
@@ -64,16 +64,11 @@ class State:
             ResultsError: the operating system does not let it be read.
         """
         file = folder / STATE
-        try:
-            data = json.loads(file.read_bytes())
-        except FileNotFoundError:
+        if not os.path.lexists(file):
             raise UsageProblem(
                 f"--resume={folder}: no comparison of `gpubench ab` there: it has no {STATE}"
-            ) from None
-        except OSError as error:
-            raise ResultsError(f"{file} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise UsageProblem(f"--resume: {file} is not JSON: {error}") from None
+            )
+        data = json_file.load(file, limit=json_file.LIMIT_OF_FACTS_BYTES)
         version = data.get("schema_version") if isinstance(data, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise UsageProblem(
@@ -88,8 +83,8 @@ class State:
                 seed=int(data["seed"]),
                 done=[_done(launch) for launch in data["launches"]],
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageProblem(f"--resume: {file} is not as it was written: {error!r}") from None
+        except json_file.MALFORMED as error:
+            raise BrokenFile(f"--resume: {file} is not as it was written: {error!r:.300}") from None
 
     def write(self) -> None:
         """Write it down, whole or not at all; raises ResultsError."""
@@ -113,22 +108,19 @@ class State:
             ResultsError: the folder cannot be opened.
         """
         try:
-            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = KernelLock(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise ResultsError(f"{self.folder} cannot be opened: {error.strerror}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise UsageProblem(
-                f"--resume={self.folder}: another process is measuring it now"
-            ) from None
-        except OSError:
-            pass  # a file system without locks: as much as it offers
-        try:
+        with lock:
+            try:
+                lock.take()
+            except BlockingIOError:
+                raise UsageProblem(
+                    f"--resume={self.folder}: another process is measuring it now"
+                ) from None
+            except OSError:
+                pass  # a file system without locks: as much as it offers
             yield
-        finally:
-            os.close(descriptor)
 
     def add(self, launch: Done) -> None:
         """Note a launch that has ended."""
@@ -172,6 +164,6 @@ class State:
 
 
 def _done(data: Mapping[str, Any]) -> Done:
-    if data["side"] not in SIDES:
-        raise ValueError(f"side {data['side']!r}")
-    return Done(**data)
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Done).validate_python(data)

@@ -99,8 +99,8 @@ def _told(told: Stored) -> int:
     if told.written:
         counts.append(f"{told.written} being written just now")
     _say(", ".join(counts))
-    if told.kept is not None:
-        _say(f"the damaged file is kept as {told.kept}")
+    for note in told.notes:
+        _say(note)
     for problem in told.problems:
         _say(f"not stored: {problem}")
     return Exit.INFRASTRUCTURE if told.problems else Exit.FINE

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin import regular_file
+from gpubench_plugin.errors import GpubenchError, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 10_000
 MAX_DEPTH = 50
+_MAX_DIGITS = 308
+"""A whole number of more digits is beyond every float, and no key takes one."""
 
 _TOO_DEEP = f"nested more than {MAX_DEPTH} deep, or an anchor (&) that contains itself"
 _TAG = "tag:yaml.org,2002:"
@@ -98,15 +101,12 @@ def parse(text: str, label: str) -> Any:
 
 
 def _text(path: Path, label: str) -> str:
-    if path.is_dir():
-        raise UsageProblem(f"{label}: is a directory, not a YAML file")
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageProblem(f"{label}: cannot be read: {error.strerror or error}") from None
-    if len(data) > MAX_BYTES:
-        raise UsageProblem(f"{label}: larger than {MAX_BYTES // 1024} KiB, so no configuration")
+        data = regular_file.read(path, limit=MAX_BYTES)
+    except FileNotFoundError as error:
+        raise UsageProblem(f"{label}: cannot be read: {error.strerror}") from None
+    except GpubenchError as error:
+        raise UsageProblem(f"{label}: {error}") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -172,6 +172,8 @@ def _null(text: str) -> None:
 
 
 def _int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(text)
     return int(text, 0) if text[:2] in {"0o", "0x"} else int(text)
 
 

@@ -77,7 +77,7 @@ class ProcessGroup:
     @property
     def is_joined(self) -> bool:
         """Whether the default group that was found or made here is still there."""
-        return dist.group.WORLD is not None and dist.group.WORLD == self._default
+        return dist.group.WORLD is not None and self._default == dist.group.WORLD
 
     @property
     def is_replaceable(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.distributed.threads import threads_per_rank
 from gpubench_plugin.distributed.world import LISTENER
 from gpubench_plugin.gang.warden import Warden
+from gpubench_plugin.regular_file import open_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +73,7 @@ class Launcher:
                     serves = rank == 0 and size > 1
                     if serves:
                         environment[LISTENER] = str(store.fileno())
-                    with self.logs[rank].open("ab") as log:
+                    with os.fdopen(open_to_write(self.logs[rank], append=True), "ab") as log:
                         self._processes[rank] = subprocess.Popen(
                             command,
                             cwd=folder,

@@ -15,7 +15,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin import json_file
+from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,20 +77,11 @@ def read(path: Path, label: str) -> dict[str, FrozenRounds]:
 
 def _parsed(path: Path, label: str) -> Any:
     try:
-        if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
-            said = "cannot be read: no ordinary file; allowed: a JSON file"
-            raise UsageProblem(f"{label}: {path}: {said}")
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageProblem(f"{label}: {path}: cannot be read: {why}") from None
-    if len(text) > MAX_BYTES:
-        raise UsageProblem(f"{label}: {path}: larger than {MAX_BYTES // 1024**2} MiB")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageProblem(f"{label}: {path}: not JSON: {error}") from None
+        return json_file.load(path, limit=MAX_BYTES)
+    except GpubenchError as error:
+        raise UsageProblem(f"{label}: {error}") from None
+    except ValueError as error:  # a path with a null character
+        raise UsageProblem(f"{label}: {path}: cannot be read: {error}") from None
 
 
 def _frozen(entry: object, where: str) -> FrozenRounds:

@@ -54,7 +54,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 def _hashed(path: Path, name: str) -> Artifact:
     digest, size = sha256(), 0
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             while data := file.read(_AT_ONCE):
                 digest.update(data)

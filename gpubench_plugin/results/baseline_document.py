@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, fields
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gpubench_plugin import json_file
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Json
 from gpubench_plugin.results import json_text
@@ -91,10 +91,8 @@ def from_text(text: str | bytes, where: str) -> Baseline:
     Raises:
         ResultsError: it is no baseline, or newer than this version knows.
     """
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ResultsError(f"{where} is not JSON: {error}") from error
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    document = json_file.parsed(data, where)
     version = document.get("schema_version") if isinstance(document, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise ResultsError(f"{where} is not a gpubench baseline: it has no schema_version")

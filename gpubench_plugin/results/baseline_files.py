@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin import json_file, regular_file
 from gpubench_plugin.results.baseline_history import merged
 from gpubench_plugin.results.run_id import path_component
 
@@ -34,11 +34,9 @@ class BaselineFiles:
         """What the file says, None where there is none; raises ResultsError."""
         path = self.path(name)
         try:
-            text = path.read_bytes()
+            text = regular_file.read(path, limit=json_file.LIMIT_OF_FACTS_BYTES)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
         return from_text(text, str(path))
 
 

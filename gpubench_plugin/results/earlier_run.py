@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin import json_file
+from gpubench_plugin.errors import BrokenFile
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.recorded import (
@@ -55,9 +56,9 @@ class EarlierRun:
         lines = Journal(directory.journal)
         try:
             return cls._read(directory, lines)
-        except (KeyError, TypeError, ValueError) as error:
+        except json_file.MALFORMED as error:
             lines.close()
-            raise ResultsError(f"{directory} is not as it was written: {error!r}") from error
+            raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
         except BaseException:
             lines.close()
             raise
@@ -74,7 +75,7 @@ class EarlierRun:
             begun=bool(written),
             started=beginning["time"],
             resumed=tuple(e["time"] for e in events if e["event"] == "run_resumed"),
-            command=tuple(beginning["command"]),
+            command=tuple(map(str, beginning["command"])),
             environment=environment_of(directory),
             configurations=configurations,
             code=beginning.get("code"),

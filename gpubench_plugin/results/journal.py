@@ -10,15 +10,14 @@ JSON has no NaN and no infinity. Such a number is written as null, and the line 
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from gpubench_plugin import whole_file
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin import json_file, regular_file, whole_file
+from gpubench_plugin.errors import BrokenFile, ResultsError
+from gpubench_plugin.kernel_lock import KernelLock
 from gpubench_plugin.results import atomic, json_text
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = 1
 
-_APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def utc_now() -> str:
@@ -41,8 +40,8 @@ def utc_now() -> str:
 class Journal:
     """The journal at `path`, opened for appending; no other process can open it meanwhile.
 
-    The kernel releases it with the process, however that ends. Opening changes nothing: a torn
-    last line is cut off before the first line is appended.
+    The kernel releases it with the process, however that ends, and whatever children it leaves.
+    Opening changes nothing: a torn last line is cut off before the first line is appended.
 
     Raises:
         ResultsError: it cannot be written, or another process is writing it.
@@ -52,10 +51,13 @@ class Journal:
         self.path = path
         self._now = now
         self._end: int | None = None
-        self._descriptor = -1
         try:
-            self._descriptor = os.open(path, _APPEND, 0o666)
-            _lock(path, self._descriptor)
+            self._file = KernelLock(path, _APPEND)
+        except OSError as error:
+            raise atomic.not_written(path, error) from error
+        try:
+            regular_file.require_regular(path, self._file.descriptor)
+            _lock(path, self._file)
             whole_file.sync_folder(path.parent)
         except ResultsError:
             self.close()
@@ -80,13 +82,13 @@ class Journal:
         data = (json_text.text(line) + "\n").encode("ascii")
         try:
             if self._end is None:
-                self._end = _mend(self.path, self._descriptor)
-            _write_all(self._descriptor, data)
-            os.fsync(self._descriptor)
+                self._end = _mend(self.path, self._file.descriptor)
+            _write_all(self._file.descriptor, data)
+            os.fsync(self._file.descriptor)
         except BaseException as error:
             if self._end is not None:
                 with suppress(OSError):
-                    os.ftruncate(self._descriptor, self._end)
+                    os.ftruncate(self._file.descriptor, self._end)
             if isinstance(error, OSError):
                 raise atomic.not_written(self.path, error) from error
             raise
@@ -94,11 +96,9 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
-        if self._descriptor >= 0:
-            with suppress(OSError):  # else processes forked meanwhile would go on holding it
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            os.close(self._descriptor)
-            self._descriptor = -1
+        with suppress(OSError):  # else what was forked in C meanwhile would go on holding it
+            self._file.release()
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,31 +123,39 @@ def read(path: Path) -> list[Json]:
             than this version knows.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
+        lines = regular_file.read(path, limit=json_file.LIMIT_BYTES).split(b"\n")
+    except FileNotFoundError as error:
         raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
     events = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        event = _event(line)
-        if event is None:
+        try:
+            event = _event(line)
+        except BrokenFile as error:
             if number == len(lines):
                 break
-            raise ResultsError(f"{path}, line {number}: not a journal's line")
+            raise BrokenFile(f"{path}, line {number}: not a journal's line: {error}") from None
         _refuse_newer(path, number, event.get("schema_version"))
         events.append(event)
     return events
 
 
 def restored(event: Json) -> Json:
-    """A line that was read, with its numbers that are not finite as they were."""
-    for pointer, number in event.get("not_finite", {}).items():
-        *path, last = (_unescaped(part) for part in pointer.split("/")[1:])
-        place: Any = event
-        for part in path:
-            place = place[int(part) if isinstance(place, list) else part]
-        place[int(last) if isinstance(place, list) else last] = float(number)
+    """A line that was read, with its numbers that are not finite as they were.
+
+    Raises:
+        BrokenFile: it says so of what is not there, or is no such number.
+    """
+    try:
+        for pointer, number in event.get("not_finite", {}).items():
+            *path, last = (_unescaped(part) for part in pointer.split("/")[1:])
+            place: Any = event
+            for part in path:
+                place = place[int(part) if isinstance(place, list) else part]
+            place[int(last) if isinstance(place, list) else last] = float(number)
+    except json_file.MALFORMED as error:
+        raise BrokenFile(f"a journal's line breaks the schema at not_finite: {error!r}") from error
     return event
 
 
@@ -156,26 +164,29 @@ def _unescaped(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~")
 
 
-def _event(line: bytes) -> Json | None:
-    """The event in `line`, or None: a proper prefix of a JSON object is never valid JSON."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) else None
+def _event(line: bytes) -> Json:
+    """The event in `line`; a proper prefix of a JSON object is never valid JSON.
+
+    Raises:
+        BrokenFile: it is no JSON object, with the reason.
+    """
+    event = json_file.parsed(line, "it")
+    if not isinstance(event, dict):
+        raise BrokenFile("it is no JSON object")
+    return event
 
 
 def _refuse_newer(path: Path, number: int, version: object) -> None:
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise ResultsError(
-            f"{path}, line {number}: schema_version {version!r}, but this version of gpubench "
+            f"{path}, line {number}: schema_version {version!r:.40}, but this version of gpubench "
             f"reads up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
         )
 
 
-def _lock(path: Path, descriptor: int) -> None:
+def _lock(path: Path, file: KernelLock) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.take()
     except BlockingIOError:
         raise ResultsError(f"{path} is being written by another process") from None
     except OSError:
@@ -184,9 +195,11 @@ def _lock(path: Path, descriptor: int) -> None:
 
 def _mend(path: Path, descriptor: int) -> int:
     """Give a last line without its end that end, or cut it off; the size of what remains."""
-    data = path.read_bytes()
+    data = regular_file.read(path, limit=json_file.LIMIT_BYTES)
     whole = data.rfind(b"\n") + 1
-    if _event(data[whole:]) is None:
+    try:
+        _event(data[whole:])
+    except BrokenFile:
         os.ftruncate(descriptor, whole)
         return whole
     _write_all(descriptor, b"\n")

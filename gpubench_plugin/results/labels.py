@@ -7,11 +7,11 @@ that were tagged apart from each other, nothing is lost.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin import json_file, regular_file
+from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.results import atomic, json_text
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.locking import locked
@@ -63,11 +63,11 @@ def tag_changes(directory: RunDirectory) -> frozenset[TagChange]:
     """
     path = directory.path / FILE
     try:
-        text = path.read_bytes()
+        text = regular_file.read(path, limit=json_file.LIMIT_OF_LABELS_BYTES)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise BrokenFile(f"{path} is a symbolic link to nothing") from None
         return frozenset()
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
     return from_text(text, str(path))
 
 
@@ -115,10 +115,8 @@ def from_text(text: str | bytes, where: str) -> frozenset[TagChange]:
     Raises:
         ResultsError: it holds no tags, or is newer than this version knows.
     """
-    try:
-        facts = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ResultsError(f"{where} is not JSON: {error}") from error
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    facts = json_file.parsed(data, where)
     version = facts.get("schema_version") if isinstance(facts, dict) else None
     if not isinstance(facts, dict) or not isinstance(version, int):
         raise ResultsError(f"{where} holds no tags: it has no schema_version")

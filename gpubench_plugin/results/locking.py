@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.kernel_lock import KernelLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +25,10 @@ def locked(folder: Path) -> Iterator[None]:
         ResultsError: the folder cannot be opened.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        lock = KernelLock(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise ResultsError(f"{folder} cannot be opened: {error.strerror}") from error
-    try:
+    with lock:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock.take(wait=True)
         yield
-    finally:
-        os.close(descriptor)

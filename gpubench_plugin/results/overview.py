@@ -6,7 +6,6 @@ wrong with one of them is said of that one.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpubench_plugin import json_file
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.errors import BrokenFile, GpubenchError
+from gpubench_plugin.kernel_lock import KernelLock
 from gpubench_plugin.results.labels import tags_of
 from gpubench_plugin.results.recorded import events_of
 
@@ -69,10 +69,12 @@ def overview(directory: RunDirectory) -> Overview:
     try:
         facts["tags"] = tags_of(directory)
         facts["regressed"] = _regressed(directory)
-        read = _from_summary if directory.summary.is_file() else _from_journal
+        read = _from_summary if directory.summary.exists() else _from_journal
         return Overview(**facts, **read(directory))
-    except (GpubenchError, AttributeError, KeyError, TypeError, ValueError) as error:
-        problem = str(error) if isinstance(error, GpubenchError) else f"not as written: {error!r}"
+    except (GpubenchError, *json_file.MALFORMED) as error:
+        problem = (
+            str(error) if isinstance(error, GpubenchError) else f"not as written: {error!r:.200}"
+        )
         facts["state"] = "running" if is_being_written(directory) else "broken"
         return Overview(**facts, problem=problem)
 
@@ -98,18 +100,12 @@ def of_registry(row: RunRow) -> Overview:
 def is_being_written(directory: RunDirectory) -> bool:
     """Whether a living process holds the run's journal."""
     try:
-        descriptor = os.open(directory.journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        # Shared, so that two who look do not see each other.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with KernelLock(directory.journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as journal:
+            journal.take(shared=True)  # so that two who look do not see each other
     except BlockingIOError:
         return True
     except OSError:
         return False  # a file system without locks tells nobody
-    finally:
-        os.close(descriptor)
     return False
 
 
@@ -132,7 +128,7 @@ def _from_journal(directory: RunDirectory) -> dict[str, Any]:
     running = is_being_written(directory)
     beginning = next((event for event in events if event.get("event") == "run_started"), None)
     if beginning is None:
-        raise ValueError("the journal has no beginning")
+        raise BrokenFile(f"{directory.journal} has no beginning: the run never started")
     recorded = {e["id"]: str(e["outcome"]) for e in events if e.get("event") == "benchmark"}
     selected = dict.fromkeys(beginning.get("params") or (), "not_measured")
     return {
@@ -140,18 +136,19 @@ def _from_journal(directory: RunDirectory) -> dict[str, Any]:
         "started": str(beginning["time"]),
         "command": tuple(map(str, beginning["command"])),
         "outcomes": dict(Counter({**selected, **recorded}.values())),
-        **_git(json_file.load(directory.system)),
+        **_git(json_file.load(directory.system, limit=json_file.LIMIT_OF_FACTS_BYTES)),
     }
 
 
 def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
     git = environment.get("git")
     git = git if isinstance(git, Mapping) else {}
-    return {key: git.get(key) for key in ("commit", "branch", "dirty")}
+    kinds = {"commit": str, "branch": str, "dirty": bool}
+    return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
 
 
 def _regressed(directory: RunDirectory) -> bool:
-    if not directory.verdicts.is_file():
+    if not directory.verdicts.exists():
         return False
-    found = json_file.load(directory.verdicts)["benchmarks"]
+    found = json_file.load(directory.verdicts, limit=json_file.LIMIT_OF_FACTS_BYTES)["benchmarks"]
     return any(verdict["verdict"] == "regressed" for verdict in found)

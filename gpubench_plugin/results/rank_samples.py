@@ -6,9 +6,11 @@ in one call, there is a line for that, too.
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from gpubench_plugin import regular_file
 from gpubench_plugin.results import atomic, json_text
 from gpubench_plugin.results.journal import utc_now
 
@@ -44,7 +46,9 @@ def _append(folder: Path, rank: int, benchmark: str, more: Json) -> None:
     line = json_text.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **more})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="ascii") as file:
+        with os.fdopen(
+            regular_file.open_to_write(path, append=True), "a", encoding="ascii"
+        ) as file:
             file.write(f"{line}\n")
     except OSError as error:
         raise atomic.not_written(path, error) from error

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin import json_file
+from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 from gpubench_plugin.records import Measurement, RunRecord
 from gpubench_plugin.results import journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import TypeAdapter
 
     from gpubench_plugin.records import Json, RunStatus
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -36,16 +37,16 @@ def read_record(directory: RunDirectory) -> RunRecord:
         return RunRecord(
             run_id=beginning["run_id"],
             experiment=directory.experiment,
-            status=_status(events),
+            status=status_of(events),
             started=beginning["time"],
             resumed=tuple(e["time"] for e in events if e["event"] == "run_resumed"),
             finished=events[-1]["time"],
-            command=tuple(beginning["command"]),
+            command=tuple(map(str, beginning["command"])),
             environment=environment_of(directory),
             benchmarks=tuple(measurements.values()),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ResultsError(f"{directory} is not as it was written: {error!r}") from error
+    except json_file.MALFORMED as error:
+        raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
 
 
 def events_of(directory: RunDirectory) -> list[Json]:
@@ -80,10 +81,19 @@ def beginning_of(directory: RunDirectory, events: Sequence[Json]) -> Json:
     return beginning
 
 
-def _status(events: Sequence[Json]) -> RunStatus:
-    last = events[-1]
-    status: RunStatus = last["status"] if last["event"] == "run_finished" else "interrupted"
-    return status
+def status_of(events: Sequence[Json]) -> RunStatus:
+    """How the run ended; the orderly end may have come to the journal, and no summary to the disk.
+
+    A run without an end was killed, or is still being written.
+    """
+    status = events[-1].get("status") if has_ended(events) else None
+    known: tuple[RunStatus, ...] = ("complete", "failed")
+    return next((one for one in known if one == status), "interrupted")
+
+
+def has_ended(events: Sequence[Json]) -> bool:
+    """Whether the last event is the run's orderly end."""
+    return bool(events) and events[-1].get("event") == "run_finished"
 
 
 def measurements_of(
@@ -92,15 +102,34 @@ def measurements_of(
     """Every benchmark's latest measurement by node id; ``not_measured`` where it has none."""
     latest = {event["id"]: event for event in events if event["event"] == "benchmark"}
     return {
-        i: _recorded(latest[i]) if i in latest else _never_recorded(i, params.get(i, {}), settings)
+        i: recorded(latest[i]) if i in latest else _never_recorded(i, params.get(i, {}), settings)
         for i, settings in configurations.items()
     }
 
 
-def _recorded(event: Json) -> Measurement:
-    known = {field.name for field in fields(Measurement)}
-    data = journal.restored(event)
-    return Measurement.from_json({name: data[name] for name in data if name in known})
+def recorded(event: Json) -> Measurement:
+    """The measurement in a journal's line, every value of it of the type it should be.
+
+    Raises:
+        BrokenFile: the line breaks the schema, and where.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return _measurements().validate_python(journal.restored(event))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise BrokenFile(
+            f"the record of {event.get('id')!r:.100} breaks the schema at {where}: {first['msg']}"
+        ) from error
+
+
+@cache
+def _measurements() -> TypeAdapter[Measurement]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Measurement)
 
 
 def _never_recorded(node_id: str, params: Json, configuration: Json) -> Measurement:
@@ -119,23 +148,15 @@ def configurations_of(directory: RunDirectory) -> dict[str, Json]:
     """Every benchmark's resolved configuration by node id, in the order of the run.
 
     Raises:
-        ResultsError: the file cannot be read, or holds no mapping.
-        ValueError: it is no YAML.
+        ResultsError: the file cannot be read, or is not as it was written.
     """
-    import yaml
+    from gpubench_plugin.configuration import resolved_file
 
-    from gpubench_plugin.configuration.dump import from_yaml
-
-    # libyaml's parser, where it was built in, is many times faster.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    def parse(text: str) -> Any:
-        try:
-            return from_yaml(text, lambda part: yaml.load(part, Loader=loader))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{directory.config_resolved.name}: {error}") from error
-
-    return _mapping(directory.config_resolved, parse)
+    path = directory.config_resolved
+    try:
+        return resolved_file.read(path)
+    except FileNotFoundError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def environment_of(directory: RunDirectory) -> Json:
@@ -143,16 +164,14 @@ def environment_of(directory: RunDirectory) -> Json:
 
     Raises:
         ResultsError: the file cannot be read, or holds no mapping.
-        ValueError: it is no JSON.
     """
-    return _mapping(directory.system, json.loads)
-
-
-def _mapping(path: Path, parse: Callable[[str], Any]) -> Json:
+    path = directory.system
     try:
-        facts = parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+        facts = json_file.load(path, limit=json_file.LIMIT_OF_FACTS_BYTES)
+    except BrokenFile:
+        raise
+    except UsageProblem as error:
+        raise ResultsError(str(error)) from error
     if not isinstance(facts, dict):
-        raise ResultsError(f"{path} is not as it was written: no mapping")
+        raise BrokenFile(f"{path} is not as it was written: no mapping")
     return facts

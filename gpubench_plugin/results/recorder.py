@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin import regular_file
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import RunRecord
 from gpubench_plugin.results import atomic, json_text
@@ -14,6 +17,7 @@ from gpubench_plugin.results.table import table_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from io import TextIOWrapper
 
     from gpubench_plugin.records import Json, Measurement, RunStatus
     from gpubench_plugin.results.earlier_run import EarlierRun
@@ -180,9 +184,17 @@ class Recorder:
         self._log.close()
 
 
+class _LogFile(logging.FileHandler):
+    """Appends to a file that is no link: a run's folder may come from anywhere."""
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = regular_file.open_to_write(Path(self.baseFilename), append=True)
+        return os.fdopen(descriptor, "a", encoding=self.encoding)
+
+
 def _open_log(directory: RunDirectory) -> logging.Handler:
     try:
-        handler = logging.FileHandler(directory.log, encoding="utf-8")
+        handler = _LogFile(directory.log, encoding="utf-8")
     except OSError as error:
         raise ResultsError(f"{directory.log} cannot be written: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

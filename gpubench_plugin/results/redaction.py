@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +32,7 @@ _SURE: Final = re.compile(r"secret|passw(or)?d|passphrase|credential|private|coo
 _AMBIGUOUS: Final = re.compile(r"(token|key|auth|authorization|pwd)$")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,9}(\.\d*)?|true|false|null|none", re.IGNORECASE)
 _URL_CREDENTIALS: Final = re.compile(r"(?<=://)([^\s/?#]*|[^\s/?#@:]+:[^\s@]*)@")
+_URL_PASSWORD: Final = re.compile(r"://[^\s/?#@:]*:([^\s@]+)@")
 _URL_PARAMETER: Final = re.compile(r"(?<=[?&;])([\w.-]+)=([^&;#\s]*)")
 _KNOWN_TOKEN: Final = re.compile(
     r"""\b( gh[pousr]_\w{16,} | github_pat_\w{16,} | glpat-[\w-]{16,} | hf_\w{16,} | sk-[\w-]{16,}
@@ -62,6 +64,12 @@ def redacted(text: str) -> str:
     text = _URL_CREDENTIALS.sub(f"{HIDDEN}@", text)
     text = _URL_PARAMETER.sub(lambda m: f"{m[1]}={HIDDEN}" if names_a_secret(m[1]) else m[0], text)
     return _KNOWN_TOKEN.sub(HIDDEN, text)
+
+
+def passwords_in(texts: Iterable[str]) -> set[str]:
+    """The passwords of the URLs in `texts`, as written and decoded."""
+    found = {match[1] for text in texts for match in _URL_PASSWORD.finditer(text)}
+    return found | {unquote(password) for password in found}
 
 
 def redacted_command(arguments: Iterable[str]) -> tuple[str, ...]:

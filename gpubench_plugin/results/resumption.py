@@ -9,8 +9,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin import json_file
 from gpubench_plugin.differences import described, differences, flat, listed
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import BrokenFile, UsageProblem
 from gpubench_plugin.results import code
 from gpubench_plugin.results.earlier_run import EarlierRun
 from gpubench_plugin.results.fingerprint import fingerprint
@@ -54,6 +55,9 @@ def reopen(
     except UsageProblem:
         run.journal.close()
         raise
+    except json_file.MALFORMED as error:
+        run.journal.close()
+        raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
     return run
 
 

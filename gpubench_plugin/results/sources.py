@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpubench_plugin import json_file
 from gpubench_plugin.configuration.comparability import comparable_part
 from gpubench_plugin.differences import flat
-from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
-from gpubench_plugin.records import Measurement, Metric
-from gpubench_plugin.results import foreign, journal
+from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
+from gpubench_plugin.records import Metric
+from gpubench_plugin.results import foreign
 from gpubench_plugin.results.comparability import machine_facts, told_facts
-from gpubench_plugin.results.recorded import events_of
+from gpubench_plugin.results.recorded import (
+    environment_of,
+    events_of,
+    has_ended,
+    recorded,
+    status_of,
+)
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.search import find_run
 from gpubench_plugin.results.untrue import untrue
@@ -25,8 +31,10 @@ from gpubench_plugin.runs import UNFINISHED, Result, Run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.records import Json, Measurement
     from gpubench_plugin.results.summary import Summary, SummaryBenchmark
+
+_Kind = TypeVar("_Kind")
 
 _UNFINISHED: Final = "the run has no end and no record of this: it was killed, or still runs"
 
@@ -45,10 +53,8 @@ def read_run(text: str, *, results_dir: Path, here: Path) -> Run:
     try:
         path = here / text
         if text and path.exists() and not path.is_dir():
-            return _run_in_file(path, text)
+            return _whole(path, text)
         return _run_in_folder(text, results_dir, here)
-    except RecursionError:
-        raise UsageProblem(f"{text} is nested too deeply to be a file of results") from None
     except ValueError as error:  # a path with a null character
         raise UsageProblem(f"{text!r} is no path: {error}") from None
     except OSError as error:  # a name too long, a folder that is closed
@@ -69,9 +75,12 @@ def run_in(directory: RunDirectory, *, label: str = "") -> Run:
         ResultsError: the operating system does not let it be read.
     """
     label = label or directory.run_id
-    if directory.summary.exists():
-        return _from_summary(directory.summary, json_file.load(directory.summary), label)
-    return _from_journal(directory, label)
+    try:
+        if directory.summary.exists():
+            return _from_summary(directory.summary, json_file.load(directory.summary), label)
+        return _from_journal(directory, label)
+    except json_file.MALFORMED as error:  # one run of many: the others are read all the same
+        raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
 
 
 def run_of(
@@ -87,6 +96,13 @@ def run_of(
     return _run(label, results, environment, started=started, run_id=run_id)
 
 
+def _whole(path: Path, text: str) -> Run:
+    try:
+        return _run_in_file(path, text)
+    except json_file.MALFORMED as error:
+        raise BrokenFile(f"{path} is not as it was written: {error!r:.200}") from error
+
+
 def _run_in_file(path: Path, text: str) -> Run:
     directory = RunDirectory(path=Path(os.path.realpath(path)).parent)
     if path.name == directory.journal.name:
@@ -96,7 +112,7 @@ def _run_in_file(path: Path, text: str) -> Run:
         return foreign.run_from(document, text, path)
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
         return _from_summary(path, document, text)
-    raise UsageProblem(
+    raise BrokenFile(
         f"{path} is neither a file of pytest-benchmark nor a run's summary: it {_has(document)}"
     )
 
@@ -137,7 +153,7 @@ def _from_summary(path: Path, document: object, label: str) -> Run:
     try:
         summary: Summary = parsed(document, str(path))
     except ResultsError as error:
-        raise UsageProblem(str(error)) from error
+        raise BrokenFile(str(error)) from error
     results = {benchmark.id: _of_summary(benchmark) for benchmark in summary.benchmarks}
     for node_id, reason in wrong.items():
         results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
@@ -229,9 +245,9 @@ def _run(
     git = git if isinstance(git, Mapping) else {}
     return Run(
         label=label,
-        commit=git.get("commit"),
-        branch=git.get("branch"),
-        dirty=git.get("dirty"),
+        commit=_of_kind(str, git.get("commit")),
+        branch=_of_kind(str, git.get("branch")),
+        dirty=_of_kind(bool, git.get("dirty")),
         machine=machine_facts(environment),
         environment=told_facts(environment),
         results=results,
@@ -239,56 +255,45 @@ def _run(
     )
 
 
+def _of_kind(kind: type[_Kind], value: object) -> _Kind | None:
+    return value if isinstance(value, kind) else None
+
+
 def _from_journal(directory: RunDirectory, label: str) -> Run:
-    try:
-        events = events_of(directory)
-    except ResultsError as error:
-        if isinstance(error.__cause__, OSError):
-            raise
-        raise UsageProblem(str(error)) from error
+    events = events_of(directory)
     beginning = next((event for event in events if event.get("event") == "run_started"), None)
     if beginning is None:
-        raise UsageProblem(f"{directory.journal} has no beginning: the run never started")
-    environment = json_file.load(directory.system)
-    if not isinstance(environment, Mapping):
-        raise UsageProblem(f"{directory.system} is not as it was written: no mapping")
+        raise BrokenFile(f"{directory.journal} has no beginning: the run never started")
+    environment = environment_of(directory)
     try:
-        results = _recorded(beginning, events, ended=_ended(events) or directory.summary.exists())
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageProblem(f"{directory.journal} is not as it was written: {error!r}") from error
+        results = _recorded(
+            beginning, events, ended=has_ended(events) or directory.summary.exists()
+        )
+    except (BrokenFile, *json_file.MALFORMED) as error:
+        raise BrokenFile(f"{directory.journal} is not as it was written: {error}") from error
     return _run(
         label,
         results,
         environment,
         started=str(beginning.get("time", "")),
         run_id=directory.run_id,
-        status=_status(events),
+        status=status_of(events),
         path=directory.path,
     )
-
-
-def _status(events: Sequence[Json]) -> Any:
-    """The orderly end may have come to the journal, and the summary not to the disk."""
-    status = events[-1].get("status") if _ended(events) else "interrupted"
-    return status if status in {"complete", "failed"} else "interrupted"
-
-
-def _ended(events: Sequence[Json]) -> bool:
-    return events[-1].get("event") == "run_finished"
 
 
 def _recorded(beginning: Json, events: Sequence[Json], *, ended: bool) -> dict[str, Result]:
     """Every benchmark the run was started with: its latest line, or that there is none."""
     latest = {event["id"]: event for event in events if event.get("event") == "benchmark"}
-    known = {field.name for field in fields(Measurement)}
     results = {}
-    for node_id in dict.fromkeys((*(beginning.get("params") or ()), *latest)):
+    selected = beginning.get("params") or {}
+    for node_id in dict.fromkeys((*selected.keys(), *latest)):
         if node_id in latest:
-            data = journal.restored(latest[node_id])
-            data = {name: data[name] for name in data if name in known}
-            if "settings" not in data:
-                data["settings"] = comparable_part(flat(data["configuration"]))
-            results[node_id] = _result(Measurement.from_json(data))
+            measurement = recorded(latest[node_id])
+            if "settings" not in latest[node_id]:
+                known = comparable_part(flat(measurement.configuration))
+                measurement = replace(measurement, settings=known)
+            results[node_id] = _result(measurement)
         else:
             results[node_id] = Result(
                 id=node_id,

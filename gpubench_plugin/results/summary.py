@@ -7,7 +7,6 @@ The published schema is generated from the models here, and a test keeps it curr
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
@@ -23,7 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from gpubench_plugin.errors import ResultsError
+from gpubench_plugin import json_file
+from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Better, Outcome, RunStatus
 from gpubench_plugin.results import atomic, json_text
 from gpubench_plugin.results.redaction import redacted_command
@@ -178,11 +178,9 @@ def read_summary(path: Path) -> Summary:
         ResultsError: it cannot be read, is newer than this version knows, or breaks the schema.
     """
     try:
-        fields = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ResultsError(f"{path} is not JSON: {error}") from error
+        fields = json_file.load(path)
+    except UsageProblem as error:
+        raise ResultsError(str(error)) from error
     return parsed(fields, str(path))
 
 

@@ -20,6 +20,7 @@ from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.gang.patience import Deadline, Patience
 from gpubench_plugin.gang.verdict import named
 from gpubench_plugin.rank import keep_out_failed
+from gpubench_plugin.regular_file import open_to_write
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.torchrun import same_tests, session_files
 from gpubench_plugin.torchrun.assembly import Assembly, wait_until
@@ -234,9 +235,8 @@ class Torchrun:
         folder.mkdir(parents=True, exist_ok=True)
         pytest_benchmark.mute(self._config)
         session_files.leave_to_root(self._config)
-        log = (folder / f"rank-{self._ranks.world.rank}.log").open(
-            "a", encoding="utf-8", buffering=1
-        )
+        path = folder / f"rank-{self._ranks.world.rank}.log"
+        log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
         self._log = log  # of a resumed run, too
         if valve is not None:
             valve.release(log)

@@ -148,7 +148,7 @@ class Manifest:
             )
         try:
             manifest = cls._from_json(data)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except json_file.MALFORMED as error:
             problem = f"{type(error).__name__}: {error}"
             raise UsageProblem(f"{path} is no whole manifest: {problem}") from error
         if not _FILE_NAME.fullmatch(manifest.file):

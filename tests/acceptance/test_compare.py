@@ -326,7 +326,6 @@ def test_run_of_another_machine_is_found_in_the_registry(
         ([A, B, "--format=tabel"], "--format: unknown 'tabel' (did you mean 'table'?)"),
         ([A, "results/nothing"], "no such folder"),
         ([A, "nohting.json"], "no such file (did you mean 'nothing.json'?)"),
-        ([A, "nothing.json"], "nothing.json is empty"),
         ([A, B, "--limit=step_tim_s=3%"], "did you mean 'step_time_s'?"),
         ([A, B, "--base", C], "are for --paired"),
         (["--paired", "--base", A], "needs --base and --head"),
@@ -439,3 +438,12 @@ def test_everything_a_session_writes_compares_equal_without_torch(
     assert {b["verdict"] for b in ours} == {"unchanged"}
     assert {b["effect"] for b in ours} == {0.0}
     assert [b["verdict"] for b in benchmarks if "theirs" in b["id"]] == ["removed", "removed"]
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_broken_file_is_exit_code_4(compare: Compare, tmp_path: Path) -> None:
+    """A file that is there and cannot be read is no bad usage."""
+    (tmp_path / "nothing.json").touch()
+    said = compare(A, "nothing.json")
+    assert said.code == Exit.INFRASTRUCTURE
+    assert said.err == f"gpubench: {tmp_path / 'nothing.json'} is empty\n"

@@ -87,8 +87,8 @@ def test_limits_of_the_command_line_outrank_the_mark(run: Run) -> None:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("--measure.rounds_file=gone.json", "gone.json: cannot be read: No such file"),
-        ("--measure.rounds_file=test_it.py", "test_it.py: not JSON"),
+        ("--measure.rounds_file=gone.json", "gone.json: no such file"),
+        ("--measure.rounds_file=test_it.py", "test_it.py is not JSON"),
         ("--gate.limits.step_time_s=3", "gate.limits.step_time_s: '3' is no limit; allowed:"),
     ],
 )

@@ -52,7 +52,7 @@ def test_never_called(gpubench):
     pass
 
 def test_bad_amount(gpubench):
-    gpubench(lambda: None, samples=0)
+    gpubench(lambda: None, samples=10**400)
 
 @pytest.fixture
 def broken():
@@ -181,6 +181,8 @@ def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> Non
     assert "20.00 GiB" in by_name["test_oom"]["reason"]
     assert "XPASS(strict)" in by_name["test_unexpectedly_good"]["reason"]
     assert "samples='8'; allowed: a number above 0" in by_name["test_amount_in_words"]["reason"]
+    digits = f"samples=1{'0' * 39}; allowed: a number above 0"  # more than any float, cut short
+    assert digits in by_name["test_bad_amount"]["reason"]
     assert "'precision' is a fixture of gpubench" in by_name["test_own_precision"]["reason"]
     for file in (project.path / "saved.json", run.directory / "benchmark.json"):
         saved = json.loads(file.read_text())["benchmarks"]

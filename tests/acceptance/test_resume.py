@@ -146,6 +146,34 @@ def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> N
     assert killed.contents == before
 
 
+def test_damaged_files_are_one_line_each(killed: Resumed, tmp_path: Path) -> None:
+    """Exit code 4 with the file's name: pytest does not break down, and no link is written to."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    deep, journal = b"[" * 200_000, (killed.directory / "metrics.jsonl").read_bytes()
+    for name, content, reason in (
+        ("config_resolved.yaml", deep, "is nested too deeply"),
+        ("metrics.jsonl", journal + b"[" * 150 + b"]" * 150 + b"\n", "not a journal's line"),
+        ("run.log", b"", "it is a symbolic link, which is not followed"),
+    ):
+        path = killed.directory / name
+        before = path.read_bytes()
+        path.write_bytes(content)
+        if name == "run.log":
+            path.unlink()
+            path.symlink_to(victim)
+
+        code, said, ran = killed.resume()
+
+        assert (code, ran) == (4, "ab"), said
+        assert f"ERROR: --resume={killed.directory.name}: {path}" in said
+        assert reason in said
+        assert "INTERNALERROR" not in said
+        path.unlink()
+        path.write_bytes(before)
+    assert victim.read_text() == "mine"
+
+
 def test_ranks_of_torchrun_leave_out_the_same(project: Project) -> None:
     """Under torchrun rank zero knows what was measured, and no rank runs it again."""
     project.write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from gpubench_plugin.errors import (
     ResultsError,
     UsageProblem,
 )
+from tests.runs_builder import MLP, write_run
 
 FULL = Path("/dev/full")
 
@@ -128,3 +130,72 @@ def test_arguments_of_pytest_before_the_dashes_are_explained(
     assert end.value.code == Exit.USAGE
     said = "unrecognized arguments: --k resnet; what pytest is to get stands after --\n"
     assert capsys.readouterr().err.endswith(said)
+
+
+MAIN = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_keep_the_exit_code(tmp_path: Path, closed: str) -> None:
+    """``gpubench compare … >&-`` tells a regression all the same, and writes into no other file."""
+    slow = write_run(tmp_path, 2, {MLP: 0.020})
+    fast = write_run(tmp_path, 1, {MLP: 0.010})
+    compare = f"exec '{sys.executable}' -c '{MAIN}' compare {fast} {slow} --registry=none {closed}"
+    done = subprocess.run(
+        ["sh", "-c", compare], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.REGRESSION, "", "")
+
+
+def test_a_working_folder_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output is not to blame."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["runs", "list"]) == Exit.INFRASTRUCTURE
+    said = "the working folder is gone (No such file or directory): change into one that is there"
+    assert capsys.readouterr().err == f"gpubench: {said}\n"
+
+
+def test_an_error_nobody_has_foreseen_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 4, not a regression's; the traceback is in this user's file, without secrets."""
+    url, token = "postgresql://me:hunter2@host/db", "ghp_" + "a" * 20
+
+    def run(self: Schema, options: object) -> int:
+        raise KeyError(url, "hunter2", token, "\x1b[31m")
+
+    monkeypatch.setattr(Schema, "run", run)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("GPUBENCH_REGISTRY", url)
+    assert cli.main(["schema"]) == Exit.INFRASTRUCTURE
+    out, err = capsys.readouterr()
+    (kept,) = tmp_path.iterdir()
+    assert out == ""
+    assert err.startswith("gpubench: unforeseen KeyError: ")
+    assert err.endswith(f"please report it with its traceback, which is in {kept}\n")
+    assert err.count("\n") == 1
+    text = kept.read_text()
+    assert "in run" in text
+    assert "me:hunter2" not in text + err
+    assert token not in text + err
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_traceback_that_cannot_be_kept_is_still_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a machine whose temporary folder is gone."""
+
+    def run(self: Schema, options: object) -> int:
+        raise RecursionError
+
+    monkeypatch.setattr(Schema, "run", run)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert cli.main(["schema"]) == Exit.INFRASTRUCTURE
+    said = "unforeseen RecursionError; its traceback could not be kept: No such file or directory"
+    assert capsys.readouterr().err == f"gpubench: {said}\n"

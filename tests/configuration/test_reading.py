@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,13 @@ def test_an_anchor_bomb_is_refused() -> None:
     assert "more than 10000 values" in refusal("\n".join(lines))
 
 
+@pytest.mark.parametrize("digits", [309, 400, 5000])
+def test_a_whole_number_beyond_every_float_is_refused(digits: int) -> None:
+    """Whoever calculates with it, the memory a preset needs for example, would meet an overflow."""
+    said = refusal(f"presets: {{full: {{needs_memory_gib: {'9' * digits}}}}}")
+    assert f"1:36: '{'9' * 40}' is no int that fits here" in said
+
+
 def test_a_file_is_read(tmp_path: Path) -> None:
     """A mapping in a file is read, also with the byte order mark some editors write."""
     path = tmp_path / "x.yaml"
@@ -119,7 +127,6 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (b"# nothing\n", "x.yaml: the file is empty; it must be a mapping of sections"),
         (b"- 1", "x.yaml: the file is a list; it must be a mapping of sections"),
         (b"text", "x.yaml: the file is text; it must be a mapping of sections"),
-        (b"a: " + b"x" * reading.MAX_BYTES, "x.yaml: larger than 256 KiB, so no configuration"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused(
@@ -133,10 +140,21 @@ def test_a_file_that_is_no_configuration_is_refused(
     assert str(caught.value) == message
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    """A directory in place of a file is named as one."""
-    with pytest.raises(UsageProblem, match="x: is a directory, not a YAML file"):
+def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    """A configuration has a few hundred bytes to a few thousand: a huge file is none."""
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"a: " + b"x" * reading.MAX_BYTES)
+    with pytest.raises(UsageProblem, match=r"x: .* of more than 262144 bytes are not read"):
+        reading.read(path, "x")
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    """A folder and a pipe, which would block, are named as what they are."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageProblem, match=r"x: .* is no regular file but a folder"):
         reading.read(tmp_path, "x")
+    with pytest.raises(UsageProblem, match=r"x: .* is no regular file but a named pipe"):
+        reading.read(tmp_path / "pipe", "x")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def change(time: str, tag: str, action: Any = "add") -> TagChange:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not JSON"),
+        ("", "is empty"),
         ("{}", "no schema_version"),
         ('{"schema_version": 3, "tags": []}', "upgrade"),
         ('{"schema_version": 1, "tags": [1]}', "breaks the schema"),

@@ -231,7 +231,7 @@ def test_record_that_breaks_the_schema_is_refused(
         ('{"schema_version": 1, "extra": 1}', "breaks the schema"),
         ('{"benchmarks": []}', "has no schema_version"),
         ("[]", "has no schema_version"),
-        ('{"schema_ver', "is not JSON"),
+        ('{"schema_ver', "was cut off"),
     ],
 )
 def test_unreadable_summary_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -244,5 +244,5 @@ def test_unreadable_summary_is_refused(tmp_path: Path, text: str, message: str) 
 
 def test_missing_summary_is_an_error(tmp_path: Path) -> None:
     """A file that is not there is a clear error."""
-    with pytest.raises(ResultsError, match="cannot be read: No such file"):
+    with pytest.raises(ResultsError, match="no such file"):
         summary.read_summary(tmp_path / "summary.json")

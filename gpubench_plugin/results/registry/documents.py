@@ -8,6 +8,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.results.registry import restoring
 from gpubench_plugin.results.registry.tables import DOCUMENTS
 from gpubench_plugin.results.registry.texts import clean, indexed
 
@@ -81,13 +82,15 @@ def restore(connection: Connection, documents: list[tuple[str, str, str, str]]) 
 def texts(connection: Connection, kind: str) -> dict[str, str]:
     """The texts of a kind by name."""
     query = select(DOCUMENTS.c.name, DOCUMENTS.c.text).where(DOCUMENTS.c.kind == indexed(kind))
-    return {row.name: row.text for row in connection.execute(query.order_by(DOCUMENTS.c.name))}
+    rows = connection.execute(query.order_by(DOCUMENTS.c.name))
+    return {restoring.text(row.name): restoring.text(row.text) for row in rows}
 
 
 def stored(connection: Connection) -> list[tuple[str, str, str, str]]:
     """Every document: kind, name, text and when it was changed."""
     columns = (DOCUMENTS.c.kind, DOCUMENTS.c.name, DOCUMENTS.c.text, DOCUMENTS.c.changed)
-    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(select(*columns))]
+    rows = (tuple(map(restoring.text, row)) for row in connection.execute(select(*columns)))
+    return [(kind, name, text, changed) for kind, name, text, changed in rows]
 
 
 def _is(kind: str, name: str) -> ColumnElement[bool]:

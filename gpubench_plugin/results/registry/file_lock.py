@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.kernel_lock import KernelLock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ class FileLock:
 
     def __init__(self, path: Path):
         self._path = path
-        self._descriptor = -1
+        self._lock: KernelLock | None = None
 
     def share(self, patience_s: float, location: Location) -> None:
         """Hold it together with others.
@@ -36,7 +36,7 @@ class FileLock:
         Raises:
             RegistryError: somebody holds it alone for longer than `patience_s`.
         """
-        self._hold(fcntl.LOCK_SH, patience_s, location)
+        self._hold(patience_s, location, shared=True)
 
     def take(self, patience_s: float, location: Location) -> None:
         """Hold it alone; between having shared it and this, others may have had it.
@@ -44,28 +44,26 @@ class FileLock:
         Raises:
             RegistryError: others hold it for longer than `patience_s`.
         """
-        if self._descriptor >= 0:  # two that share it would wait for each other
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        self._hold(fcntl.LOCK_EX, patience_s, location)
+        if self._lock is not None:  # two that share it would wait for each other
+            self._lock.release()
+        self._hold(patience_s, location, shared=False)
 
     def close(self) -> None:
         """Let go; a second time does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
-    def _hold(self, kind: int, patience_s: float, location: Location) -> None:
-        if self._descriptor < 0:
+    def _hold(self, patience_s: float, location: Location, *, shared: bool) -> None:
+        if self._lock is None:
             try:
-                self._descriptor = os.open(
-                    self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666
-                )
+                self._lock = KernelLock(self._path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)
             except OSError:
                 return  # the database itself will say what is wrong
         end = time.monotonic() + patience_s
         while True:
             try:
-                fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+                self._lock.take(shared=shared)
             except OSError as error:
                 if error.errno not in _TAKEN:
                     return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Integer, bindparam, select
 
 from gpubench_plugin.results.registry.ingest import digest
-from gpubench_plugin.results.registry.restoring import Metrics, facts, restored
+from gpubench_plugin.results.registry.restoring import Metrics, facts, mapping, restored, text
 from gpubench_plugin.results.registry.rows import Point
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
 from gpubench_plugin.results.registry.texts import indexed
@@ -83,8 +83,8 @@ def points(
     units = facts(connection, {row.units for row in rows})
     return [
         Point(
-            run_id=row.run_id,
-            started=row.started,
+            run_id=text(row.run_id),
+            started=text(row.started),
             commit=row.commit,
             branch=row.branch,
             result=Result(
@@ -92,7 +92,7 @@ def points(
                 outcome=row.outcome,
                 timer=row.timer,
                 metrics=Metrics(row.metrics, units[row.units]),
-                launches=tuple(row.launches or [row.metrics]),
+                launches=tuple(map(mapping, row.launches or [row.metrics])),
             ),
             fingerprint=row.fingerprint,
         )

@@ -207,10 +207,9 @@ def _comparable(run: Run) -> bool:
 def microseconds(started: str) -> int:
     """A time in ISO 8601 as microseconds since 1970; 0 for none."""
     try:
-        moment = datetime.fromisoformat(started)
-    except ValueError:
+        return round(datetime.fromisoformat(started).timestamp() * 1_000_000)
+    except (ArithmeticError, OSError, ValueError):  # no time, or one before the year 1
         return 0
-    return round(moment.timestamp() * 1_000_000)
 
 
 def _store_tags(

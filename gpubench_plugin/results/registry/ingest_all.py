@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results.overview import is_being_written
 from gpubench_plugin.results.registry import spool
 from gpubench_plugin.results.registry.location import location
 from gpubench_plugin.results.registry.reading import state_of
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 class Stored:
     """How many runs were `stored`, how many were there already, and what could not be read.
 
-    `written` counts those that a session is writing just now: they are stored when it ends. `kept`
-    is a damaged registry's file under its new name.
+    `written` counts those that a session is writing just now: they are stored when it ends. `notes`
+    are further lines for the user.
     """
 
     stored: int = 0
     unchanged: int = 0
     written: int = 0
     problems: list[str] = field(default_factory=list)
-    kept: Path | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
@@ -62,24 +61,7 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
 def ended_runs(results_dir: Path, told: Stored) -> Iterator[RunDirectory]:
     """The runs below `results_dir` that nobody is writing; the others are counted in `told`."""
     for directory in runs_in(results_dir):
-        if being_written(directory):
+        if is_being_written(directory):
             told.written += 1
         else:
             yield directory
-
-
-def being_written(directory: RunDirectory) -> bool:
-    """Whether a session holds the run's journal open."""
-    try:
-        descriptor = os.open(directory.journal, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # a file system without locks: nobody knows
-    finally:
-        os.close(descriptor)
-    return False

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.json_file import MALFORMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpubench_plugin.results.registry.location import Location
 
+REBUILD: Final = "it is damaged; 'gpubench db rebuild' makes it anew"
+
 _HINTS: Final = {
     "database is locked": "another process is writing it",
     "statement timeout": "it did not answer in time",
     "lock timeout": "another process is writing it",
-    "file is not a database": "it is damaged; 'gpubench db rebuild' makes it anew",
-    "malformed": "it is damaged; 'gpubench db rebuild' makes it anew",
+    "file is not a database": REBUILD,
+    "malformed": REBUILD,
+    "could not decode": REBUILD,
+    "no such table": REBUILD,
+    "no such column": REBUILD,
     "disk is full": "the disk is full",
     "disk i/o error": "the disk is full or broken",
     "readonly database": "it is read-only",
@@ -27,15 +34,21 @@ _HINTS: Final = {
 
 @contextmanager
 def answering(location: Location) -> Iterator[None]:
-    """Turn every error of the database into a :class:`RegistryError` without its password."""
+    """Turn every error of the database into a :class:`RegistryError` without its password.
+
+    So is what is raised where a value is of another type or form than it was stored in.
+    """
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     try:
         yield
     except DBAPIError as error:
         raise RegistryError(_said(location, str(error.orig))) from None
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # what went past SQLAlchemy, too
         raise RegistryError(_said(location, str(error))) from None
+    except MALFORMED as error:
+        said = _said(location, f"{type(error).__name__}: {error}")
+        raise RegistryError(f"{said:.400}; {REBUILD}") from error
 
 
 def _said(location: Location, text: str) -> str:

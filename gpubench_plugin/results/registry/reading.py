@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin import verdict_document
+from gpubench_plugin import json_file, regular_file, verdict_document
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results.labels import TagChange, tag_changes, tags_of
 from gpubench_plugin.results.sources import run_in
@@ -83,8 +83,6 @@ def _regressed(directory: RunDirectory) -> frozenset[str]:
 
 def _bytes(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return regular_file.read(file, limit=json_file.LIMIT_BYTES)
     except FileNotFoundError:
         return b""
-    except OSError as error:
-        raise ResultsError(f"{file} cannot be read: {error.strerror}") from error

@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, select
+from sqlalchemy import text as statement
 from sqlalchemy.exc import DatabaseError
 
-from gpubench_plugin import whole_file
+from gpubench_plugin import json_file, whole_file
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError
 from gpubench_plugin.results.baseline_files import BaselineFiles, merged_copy
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
-from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.location import FILE, location
 from gpubench_plugin.results.registry.problems import answering
 from gpubench_plugin.results.registry.reading import read
 from gpubench_plugin.results.registry.registry import PATIENCE_S
+from gpubench_plugin.results.registry.restoring import text
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.search import runs_in
 
@@ -37,20 +40,19 @@ if TYPE_CHECKING:
 _BASELINE = "baseline"
 _DOCUMENTS = "0002"
 """The version from which on there are documents."""
+_SQLITE = b"SQLite format 3\0"
+"""What such a file begins with (https://www.sqlite.org/fileformat.html, 1.3)."""
 _NOT_NOW = ("locked", "unable to open")
 """What SQLite says of a file that may be sound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Before:
-    """What was stored before: ids of runs, and documents.
-
-    `is_damaged`: the file could not be read, and may never have been a registry.
-    """
+    """What was stored before: ids of runs, and documents; `damage` is why they cannot be read."""
 
     runs: frozenset[str] = frozenset()
     documents: list[tuple[str, str, str, str]] = field(default_factory=list)
-    is_damaged: bool = False
+    damage: str = ""
 
 
 def rebuild(
@@ -58,9 +60,9 @@ def rebuild(
 ) -> Stored:
     """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
 
-    A file is built beside the old one and put in its place; a server does it in one transaction. A
-    file that cannot be read as a registry is kept under another name.
-    Documents of other machines stay. Others who would write meanwhile wait, and then spool.
+    A file is built beside the old one and put in its place; a server does it in one transaction.
+    Documents of other machines stay. Others who would write meanwhile wait, and then spool. A
+    damaged file is kept beside the new one.
 
     Raises:
         UsageProblem: the URL names no database that can be used.
@@ -78,7 +80,7 @@ def rebuild(
 def _in_place(database: Database, results_dir: Path, drop_missing: bool) -> Stored:
     schema.expect_current(database, create=True)
     with answering(database.location), database.maintaining() as connection:
-        connection.execute(text("LOCK TABLE runs IN EXCLUSIVE MODE"))
+        connection.execute(statement("LOCK TABLE runs IN EXCLUSIVE MODE"))
         _refuse_missing(_before(connection), results_dir, drop_missing, database.location)
         for table in (RESULTS, TAGS, RUNS, FACTS, BENCHMARKS):
             connection.execute(delete(table))
@@ -95,7 +97,8 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
         try:
             told = _filled_file(new, before, results_dir, database)
             database.engine.dispose()
-            told.kept = _kept(file) if before.is_damaged else None
+            if before.damage:
+                told.notes += _kept_aside(file, before.damage)
             # What a writer left beside the old file would be taken for a part of the new one.
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
@@ -107,14 +110,24 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
     return told
 
 
-def _kept(file: Path) -> Path:
-    """The damaged `file`, which somebody may have taken for a registry, under another name, too."""
-    kept = file.with_name(f"{file.name}.{secrets.token_hex(4)}.damaged")
+def _kept_aside(file: Path, damage: str) -> list[str]:
+    """Give a damaged `file` and its log a second name, under which they stay; lines that say so."""
+    if not file.stat().st_size:
+        return []
+    aside = file.with_name(f"{file.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+    for end in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            _link(file.with_name(f"{file.name}{end}"), aside.with_name(f"{aside.name}{end}"))
+    return [f"the old file was damaged ({damage}); it is kept as {aside}"]
+
+
+def _link(file: Path, name: Path) -> None:
     try:
-        os.link(file, kept)
+        os.link(file, name)
+    except FileNotFoundError:
+        raise
     except OSError:  # a file system without hard links
-        file.rename(kept)
-    return kept
+        file.rename(name)
 
 
 def _unfinished(file: Path) -> list[Path]:
@@ -168,7 +181,7 @@ def _merge_baseline(connection: Connection, files: BaselineFiles, name: str) -> 
 
 def _before(connection: Connection, *, documented: bool = True) -> _Before:
     return _Before(
-        runs=frozenset(connection.execute(select(RUNS.c.run_id)).scalars()),
+        runs=frozenset(map(text, connection.execute(select(RUNS.c.run_id)).scalars())),
         documents=documents.stored(connection) if documented else [],
     )
 
@@ -179,15 +192,40 @@ def _before_in_file(database: Database) -> _Before:
         with database.reading() as connection:
             version = schema.version_in(connection, database.location)
             if version in schema.VERSIONS:
-                return _before(connection, documented=version >= _DOCUMENTS)
+                before = _before(connection, documented=version >= _DOCUMENTS)
+                found = connection.execute(statement("PRAGMA integrity_check(1)")).scalar()
+                return before if found == "ok" else replace(before, damage=_short(str(found)))
     except DatabaseError as error:
         if any(sign in str(error.orig) for sign in _NOT_NOW):
             with answering(database.location):
                 raise
-        return _Before(is_damaged=True)
+        return _damaged(database.location, str(error.orig))
+    except json_file.MALFORMED as error:
+        return _damaged(database.location, f"{type(error).__name__}: {error}")
     if version:
         raise RegistryError(f"the registry {database.location.shown}: {schema.other(version)}")
     return _Before()
+
+
+def _damaged(where: Location, damage: str) -> _Before:
+    """Nothing, of a damaged file that is ours: one that is called so, or at least an SQLite file.
+
+    Raises:
+        RegistryError: it is another file, which was named by mistake.
+    """
+    assert where.file is not None
+    with where.file.open("rb") as file:
+        head = file.read(len(_SQLITE))
+    if head and head != _SQLITE and where.file.name != FILE:
+        raise RegistryError(
+            f"the registry {where.shown} is no SQLite file, and is left alone: remove it, or name "
+            "another one with --registry"
+        )
+    return _Before(damage=_short(damage))
+
+
+def _short(damage: str) -> str:
+    return " ".join(damage.split())[:200]
 
 
 def _refuse_missing(

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
+from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.json_file import MALFORMED
 from gpubench_plugin.records import Better, Metric
+from gpubench_plugin.results.registry.problems import REBUILD
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RUNS
 from gpubench_plugin.runs import Result, Run
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
+_BETTER = ("higher", "lower", "none")
 _AT_ONCE = 500
 """Keys in one query: SQLite takes 32,766 parameters, and a short text is parsed faster."""
 
@@ -52,15 +56,15 @@ def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
 
 def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
     return Run(
-        label=row.run_id,
+        label=text(row.run_id),
         run_id=row.run_id,
-        started=row.started,
+        started=text(row.started),
         status=row.status,
         commit=row.commit,
         branch=row.branch,
         dirty=row.dirty,
-        machine=facts[row.machine],
-        environment=facts[row.environment],
+        machine=mapping(facts[row.machine]),
+        environment=mapping(facts[row.environment]),
         results=results,
     )
 
@@ -68,28 +72,37 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
 def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
     launches = row.launches or ([row.metrics] if row.metrics else [])
     return Result(
-        id=node_id,
+        id=text(node_id),
         outcome=row.outcome,
-        reason=row.reason,
-        timer=row.timer,
+        reason=text(row.reason),
+        timer=text(row.timer),
         metrics=Metrics(row.metrics, facts[row.units]),
-        launches=tuple(launches),
-        settings=facts[row.settings],
-        limits=facts[row.limits],
-        flags=tuple(row.flags or ()),
+        launches=tuple(map(mapping, launches)),
+        settings=mapping(facts[row.settings]),
+        limits=mapping(facts[row.limits]),
+        flags=tuple(map(text, row.flags or ())),
     )
 
 
 class Metrics(Mapping[str, Metric]):
-    """The metrics of a result: a query gives tens of thousands, of which few are looked at."""
+    """The metrics of a result: a query gives tens of thousands, of which few are looked at.
+
+    One that is looked at and is not as it was stored is a RegistryError.
+    """
 
     def __init__(self, values: Mapping[str, float], units: Mapping[str, tuple[str, Better]]):
-        self._values = values
-        self._units = units
+        self._values = mapping(values)
+        self._units = mapping(units)
 
     def __getitem__(self, name: str) -> Metric:
-        unit, better = self._units[name]
-        return Metric(name=name, value=self._values[name], unit=unit, better=better)
+        value = self._values[name]
+        try:
+            unit, better = self._units[name]
+            if better not in _BETTER:
+                raise ValueError(f"{better!r:.40} is no direction")
+            return Metric(name=name, value=float(value), unit=text(unit), better=better)
+        except MALFORMED as error:
+            raise RegistryError(f"the registry: {name}: {error!r:.200}; {REBUILD}") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -102,6 +115,20 @@ class Metrics(Mapping[str, Metric]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+
+def text(value: object) -> str:
+    """`value`, which was stored as text; raises TypeError where it is none."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """`value`, which was stored as a JSON object; raises TypeError where it is none."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is no object")
+    return value
 
 
 def by_key(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from gpubench_plugin.results.registry.restoring import by_key, restored, without_results
+from gpubench_plugin.results.registry.restoring import by_key, restored, text, without_results
 from gpubench_plugin.results.registry.rows import RunRow
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, indexed
@@ -68,14 +68,14 @@ def ids(connection: Connection) -> set[str]:
 
 def _row(row: Row[Any], tags: tuple[str, ...]) -> RunRow:
     return RunRow(
-        run_id=row.run_id,
-        experiment=row.experiment,
-        started=row.started,
+        run_id=text(row.run_id),
+        experiment=text(row.experiment),
+        started=text(row.started),
         status=row.status,
-        commit=row.commit,
-        branch=row.branch,
+        commit=row.commit and text(row.commit),
+        branch=row.branch and text(row.branch),
         dirty=row.dirty,
-        tags=tags,
+        tags=tuple(map(text, tags)),
         benchmarks=row.benchmarks,
         measured=row.measured,
         regressed=row.regressed,

@@ -100,8 +100,11 @@ def _prepare_file(database: Database) -> None:
 
 
 def _version(connection: Connection) -> str:
+    """What the table of the version holds; raises ValueError where that is no version."""
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
-    return str(found or _EMPTY)
+    if not isinstance(found, str) or not found:
+        raise ValueError(f"the version of its schema is {found!r:.40}")
+    return found
 
 
 def version_in(connection: Connection, location: Location) -> str:

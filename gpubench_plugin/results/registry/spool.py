@@ -6,12 +6,12 @@ was cut off in between, or met a database that was down, is stored at the next o
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin import json_file
 from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.registry.location import NONE, Location, location
@@ -126,8 +126,9 @@ def _markers(where: Location, results_dir: Path) -> list[Marker]:
 def _marked(file: Path, results_dir: Path) -> RunDirectory | None:
     """The run that a marker names; None where the file is no marker, which is left alone."""
     try:
-        experiment, run_id = json.loads(file.read_bytes())["run"].split("/")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        marker = json_file.load(file, limit=json_file.LIMIT_OF_LABELS_BYTES)
+        experiment, run_id = marker["run"].split("/")
+    except (GpubenchError, *json_file.MALFORMED):
         return None
     return RunDirectory(path=results_dir / experiment / run_id)
 

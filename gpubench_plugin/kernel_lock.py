@@ -1,0 +1,77 @@
+"""Locks of the kernel on open files (flock), each held by one process and by none of its children.
+
+A lock of that kind belongs to the open file, which a forked child shares: it would live on in the
+child when its owner is dead. So every child that is forked through Python, a worker of a
+``DataLoader`` for example, closes them first of all; that lets the owner's lock be. What is
+started anew (``exec``) never gets them. A child that a library forks in C, past Python, and that
+goes on without ``exec``, holds them for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+
+class KernelLock:
+    """An open file, `descriptor`, and the lock that this process holds on it once it was taken.
+
+    The kernel lets go with the process, however that ends. In a forked child, and once it was
+    closed, the descriptor is -1. Raises OSError where the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, flags: int, mode: int = 0o666):
+        self.descriptor = -1
+        _OPEN.add(self)
+        self.descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def take(self, *, shared: bool = False, wait: bool = False) -> None:
+        """Take the lock alone, or with others who share it.
+
+        Raises:
+            BlockingIOError: another process holds it, and this is not to `wait`.
+            OSError: the file system has no locks.
+        """
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(self.descriptor, kind if wait else kind | fcntl.LOCK_NB)
+
+    def release(self) -> None:
+        """Let go of the lock and keep the file open; raises OSError."""
+        if self.descriptor >= 0:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of both; a second time does nothing."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_OPEN: Final[WeakSet[KernelLock]] = WeakSet()
+
+
+def _close_in_child() -> None:
+    for lock in tuple(_OPEN):
+        with suppress(OSError):
+            lock.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

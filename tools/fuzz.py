@@ -1,0 +1,709 @@
+"""Damaged files given to the public commands, thousands of them, in one process.
+
+    python -m tools.fuzz --count=10000 --seed=1 [--kind=journal …] [--keep=FOLDER]
+
+Every case damages one file of a results folder, or puts something else in its place, runs a command
+that reads it and restores it. What is allowed is an exit code of the command's table and one line.
+What is not is an *escape*: an exception, a traceback, an error nobody has foreseen, exit code 1
+where nothing can have got slower, or a call that does not end. An escape is printed with what
+makes the case again, ``--seed=S --only=N``, and its file is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gpubench_plugin import cli
+from gpubench_plugin.errors import GpubenchError
+from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
+
+PATIENCE_S: Final = 20.0
+"""Longer than any call takes, on a machine with other work too: the slowest takes a second."""
+
+HUGE_BYTES: Final = 20 << 30
+"""Of a sparse file: more than is ever read, and nothing on the disk."""
+
+
+class HangError(BaseException):
+    """A call did not end; no ``except Exception`` of the code under test may swallow this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A results folder with everything in it that commands read, and files beside it."""
+
+    root: Path
+
+    @property
+    def results(self) -> Path:
+        """The folder of all runs."""
+        return self.root / "results"
+
+    @property
+    def ended(self) -> Path:
+        """The folder of a run that has ended, with verdicts and tags."""
+        return self.results / "default" / run_id(1)
+
+    @property
+    def killed(self) -> Path:
+        """The folder of a run that was killed: it has a journal and no summary."""
+        return self.results / "default" / run_id(2)
+
+    @property
+    def other(self) -> Path:
+        """The folder of a run that nothing damages."""
+        return self.results / "default" / run_id(3)
+
+    @classmethod
+    def build(cls, root: Path) -> Scene:
+        """Make one in the empty folder `root`."""
+        scene = cls(root=root)
+        both = [measurement(MLP, 0.010), measurement(RESNET, 0.020, settings={"a.b": [1, "x"]})]
+        write_run(scene.results, 1, both, regressed=[MLP])
+        write_run(scene.results, 2, both, status=None)
+        write_run(scene.results, 3, both)
+        configuration = {"distributed": {"world_size": 1}, "training": {"steps": 3, "data": None}}
+        for folder in (scene.ended, scene.killed):
+            text = "".join(f"{json.dumps(i)}: {json.dumps(configuration)}\n" for i in (MLP, RESNET))
+            (folder / "config_resolved.yaml").write_text(text, encoding="utf-8")
+        where = [f"--results-dir={scene.results}"]
+        _quietly(["runs", "tag", run_id(1), "nightly", *where, "--registry=none"])
+        _quietly(["db", "ingest", *where])
+        _quietly(["baseline", "set", "main", run_id(1), run_id(3), "--force", "--reason=x", *where])
+        _quietly(["accept", run_id(3), MLP, "--reason=meant", *where])
+        for name, document in _DOCUMENTS.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        (root / "configuration.yaml").write_text(_CONFIGURATION, encoding="utf-8")
+        return scene
+
+
+_STATS: Final = {"median": 0.01, "min": 0.009, "mean": 0.01, "max": 0.02, "rounds": 5, "data": [1]}
+_DOCUMENTS: Final[Mapping[str, Any]] = {
+    "foreign.json": {
+        "machine_info": {"node": "n", "cpu": {"brand_raw": "A processor", "count": 2}},
+        "commit_info": {"id": "c0ffee", "branch": "main", "dirty": False},
+        "datetime": "2026-01-01T00:00:00+00:00",
+        "version": "5.3.1",
+        "benchmarks": [
+            {
+                "fullname": name,
+                "name": "b",
+                "params": {"a": 1},
+                "options": {"disable_gc": False, "min_rounds": 5, "timer": "perf_counter"},
+                "stats": _STATS,
+            }
+            for name in (MLP, RESNET)
+        ],
+    },
+    "rounds.json": {
+        "schema_version": 1,
+        "benchmarks": {MLP: {"rounds": 4, "durations_per_round": 1, "calls_per_duration": 2}},
+    },
+    "ab/state.json": {
+        "schema_version": 1,
+        "asked": {"here": "/tmp", "base": "main", "arguments": ["-q"], "limits": {"x": "2%"}},
+        "identity": {"base": {"commit": "c0ffee"}},
+        "seed": 7,
+        "launches": [{"pair": 0, "attempt": 1, "side": "base", "folder": "0", "seconds": 1.5}],
+    },
+    "latest.json": {
+        "format": "gpubench-checkpoint",
+        "version": 1,
+        "file": "step-1.pt",
+        "bytes": 3,
+        "sha256": "00",
+        "step": 1,
+        "metrics": {"loss": 0.5},
+        "settings": {"a": "b"},
+        "tensors": {"model.w": {"dtype": "float32", "shape": [2, 3], "stride": [3, 1]}},
+        "torch": "2.13",
+    },
+}
+_CONFIGURATION: Final = """\
+experiment: {seed: 1, notes: text}
+training: &training
+  batch_size: 8
+  lr: 1e-3
+measure:
+  timeout_s: 60
+presets:
+  full: {needs_memory_gib: 8, training: {batch_size: 64}}
+"""
+
+
+# What is read, and by what
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """Reads what was damaged: the exit code, or an error of ours."""
+
+    name: str
+    read: Callable[[Scene], int]
+    compares: bool = False
+
+
+def command(*arguments: str, registry: str = "none") -> Reader:
+    """The command `gpubench` with `arguments`, in which ``{ended}`` for example names a folder."""
+
+    def read(scene: Scene) -> int:
+        places = {
+            n: str(getattr(scene, n)) for n in ("root", "results", "ended", "killed", "other")
+        }
+        own = [argument.format(**places) for argument in arguments]
+        return cli.main([*own, f"--results-dir={scene.results}", f"--registry={registry}"])
+
+    return Reader(
+        name=f"gpubench {' '.join(arguments)}", read=read, compares=arguments[0] == "compare"
+    )
+
+
+def entry(read: Callable[[Scene], None]) -> Reader:
+    """A public entry that is no command."""
+
+    def fine(scene: Scene) -> int:
+        read(scene)
+        return 0
+
+    return Reader(name=read.__name__, read=fine)
+
+
+@entry
+def load_run(scene: Scene) -> None:
+    """The run that was killed, by the API."""
+    from gpubench_plugin import api
+
+    api.load_run(scene.killed)
+
+
+@entry
+def resume(scene: Scene) -> None:
+    """What ``pytest --resume`` reads of a run before anything is measured."""
+    from gpubench_plugin.results.resumption import reopen
+    from gpubench_plugin.results.run_directory import RunDirectory
+    from tests.runs_builder import environment
+
+    run = reopen(
+        RunDirectory.open(scene.killed),
+        environment=environment(),
+        configurations={MLP: {"distributed": {"world_size": 1}}},
+        options={},
+    )
+    run.journal.close()
+
+
+@entry
+def configure(scene: Scene) -> None:
+    """What ``pytest --config=FILE`` reads."""
+    from gpubench_plugin.configuration.resolve import resolve
+    from gpubench_plugin.configuration.schema import ModelSection
+
+    resolve(
+        name=None,
+        preset="full",
+        overlays=[scene.root / "configuration.yaml"],
+        overrides=[],
+        chosen={},
+        rootdir=scene.root,
+        model_section=lambda _: ModelSection,
+    )
+
+
+@entry
+def fix_rounds(scene: Scene) -> None:
+    """What ``--measure.rounds_file`` names."""
+    from gpubench_plugin.measure import frozen
+
+    frozen.read(scene.root / "rounds.json", "measure.rounds_file")
+
+
+@entry
+def resume_ab(scene: Scene) -> None:
+    """What ``gpubench ab --resume`` reads before it measures."""
+    from gpubench_plugin.ab.comparison import earlier_state
+
+    earlier_state(scene.root / "ab")
+
+
+@entry
+def read_manifest(scene: Scene) -> None:
+    """What a training reads of a checkpoint first."""
+    from gpubench_plugin.training.manifest import Manifest
+
+    Manifest.read(scene.root / "latest.json")
+
+
+_LISTED: Final = (
+    command("runs", "list"),
+    command("runs", "list", "--format=json"),
+    command("runs", "show", "{ended}"),
+    command("runs", "show", "{killed}", "--format=json"),
+    command("compare", "{ended}", "{other}"),
+    command("compare", "{other}", "{killed}", "--format=json"),
+    command("compare", "main", "{other}"),
+    command("history", "mlp"),
+    command("history", "mlp", "--format=json", "--branch="),
+    command("runs", "prune", "--keep-last=1", "--runs", "--dry-run"),
+    command("runs", "artifacts", "{ended}"),
+    command("baseline", "set", "new", "{ended}", "--if-missing"),
+    command("db", "ingest", registry=""),
+    command("db", "check", registry=""),
+    command("db", "rebuild", registry=""),
+)
+_STORED: Final = (
+    command("runs", "list", registry=""),
+    command("runs", "show", "{ended}", registry=""),
+    command("history", "mlp", registry=""),
+    command("baseline", "list", registry=""),
+    command("baseline", "show", "main", registry=""),
+    command("compare", "main", "{other}", registry=""),
+    command("db", "check", registry=""),
+    command("db", "ingest", registry=""),
+    command("db", "upgrade", registry=""),
+    command("db", "rebuild", registry=""),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of file: its path below the scene, what reads it, and how it is damaged."""
+
+    path: str
+    readers: Sequence[Reader]
+    structure: Callable[[random.Random, bytes], bytes]
+
+
+# How it is damaged
+
+_RAW: Final = (
+    *("1e999", "-1e999", "NaN", "Infinity", "9" * 400, "-" + "9" * 400, "9" * 5000, "1E400"),
+    *("[" * 150 + "]" * 150, "[" * 100_000, '{"a":' * 120 + "1" + "}" * 120),
+    *('"\\ud800"', '"\\u0000"', '"\\u001b[31m\\u202e"', '"a', "{", "]", "nul", "01"),
+    *('{"a": 1, "a": 2}', "\x00", "'", "1_000"),
+)
+"""JSON, and what is none, to stand in the place of a value."""
+
+_VALUES: Final[tuple[Any, ...]] = (
+    *(None, True, False, 0, -1, 1, 2**63, 2**64, 10**300, 1e308, 0.1, "", "x", "1", "../..", "\0"),
+    *("9999-99-99T99:99:99Z", "0001-01-01T00:00:00Z", "0001-01-01", "9999-12-31T23:59:59Z"),
+    *([], {}, [[]], [1], [None], {"a": 1}, {"": None}, [{"a": 1}], "y" * 100_000, "\x1b]0;x\x07"),
+    *("\u2028", "=1+1", "measured", "complete", "nan", [0] * 1000, {str(n): n for n in range(200)}),
+)
+
+_WHOLE: Final = (
+    *(b"", b" ", b"\n", b"null", b"[]", b"{}", b"0", b'"x"', b"\x89PNG\r\n\x1a\n"),
+    *(b"\xff\xfe{\0}\0", b"\xef\xbb\xbf{}", b"\0" * 5000, b"[" * 200_000, b"{" * 5000),
+    *(b'{"a":' * 200_000, b"\xff" * 99),
+    *(b"- " * 100_000, b"? " * 50_000, b"a: &a [*a]", b"a: *b", b"!!python/object:os.system {}"),
+    b"a: &a {x: 1}\nb: {<<: *a}",
+    b"\n".join(b" " * n + b"a:" for n in range(400)),
+    b"a0: &a0 [x]\n"
+    + b"\n".join(
+        b"a%d: &a%d [%s]" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12)
+    ),
+    b"a0: &a0 {x: 1}\n"
+    + b"\n".join(
+        b"a%d: &a%d {<<: [%s]}" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 12)
+    ),
+)
+"""To stand in the place of a whole file."""
+
+_YAML: Final = (
+    *("!!binary aGk=", "!!timestamp 2026-01-01", "&a [*a]", "*b", "<<", "010", "0o7", ".inf"),
+    *(".nan", "1:30", "no", "|", "- - -", "? a"),
+)
+"""To stand in the place of a word of YAML."""
+
+_COLUMNS: Final[tuple[Any, ...]] = (
+    *(b"\xff\xfe", b"", "", "x", "{", "[]", "{}", "null", "[" * 300, '{"a": "b"}', 2**62, -1),
+    *(1e308, "1e999", "\x1b[31m", '{"step_time_s": "x"}', '{"step_time_s": ["s"]}'),
+    *('{"step_time_s": 1e999}', "[[1]]", "0001-01-01", "9" * 400),
+)
+"""To stand in a column of the registry."""
+
+
+def json_structure(chance: random.Random, data: bytes) -> bytes:
+    """The document in `data` with a key or a value deleted, doubled or replaced."""
+    return _damaged_json(chance, json.loads(data))
+
+
+def lines_structure(chance: random.Random, data: bytes) -> bytes:
+    """The same of one line; or lines doubled, deleted, joined or in another order."""
+    lines = data.splitlines(keepends=True)
+    at = chance.randrange(len(lines))
+    match chance.randrange(6):
+        case 0:
+            lines.pop(at)
+        case 1:
+            lines.insert(chance.randrange(len(lines)), lines[at])
+        case 2:
+            chance.shuffle(lines)
+        case 3:
+            lines[at] = lines[at].rstrip(b"\n")
+        case _:
+            lines[at] = _damaged_json(chance, json.loads(lines[at])) + b"\n"
+    return b"".join(lines)
+
+
+def text_structure(chance: random.Random, data: bytes) -> bytes:
+    """YAML with a word of it replaced."""
+    words = data.split(b" ")
+    value = chance.choice((*_RAW, *_YAML))
+    words[chance.randrange(len(words))] = value.encode("utf-8", "surrogatepass")
+    return b" ".join(words)
+
+
+def database_structure(chance: random.Random, data: bytes) -> bytes:
+    """A database with a value of another type or form in one column, or without a table."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "registry.sqlite")
+        path.write_bytes(data)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            named = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT NULL"
+            tables = [row[0] for row in connection.execute(named)]
+            table = chance.choice(tables)
+            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+            value: Any = chance.choice(_COLUMNS)
+            with suppress(sqlite3.Error):
+                if chance.random() < 0.1:
+                    connection.execute(f'DROP TABLE "{table}"')
+                else:
+                    column = chance.choice(columns)
+                    connection.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ?', (value,))
+        return path.read_bytes()
+
+
+def _damaged_json(chance: random.Random, document: Any) -> bytes:
+    places = list(_places(document))
+    holder, key = chance.choice(places) if places else ([document], 0)
+    marker = "@@raw@@"
+    raw = chance.choice(_RAW)
+    match chance.randrange(5):
+        case 0:
+            del holder[key]
+        case 1:
+            holder[key] = marker
+        case 2 if isinstance(holder, dict):
+            renamed = chance.choice((str(key).upper(), "", "x" * 5000, "\0", f"{key}\u202e"))
+            holder[renamed] = holder.pop(key)
+        case 3:
+            other, its_key = chance.choice(places) if places else (holder, key)
+            holder[key] = json.loads(json.dumps(other[its_key]))
+        case _:
+            holder[key] = chance.choice(_VALUES)
+    text = json.dumps(document).replace(json.dumps(marker), raw)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    keys: Iterable[Any] = ()
+    if isinstance(value, dict):
+        keys = list(value)
+    elif isinstance(value, list):
+        keys = range(len(value))
+    for key in keys:
+        yield value, key
+        yield from _places(value[key])
+
+
+def _bytes_damaged(chance: random.Random, data: bytes) -> bytes:
+    out = bytearray(data)
+    at = chance.randrange(len(out) + 1)
+    length = chance.choice((1, 2, 7, 100, 5000))
+    match chance.randrange(6):
+        case 0:
+            del out[at:]
+        case 1:
+            del out[at : at + length]
+        case 2:
+            out[at:at] = chance.randbytes(length)
+        case 3:
+            out[at:at] = out[:at][-length:] * 3
+        case 4:
+            out[at : at + length] = chance.choice(_RAW).encode("utf-8", "surrogatepass")
+        case _:
+            for _ in range(chance.choice((1, 3, 30))):
+                if out:
+                    out[chance.randrange(len(out))] ^= 1 << chance.randrange(8)
+    return bytes(out)
+
+
+def _replace_file(chance: random.Random, path: Path, others: Sequence[Path]) -> None:
+    """Put something in the place of the file that is none, or another one."""
+    if path.exists():
+        path.unlink()
+    match chance.randrange(10):
+        case 0:
+            os.mkfifo(path)
+        case 1:
+            path.mkdir()
+        case 2:
+            path.symlink_to(chance.choice(("/dev/zero", "/dev/full", "/dev/null", "/dev/tty")))
+        case 3:
+            path.symlink_to(path.name)
+        case 4:
+            path.symlink_to(path.with_name("nobody"))
+        case 5:
+            with path.open("wb") as file:
+                file.truncate(HUGE_BYTES)
+        case 6:
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as listener:  # a path too long
+                listener.bind(str(path))
+        case 7:
+            path.symlink_to(chance.choice(others))
+        case 8:
+            path.write_bytes(chance.choice(others).read_bytes())
+        case _:
+            pass  # it is gone
+
+
+def damage_of(scene: Scene, kind: str, *, seed: int, number: int) -> Reader:
+    """Damage the file of that `kind` as case `number` of `seed` does; what is to read it."""
+    chance, files = random.Random(f"{seed}:{number}"), KINDS[kind]
+    path = scene.root / files.path
+    turn = chance.random()
+    if turn < 0.12:
+        others = [other for other in sorted(scene.root.rglob("*.*")) if other.is_file()]
+        _replace_file(chance, path, [other for other in others if other != path])
+    elif turn < 0.22:
+        path.write_bytes(chance.choice(_WHOLE))
+    elif turn < 0.7:
+        data = path.read_bytes()
+        with suppress(ValueError, RecursionError):  # what was damaged before is no JSON any more
+            for _ in range(chance.choice((1, 1, 1, 2, 4))):
+                data = files.structure(chance, data)
+        path.write_bytes(data)
+    else:
+        path.write_bytes(_bytes_damaged(chance, path.read_bytes()))
+    return chance.choice(files.readers)
+
+
+_RUN: Final = "results/default"
+KINDS: Final[dict[str, Kind]] = {
+    "summary": Kind(
+        path=f"{_RUN}/{run_id(1)}/summary.json", readers=_LISTED, structure=json_structure
+    ),
+    "journal": Kind(
+        path=f"{_RUN}/{run_id(2)}/metrics.jsonl",
+        readers=(*_LISTED, load_run, resume, resume),
+        structure=lines_structure,
+    ),
+    "verdicts": Kind(
+        path=f"{_RUN}/{run_id(1)}/verdicts.json", readers=_LISTED, structure=json_structure
+    ),
+    "tags": Kind(path=f"{_RUN}/{run_id(1)}/tags.json", readers=_LISTED, structure=json_structure),
+    "system": Kind(
+        path=f"{_RUN}/{run_id(2)}/system.json",
+        readers=(*_LISTED, load_run, resume),
+        structure=json_structure,
+    ),
+    "config_resolved": Kind(
+        path=f"{_RUN}/{run_id(2)}/config_resolved.yaml",
+        readers=(load_run, resume),
+        structure=text_structure,
+    ),
+    "baseline": Kind(
+        path="results/baselines/main.json",
+        readers=(
+            command("baseline", "list"),
+            command("baseline", "show", "main"),
+            command("baseline", "list", registry=""),
+            command("accept", "{other}", "resnet", "--reason=x", "--baseline=main"),
+            command("compare", "main", "{other}"),
+            command("runs", "show", "{ended}"),
+            command("runs", "prune", "--keep-last=1", "--runs", "--dry-run"),
+            command("db", "rebuild", registry=""),
+        ),
+        structure=json_structure,
+    ),
+    "registry": Kind(path="results/registry.sqlite", readers=_STORED, structure=database_structure),
+    "foreign": Kind(
+        path="foreign.json",
+        readers=(
+            command("compare", "{root}/foreign.json", "{other}", "--allow-incomparable"),
+            command("compare", "{other}", "{root}/foreign.json", "--format=json"),
+            command("compare", "{root}/foreign.json", "{root}/foreign.json", "--format=csv"),
+        ),
+        structure=json_structure,
+    ),
+    "configuration": Kind(
+        path="configuration.yaml", readers=(configure,), structure=text_structure
+    ),
+    "rounds": Kind(path="rounds.json", readers=(fix_rounds,), structure=json_structure),
+    "state": Kind(path="ab/state.json", readers=(resume_ab,), structure=json_structure),
+    "manifest": Kind(path="latest.json", readers=(read_manifest,), structure=json_structure),
+}
+
+
+# One case after the other
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of the cases: how often which exit code, and what escaped."""
+
+    codes: Counter[int] = field(default_factory=Counter)
+    escapes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def fuzz(
+    scene: Scene,
+    *,
+    seed: int,
+    numbers: Iterable[int],
+    kinds: Sequence[str],
+    keep: Path | None = None,
+) -> Outcome:
+    """Run the cases with these `numbers`; each depends on `seed` and its number alone."""
+    outcome = Outcome()
+    pristine = {path: path.read_bytes() for path in sorted(scene.root.rglob("*")) if path.is_file()}
+    began = time.monotonic()
+    for number in numbers:
+        name = kinds[number % len(kinds)]
+        path = scene.root / KINDS[name].path
+        reader = damage_of(scene, name, seed=seed, number=number)
+        code, escape = _called(reader, scene)
+        outcome.codes[code] += 1
+        if escape:
+            again = f"--seed={seed} --only={number} --kind={','.join(kinds)}"
+            outcome.escapes.append(f"{reader.name}, {path.name} of {again}: {escape}")
+            if keep is not None:
+                keep.mkdir(parents=True, exist_ok=True)
+                with suppress(OSError):
+                    shutil.copy(path, keep / f"{seed}-{number}-{path.name}", follow_symlinks=False)
+        _restore(scene, pristine)
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _called(reader: Reader, scene: Scene) -> tuple[int, str]:
+    """The exit code, -1 where there is none, and what escaped, in words."""
+    out, err = io.StringIO(), io.StringIO()
+    code, escape = -1, ""
+    try:
+        with _alarm(), redirect_stdout(out), redirect_stderr(err):
+            code = reader.read(scene)
+    except GpubenchError as error:
+        return 4, "" if str(error) else "an error without a word"
+    except HangError:
+        escape = f"did not end within {PATIENCE_S:g} s"
+    except (Exception, SystemExit):  # the very thing that is looked for
+        escape = traceback.format_exc()
+    else:
+        escape = _escape(reader, code, out.getvalue(), err.getvalue())
+    return code, escape
+
+
+def _escape(reader: Reader, code: int, out: str, err: str) -> str:
+    """What of an exit code and of what was said is not allowed, or nothing."""
+    if "Traceback (most" in out + err or "unforeseen" in err:
+        return err + _kept_traceback(err)
+    if code not in ({0, 1, 2, 3, 4} if reader.compares else {0, 2, 3, 4}):
+        return f"exit code {code}: {err:.300}"
+    if code in {2, 4} and not (out + err).strip():
+        return f"exit code {code} without a word"
+    return ""
+
+
+def _kept_traceback(message: str) -> str:
+    """What is in the file that the line names, which is removed."""
+    with suppress(OSError):
+        path = Path(message.rstrip().rpartition(" ")[2])
+        text = path.read_text(encoding="utf-8")
+        path.unlink()
+        return text
+    return ""
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(_: int, __: object) -> None:
+        raise HangError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _restore(scene: Scene, pristine: Mapping[Path, bytes]) -> None:
+    """Put every file back, and remove what has come."""
+    for path in sorted(scene.root.rglob("*"), reverse=True):
+        known = pristine.get(path)
+        if known is not None and path.is_file() and not path.is_symlink():
+            continue
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif not any(other.is_relative_to(path) for other in pristine if other != path):
+            shutil.rmtree(path)
+    for path, data in pristine.items():
+        size = path.stat().st_size if path.exists() else -1
+        if size != len(data) or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+def _quietly(arguments: Sequence[str]) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cli.main(arguments)
+    if code:
+        raise RuntimeError(f"gpubench {' '.join(arguments)}: {err.getvalue()}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fuzz, and print how many cases took how long; 1 where something escaped."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=1000, help="cases (1000)")
+    parser.add_argument("--seed", type=int, default=1, help="of all chance (1)")
+    parser.add_argument("--only", type=int, action="append", help="only the case of that number")
+    parser.add_argument(
+        "--kind", default=",".join(KINDS), help=f"of these, with commas: {', '.join(KINDS)}"
+    )
+    parser.add_argument("--keep", type=Path, help="folder for the files of what escapes")
+    options = parser.parse_args(arguments)
+    kinds = options.kind.split(",")
+    if unknown := sorted(set(kinds) - set(KINDS)):
+        parser.error(f"--kind: unknown {unknown[0]!r}; allowed: {', '.join(KINDS)}")
+    with tempfile.TemporaryDirectory(prefix="gpubench-fuzz-") as folder:
+        scene = Scene.build(Path(folder).resolve())
+        numbers = options.only or range(options.count)
+        keep = options.keep or Path(tempfile.gettempdir(), "gpubench-fuzz-escapes")
+        outcome = fuzz(scene, seed=options.seed, numbers=numbers, kinds=kinds, keep=keep)
+    for escape in outcome.escapes:
+        print(f"ESCAPE {escape}")
+    codes = ", ".join(f"{code}: {count}" for code, count in sorted(outcome.codes.items()))
+    print(
+        f"{outcome.codes.total()} cases of {len(kinds)} kinds in {outcome.seconds:.1f} s, seed "
+        f"{options.seed}; exit codes {codes}; {len(outcome.escapes)} escapes"
+    )
+    return 1 if outcome.escapes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
