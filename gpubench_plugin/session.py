@@ -226,6 +226,8 @@ class Session:
         self._unindexed = None if self._problem is not None else self._index()
         try:
             return (yield)
+        except pytest.exit.Exception:  # somebody asked for it, with Ctrl-C say: no error
+            raise
         except Exception as error:
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
             reporter = self._config.pluginmanager.get_plugin("terminalreporter")

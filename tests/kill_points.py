@@ -294,7 +294,7 @@ def _watch(reached: _Points) -> None:
         return buffered if "b" in mode else io.TextIOWrapper(buffered, *args, **more)
 
     os.open, os.write = opened, written
-    builtins.open = io.open = file
+    builtins.open = io.open = file  # type: ignore[assignment] # open() is overloaded by mode
     if "sqlalchemy" in sys.modules:  # else nothing that was prepared has a database
         _watch_databases(reached)
 

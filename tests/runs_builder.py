@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from gpubench_plugin.results.summary import write_summary
 from gpubench_plugin.verdicts import Comparison, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from gpubench_plugin.records import Outcome, RunStatus
@@ -124,7 +125,7 @@ def write_run(
     """
     if isinstance(benchmarks, float | int):
         benchmarks = {MLP: benchmarks}
-    if not isinstance(benchmarks, list | tuple):
+    if isinstance(benchmarks, Mapping):
         benchmarks = [measurement(name, value) for name, value in benchmarks.items()]
     about = environment(branch=branch, commit=commit or f"{number:040x}", dirty=dirty, **facts)
     directory = RunDirectory(path=results.resolve() / experiment / run_id(number, tag))

@@ -208,6 +208,7 @@ def resume(scene: Scene) -> None:
         environment=environment(),
         configurations={MLP: {"distributed": {"world_size": 1}}},
         options={},
+        rootdir=scene.root,
     )
     run.journal.close()
 

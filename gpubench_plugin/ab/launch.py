@@ -18,7 +18,7 @@ from typing import Final
 from gpubench_plugin.ab.git import OF_HOOKS
 from gpubench_plugin.ab.offers import Offers
 from gpubench_plugin.ab.sides import Side
-from gpubench_plugin.ab.signals import deferred
+from gpubench_plugin.ab.signals import deferred, unheard
 from gpubench_plugin.ab.workspace import Workspace
 from gpubench_plugin.waking import WakingClock, is_stopped, nap_s
 
@@ -185,15 +185,21 @@ def _ends_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """End the process if it has not ended, politely first, and what it has left in its group."""
-    with suppress(KeyboardInterrupt):
+    """End the process if it has not ended, politely first, and what it has left in its group.
+
+    Who asks a second time, by whatever signal, does not wait for it: it is killed at once.
+    """
+    try:
         if not _ends_within(process, 0.0):
             process.terminate()
             _ends_within(process, _FAREWELL_S)
-    # Not reaped yet, so nobody else has its number.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
+    finally:
+        with unheard():
+            # Not reaped yet, so nobody else has its number.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+    return code
 
 
 def _ending(order: Order, code: int, seconds: float, *, in_time: bool) -> Launched:

@@ -18,6 +18,7 @@ from gpubench_plugin.ab.imports import imported
 from gpubench_plugin.ab.launch import Launched, Launcher, Order
 from gpubench_plugin.ab.offers import Offers, offers
 from gpubench_plugin.ab.sides import Side
+from gpubench_plugin.ab.signals import ended_by_signals
 from gpubench_plugin.ab.workspace import Workspace
 from gpubench_plugin.errors import UsageProblem
 
@@ -158,6 +159,17 @@ def test_a_launch_that_hangs_is_killed_with_its_children(
     while state_of(child.read_text().strip()) not in "ZX":  # a killed process ends when it runs
         assert monotonic() < until
         sleep(0.02)
+
+
+def test_who_asks_twice_does_not_wait_for_a_launch(tmp_path: Path, side: Side) -> None:
+    """It is asked to end by the first SIGTERM and killed by the second; nothing of it is left."""
+    pid = tmp_path / "pid"
+    again = "trap 'kill -TERM $PPID' TERM"
+    script = f"{again}; echo $$ > {pid}; kill -TERM $PPID; while :; do sleep 0.05; done"
+    with ended_by_signals(), pytest.raises(SystemExit) as end:
+        launched(tmp_path, side, script)
+    assert end.value.code == 128 + signal.SIGTERM
+    assert state_of(pid.read_text().strip()) == "X"
 
 
 def test_a_side_is_asked_what_it_offers(tmp_path: Path) -> None:

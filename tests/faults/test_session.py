@@ -37,9 +37,9 @@ class Files:
 
 
 def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Session:
-    monkeypatch.setattr(room, "open_run", lambda *_: OpenRun(recorder=files))  # type: ignore[arg-type]
+    monkeypatch.setattr(room, "open_run", lambda *_: OpenRun(recorder=files))
     monkeypatch.setattr(Session, "_index", lambda self: None)
-    session = Session(SimpleNamespace(stash={}), SimpleNamespace(), cases)  # type: ignore[arg-type]
+    session = Session(SimpleNamespace(stash={}), SimpleNamespace(), cases)
     session.start()
     return session
 
@@ -47,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Sessi
 def ended(session: Session, code: int) -> Any:
     """The end of pytest's session, after `session` has written everything."""
     of_pytest = SimpleNamespace(exitstatus=code, testsfailed=0, shouldfail="", shouldstop="")
-    next(session.pytest_sessionfinish(of_pytest, code))  # type: ignore[arg-type,call-overload]
+    next(session.pytest_sessionfinish(of_pytest, code))
     return of_pytest
 
 
@@ -59,8 +59,8 @@ def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.Mon
         (Files(full=True), "results could not be written: no space left"),
     ):
         session = started(monkeypatch, files)
-        session.keep_verdicts(None)  # type: ignore[arg-type]
-        protocol = session.pytest_runtest_protocol(item)  # type: ignore[call-overload]
+        session.keep_verdicts(None)
+        protocol = session.pytest_runtest_protocol(item)
         next(protocol)
         with pytest.raises(StopIteration):
             protocol.send(True)
@@ -100,3 +100,12 @@ def test_closed_output_interrupts_the_run(
     session.pytest_internalerror(raised)
     assert ended(session, 3).exitstatus == 3
     assert (files.status, files.reasons) == (status, [reason])
+
+
+def test_ctrl_c_while_the_table_is_shown_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session ends in order, with the code of an interruption; everything is written."""
+    session = started(monkeypatch, Files())
+    finish = session.pytest_sessionfinish(SimpleNamespace(testsfailed=0), 0)
+    next(finish)
+    with pytest.raises(pytest.exit.Exception, match="interrupted by SIGINT"):
+        finish.throw(pytest.exit.Exception("interrupted by SIGINT", 2))
