@@ -41,9 +41,7 @@ class Notes:
         """Note that the call of ``gpubench`` ended so: the test may go on as if nothing were."""
         if not self.not_measured:
             _, reason = kind_of(error)
-            self.not_measured = (
-                f"gpubench raised {reason}"[:LONGEST_REASON] + "; the test caught it"
-            )
+            self.not_measured = f"gpubench raised {reason[:LONGEST_REASON]}; the test caught it"
 
 
 _PHASES: Final = ("setup", "call", "teardown")

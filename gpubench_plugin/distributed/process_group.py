@@ -77,7 +77,7 @@ class ProcessGroup:
     @property
     def is_joined(self) -> bool:
         """Whether the default group that was found or made here is still there."""
-        return dist.group.WORLD is not None and self._default == dist.group.WORLD
+        return dist.is_initialized() and self._default == dist.group.WORLD
 
     @property
     def is_replaceable(self) -> bool:
@@ -297,7 +297,7 @@ def _agreement(world: World, timeout: timedelta, leaving: ExitStack) -> RankAgre
     return RankAgreement(group)
 
 
-def _leave(group: dist.ProcessGroup) -> None:
+def _leave(group: dist.ProcessGroup | None) -> None:
     """Destroy `group`, unless the benchmark itself has."""
     with suppress(ValueError):
         dist.destroy_process_group(group)

@@ -41,12 +41,13 @@ def preserved(device: torch.device) -> Iterator[None]:
     """Put back, also after an exception, what the body changed of the process's state.
 
     That is: TF32 and cuDNN switches, deterministic flags, default dtype and device, grad mode,
-    autocast, anomaly mode, the number of CPU threads, whether garbage is collected, the random generators of
-    Python, numpy, torch and the device, the working directory, and the environment variables that
-    it changed or removed. Those that it added stay: libraries leave some when they are first used,
-    torch's compiler the place of its cache, and read them again. Before and after, garbage is collected and
-    the allocator's cache and peak counters start anew; after, compiled code is forgotten if
-    ``torch._dynamo`` was ever imported.
+    autocast, anomaly mode, the number of CPU threads, whether garbage is collected, the random
+    generators of Python, numpy, torch and the device, the working directory, and the environment
+    variables that it changed or removed. Those that it added stay: libraries leave some when they
+    are first used, torch's compiler the place of its cache, and read them again.
+
+    Before and after, garbage is collected and the allocator's cache and peak counters start anew;
+    after, compiled code is forgotten if ``torch._dynamo`` was ever imported.
     """
     _fresh_memory(device)
     with ExitStack() as stack:

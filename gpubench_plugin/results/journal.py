@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = 1
 
+_BEGINNING: Final = b"{"
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -118,6 +119,8 @@ class Journal:
 def read(path: Path) -> list[Json]:
     """All whole lines of the journal at `path`; one torn last line is left out.
 
+    It may be all there is: of a run that was killed in its first line.
+
     Raises:
         ResultsError: it cannot be read, a line before the last is broken, or a line is newer
             than this version knows.
@@ -133,7 +136,7 @@ def read(path: Path) -> list[Json]:
         try:
             event = _event(line)
         except BrokenFile as error:
-            if number == len(lines):
+            if number == len(lines) and (events or line.startswith(_BEGINNING)):
                 break
             raise BrokenFile(f"{path}, line {number}: not a journal's line: {error}") from None
         _refuse_newer(path, number, event.get("schema_version"))

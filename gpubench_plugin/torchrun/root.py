@@ -65,9 +65,8 @@ class Root(Member):
             for rank in absent
         ]
         verdict = judge(found)
-        self.over = self._session.shouldfail = session_over(
-            item, verdict.reason, self.assembly.size
-        )
+        self.over = session_over(item, verdict.reason, self.assembly.size)
+        self._session.shouldfail = self.over
         self.part(f"{item.name}: {verdict.reason}")
         return merging.merged(item, found, verdict)
 

@@ -361,10 +361,13 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
     project.write(
         "conftest.py",
         """
-        import os, sys
+        import os, signal, sys
+        size = os.environ.get("WORLD_SIZE", "none")
         with open("starts", "a") as starts:
-            print(os.environ.get("RANK", "none"), file=starts)
+            print(size, file=starts)
         if os.environ.get("RANK") == "1":
+            if size == "3":
+                os.kill(os.getpid(), signal.SIGKILL)
             sys.exit("no licence for rank 1")
         """,
     )
@@ -372,23 +375,26 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
         "test_it.py",
         """
         import pytest
-        @pytest.mark.gpubench(ranks=2)
+        @pytest.mark.gpubench(ranks=(2, 3))
         @pytest.mark.parametrize("n", range(3))
         def test_x(gpubench, n): gpubench(lambda: None)
         def test_one(gpubench): gpubench(lambda: None)
         """,
     )
 
-    run = project.run("--world-size=1,2")
+    run = project.run("--world-size=1,2,3")
 
     assert run.code == 1, run.out + run.err
-    assert list(run.outcomes.values()).count("crashed") == 3
+    assert list(run.outcomes.values()).count("crashed") == 6
     assert run.outcomes["test_one[fp32-ws1]"] == "measured"
-    (reason,) = {b["reason"] for b in run.summary["benchmarks"] if b["outcome"] == "crashed"}
-    assert reason == "rank 1 exited with 1 while the gang of 2 started"
+    killed = "SIGKILL (perhaps by the kernel, out of memory)"
+    assert {b["reason"] for b in run.summary["benchmarks"] if b["outcome"] == "crashed"} == {
+        "rank 1 exited with 1 while the gang of 2 started",
+        f"rank 1 was killed by {killed} while the gang of 3 started",
+    }
     assert run.out.count("no licence for rank 1") == 1
     starts = (project.path / "starts").read_text().split()
-    assert sorted(starts) == ["0", "0", "1", "none"]
+    assert [starts.count(size) for size in ("none", "1", "2", "3")] == [1, 1, 2, 6]
 
 
 def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.gang.private_folder import PrivateFolder
+from tests.acceptance import faulty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,62 +25,76 @@ if TYPE_CHECKING:
 
 QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
 
-MATRIX = """
-import ctypes, os, signal, time
-import pytest, torch
-from torch import distributed as dist
-
-pytestmark = pytest.mark.gpubench(ranks=2)
-RANK = int(os.environ.get("RANK", "-1"))
-
-def meet(): dist.all_reduce(torch.zeros(1))
-
-def test_good_before(gpubench, process_group): gpubench(meet)
+SIGKILL = """
 def test_sigkill(gpubench, process_group):
     if RANK == 1: os.kill(os.getpid(), signal.SIGKILL)
     meet()
+"""
+FORKED = """
 def test_forked(gpubench, process_group):
     if RANK == 1:
         if os.fork(): os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(600)
     meet()
+"""
+SEGFAULT = """
 def test_segfault(gpubench, process_group):
     if RANK == 1: ctypes.string_at(0)
     meet()
+"""
+EXIT_3 = """
 def test_exit_3(gpubench, process_group):
     if RANK == 0: os._exit(3)
     meet()
+"""
+RAISE = """
 def test_raise(gpubench, process_group):
     if RANK == 1: raise ValueError("no luck")
     meet()
-def test_good_between(gpubench, process_group): gpubench(meet)
+"""
+LEFT_OUT = """
 def test_left_out(gpubench, process_group):
     if RANK == 1: meet()
+"""
+NOT_SENT = """
 def test_not_sent(gpubench, process_group):
     if RANK == 1: dist.recv(torch.zeros(4), src=0)
+"""
+TOO_LONG = """
 def test_too_long(gpubench, process_group):
     if RANK == 0: dist.send(torch.zeros(1000), dst=1)
     else: dist.recv(torch.zeros(1), src=0)
     meet()
+"""
+ENDLESS_LOOP = """
 @pytest.mark.gpubench(ranks=2, timeout_s=3)
 def test_endless(gpubench):
     while True: pass
+"""
+SKIPS_EARLY = """
 def test_skips_early(gpubench, process_group):
     if RANK == 1: pytest.skip("no data here")
     meet()
-def test_skips(gpubench, process_group):
-    if RANK == 1: pytest.skip("not here")
+"""
+ABSENT = """
 if RANK != 1:
     def test_absent(gpubench): gpubench(lambda: None)
 if RANK == 1:
     def test_extra(gpubench): gpubench(lambda: None)
+"""
+OOM_ON_ONE = """
 def test_oom_on_one(gpubench, process_group):
     if RANK == 1: raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
     meet()
-def test_oom_on_both(gpubench, process_group):
-    raise torch.OutOfMemoryError("Tried to allocate 4.00 GiB")
-def test_good_after(gpubench, process_group): gpubench(meet)
 """
+MATRIX = faulty.module(
+    (
+        *(SIGKILL, FORKED, SEGFAULT, EXIT_3, RAISE, LEFT_OUT, NOT_SENT, TOO_LONG, ENDLESS_LOOP),
+        *(SKIPS_EARLY, ABSENT, OOM_ON_ONE, faulty.OOM_ON_BOTH, faulty.GROUP_TIMEOUT),
+        *(faulty.LEFT_STATE, faulty.HALF_DONE),
+    ),
+    ddp=(faulty.GROUP_TIMEOUT, faulty.HALF_DONE),
+)
 
 
 @dataclass(frozen=True)
@@ -92,13 +107,11 @@ class Fault:
 
 
 FAULTS = {
-    "good_before": Fault("measured"),
     "sigkill": Fault("crashed", "rank 1 was killed by SIGKILL"),
     "forked": Fault("crashed", "rank 1 was killed by SIGKILL", (0,)),
     "segfault": Fault("crashed", "rank 1 was killed by SIGSEGV"),
     "exit_3": Fault("crashed", "rank 0 exited with 3"),
     "raise": Fault("failed", "rank 1: ValueError: no luck; then rank 0 did not end", (0,)),
-    "good_between": Fault("measured"),
     "left_out": Fault("hang", "rank 1 did not end within 5 s after another rank passed", (1,)),
     "not_sent": Fault("hang", "rank 1 did not end within 5 s after another rank passed", (1,)),
     "too_long": Fault("crashed", "rank 1 was killed by SIGABRT"),
@@ -109,32 +122,38 @@ FAULTS = {
         "skipped (distributed.failure_grace_s)",
         (0,),
     ),
-    "skips": Fault(
-        "mismatched_ranks", "the ranks ended differently: rank 0 passed; rank 1 skipped"
-    ),
     "absent": Fault("mismatched_ranks", "rank 1 did not collect it", (0,)),
     "oom_on_one": Fault("oom", "rank 1: out of memory, requested 2.00 GiB", (0,)),
     "oom_on_both": Fault("oom", "out of memory, requested 4.00 GiB"),
-    "good_after": Fault("measured"),
+    "group_timeout": Fault("failed", "RuntimeError: "),
+    "left_state": Fault("measured"),
+    "half_done": Fault("measured"),
 }
+EXPECTED = faulty.with_healthy(FAULTS, Fault("measured"))
 
 
 def test_fault_matrix(project: Project, temporary: Path) -> None:
-    """Every fault has its verdict, names its ranks and shows where they were; the rest measures."""
+    """Every fault has its verdict, names its ranks and shows where they were.
+
+    The benchmark after each is measured.
+    """
     project.write("test_it.py", MATRIX)
 
     run = project.run(
         "--distributed.failure_grace_s=1",
         "--distributed.divergence_s=5",
-        env={"TMPDIR": str(temporary)},
+        env={"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(project.path / "compiled")},
     )
 
     unexpected = list(differences(run))
     assert unexpected == [], "\n".join([*unexpected, run.out, run.err])
     assert run.code == 1
-    assert f"rank 0 {len(FAULTS)}, rank 1 {len(FAULTS)}" in run.out  # different ones, equally many
+    # Different ones, but equally many.
+    assert f"rank 0 {len(EXPECTED)}, rank 1 {len(EXPECTED)}" in run.out
     assert "Fatal Python error: Segmentation fault" in section(run, "segfault")
     assert "ValueError: no luck" in section(run, "raise")
+    warned = "test_half_done[fp32-ws2] left the ranks' process group in disorder; another gang of 2"
+    assert warned in unwrapped(run)
     assert run.summary["status"] == "failed"
     assert left_of(temporary) == []
 
@@ -142,7 +161,10 @@ def test_fault_matrix(project: Project, temporary: Path) -> None:
 def test_rank_that_ends_between_two_benchmarks_costs_none(
     project: Project, temporary: Path
 ) -> None:
-    """Its gang is replaced with a warning, even where warnings are errors; both are measured."""
+    """Its gang is replaced with a warning, even where warnings are errors; both are measured.
+
+    So is a gang that loses a rank while it starts.
+    """
     project.write("conftest.py", KILLS_BETWEEN)
     project.write("test_it.py", TWO)
 
@@ -150,12 +172,16 @@ def test_rank_that_ends_between_two_benchmarks_costs_none(
 
     assert run.code == 0, run.out + run.err
     assert set(run.outcomes.values()) == {"measured"}
-    assert "between two benchmarks rank 1 was killed by SIGKILL" in " ".join(run.out.split())
+    assert "between two benchmarks rank 1 was killed by SIGKILL" in (said := unwrapped(run))
+    assert "out of memory) while the gang of 2 started; another gang of 2 was started" in said
     assert left_of(temporary) == []
 
 
 KILLS_BETWEEN = """
 import os, pathlib, signal, time
+if os.environ.get("RANK") == "1" and not pathlib.Path("killed").exists():
+    pathlib.Path("killed").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
 def pytest_runtest_logfinish(nodeid):
     if "RANK" in os.environ or "test_first" not in nodeid:
         return
@@ -244,10 +270,10 @@ def temporary() -> Iterator[Path]:
 def differences(run: Run) -> Iterator[str]:
     """Where a run of the matrix is not as expected."""
     found = {name.removeprefix("test_").partition("[")[0]: name for name in run.outcomes}
-    if list(found) != list(FAULTS):
+    if list(found) != list(EXPECTED):
         yield f"recorded: {list(found)}"
     reasons = {b["name"]: b["reason"] or "" for b in run.summary["benchmarks"]}
-    for name, fault in FAULTS.items():
+    for name, fault in EXPECTED.items():
         outcome, reason = run.outcomes[found[name]], reasons[found[name]]
         if outcome != fault.outcome or not reason.startswith(fault.reason):
             yield f"{name}: {outcome}: {reason}"
@@ -256,6 +282,11 @@ def differences(run: Run) -> Iterator[str]:
             _, _, stack = shown.partition(f" Stack of rank {rank} ")
             if f"in test_{name}\n" not in stack.partition("\n---")[0]:
                 yield f"{name}: no stack of rank {rank} in the test"
+
+
+def unwrapped(run: Run) -> str:
+    """What the run printed, with its lines joined."""
+    return " ".join(run.out.split())
 
 
 def section(run: Run, name: str) -> str:

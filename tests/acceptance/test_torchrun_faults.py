@@ -16,6 +16,7 @@ import pytest
 
 from gpubench_plugin.gang.private_folder import PrivateFolder
 from gpubench_plugin.results import journal
+from tests.acceptance import faulty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -257,6 +258,45 @@ def test_all_ranks_stop_after_the_same_failure(project: Project, mark: dict[str,
     for said in (run.out, log):
         assert "stopping after 2 failures" in said
         assert "2 failed" in said
+    wait_until_gone(mark)
+
+
+FAULTS = {
+    "raise_after": "mismatched_ranks",
+    "left_state": "measured",
+    "destroyed": "measured",
+    "caught": "not_measured",
+    "fragile": "failed",
+    "one_sided": "failed",
+    "skips": "mismatched_ranks",
+    "wrong_call": "failed",
+    "oom_on_both": "oom",
+    "all_raise": "failed",
+    "group_timeout": "failed",
+    "half_done": "measured",
+}
+
+
+def test_benchmark_after_each_fault_that_all_ranks_survive_is_measured(
+    project: Project, mark: dict[str, str]
+) -> None:
+    """Whatever a fault does to the process group, the next benchmark has one that works."""
+    faults = [getattr(faulty, name.upper()) for name in FAULTS]
+    project.write("test_it.py", faulty.module(faults, ddp=faults[-3:]))
+
+    env = {**mark, "TORCHINDUCTOR_CACHE_DIR": str(project.path / "compiled")}
+    run = project.run("--distributed.failure_grace_s=3", ranks=2, env=env)
+
+    found = {
+        name.removeprefix("test_").partition("[")[0]: outcome
+        for name, outcome in run.outcomes.items()
+    }
+    assert found == faulty.with_healthy(FAULTS, "measured"), run.out + run.err
+    reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"]}
+    assert reasons["test_all_raise[fp32-ws2]"] == "Mute: <exception str() failed>"
+    said = "the ranks ended differently: rank 0 passed; rank 1 skipped"
+    assert reasons["test_skips[fp32-ws2]"].startswith(said)
+    assert run.code != 0
     wait_until_gone(mark)
 
 

@@ -16,6 +16,7 @@ from gpubench_plugin.distributed import process_group
 from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for, bound_device
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.ranks import Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,7 @@ def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureReq
         "backend": "gloo",
         "off_loopback": [],
         "left": True,
+        "sound": [True, False, False],  # with a barrier half done, with a group destroyed
     }
     root = {
         "gathered": [{"rank": 0}, {"rank": 1}],
@@ -68,6 +70,40 @@ def test_world_of_one_has_collectives_and_talks_to_itself() -> None:
         assert (group.agreement.world_size, group.agreement.decide(5)) == (1, 5)
         group.agreement.barrier()
         group.wait_for_all("leave")
+
+
+def test_world_of_one_whose_group_a_benchmark_destroyed_gets_another() -> None:
+    """What is left of the first is closed without an error."""
+    ranks = Ranks({})
+    first = ranks.process_group("auto", CPU)
+    assert first.is_sound(0.0)
+    dist.destroy_process_group()
+    assert not first.is_sound(0.0)
+
+    second = ranks.process_group("auto", CPU)
+
+    assert second is not first
+    assert second.is_joined
+    ranks.close()
+    assert not dist.is_initialized()
+
+
+def test_group_of_the_projects_own_is_not_replaced() -> None:
+    """Neither is one of a library that can hold up the device; there is none: nothing to do."""
+    ranks = Ranks({})
+    assert (ranks.is_sound(0.0), ranks.renew()) == (True, True)
+    mine = ranks.process_group("auto", CPU)
+    assert ranks.renew()
+    assert ranks.group is not mine
+    ranks.close()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        theirs = ranks.process_group("auto", CPU)
+        assert not ranks.renew()
+        assert ranks.group is theirs
+    finally:
+        ranks.close()
+        dist.destroy_process_group()
 
 
 def test_environment_is_as_before() -> None:

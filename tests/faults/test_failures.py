@@ -89,13 +89,13 @@ class Raises(ValueError):
 
 
 class ExitsPytest(BaseException):
-    def __str__(self) -> str:
+    def __str__(self) -> str:  # noqa: PLE0307 # it never returns
         pytest.exit("from __str__")
 
 
 class NoText(RuntimeError):
     def __str__(self) -> str:
-        return 3  # type: ignore[return-value] # that is the point
+        return 3  # type: ignore[return-value] # noqa: PLE0307 # that is the point
 
     __repr__ = __str__
 

@@ -55,6 +55,11 @@ def join(wire):
 
 def serve(wire):
     while "finish" not in (order := wire.receive()):
+        if "soundness" in order:
+            if run == "exits" and rank == 1: os._exit(1)
+            wire.send({"number": order["number"], "sound": run == "first" or rank == 0})
+            continue
+        run = order["run"]
         act(order["run"])
         number = order["number"] + (order["run"] == "forgets" and rank == 1)
         wire.send({"number": number, "reports": [], "warnings": []})
@@ -192,6 +197,19 @@ def test_answer_that_came_while_the_controller_was_stopped_counts(tmp_path: Path
     assert out == "ended ended\n"
 
 
+@pytest.mark.parametrize(
+    ("after", "sound", "whole"),
+    [("first", True, True), ("disorder", False, True), ("exits", False, False)],
+)
+def test_gang_is_sound_if_every_rank_says_so(
+    start: Start, after: str, sound: bool, whole: bool
+) -> None:
+    """One that cannot answer any more has ended the gang; the others run on."""
+    gang = start()
+    gang.run(after, None, PATIENCE)
+    assert (gang.is_sound(60.0), gang.is_whole) == (sound, whole)
+
+
 @pytest.mark.parametrize("before", ["", "os.fork() or time.sleep(600)"])
 def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) -> None:
     """It is noticed before the next order, also where a child holds its connection open."""
@@ -206,27 +224,30 @@ def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) ->
 
 
 @pytest.mark.parametrize(
-    ("source", "said", "output"),
+    ("source", "said", "output", "killed"),
     [
         (
             "if rank == 1: sys.exit('no licence')\ntime.sleep(600)",
             "rank 1 exited with 1 while the gang of 2 started",
             "no licence",
+            False,
         ),
         (
             "wire = reach()\nif rank == 0: os.kill(os.getpid(), signal.SIGSEGV)\njoin(wire)",
             "rank 0 was killed by SIGSEGV while the gang of 2 started",
             "",
+            True,
         ),
         (
             "wire = reach()\nif rank == 1: wire.close()\ntime.sleep(600)",
             "rank 1 left its controller while the gang of 2 started",
             "",
+            True,
         ),
     ],
 )
 def test_rank_that_ends_too_early_is_named(
-    start: Start, source: str, said: str, output: str
+    start: Start, source: str, said: str, output: str, killed: bool
 ) -> None:
     """With how it ended and what it wrote; the other one is ended, no file is left open."""
     before = os.listdir("/proc/self/fd")  # noqa: PTH208
@@ -235,7 +256,7 @@ def test_rank_that_ends_too_early_is_named(
         start(source)
 
     assert str(caught.value) == said
-    assert caught.value.output == output
+    assert (caught.value.output, caught.value.killed) == (output, killed)
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
 
 

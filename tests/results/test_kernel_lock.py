@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.ab.state import State
-from gpubench_plugin.gang.private_folder import PrivateFolder
 from gpubench_plugin.kernel_lock import KernelLock
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.locking import locked
@@ -87,19 +86,12 @@ def registry(folder: Path) -> Iterator[Path]:
     lock.close()
 
 
-@contextmanager
-def gang(folder: Path) -> Iterator[Path]:
-    private = PrivateFolder()
-    yield private.path / "lock"
-    private.remove()
-
-
 def is_open(path: Path) -> bool:
     """Whether this process has `path` open."""
     return path.resolve() in {fd.resolve() for fd in Path("/proc/self/fd").iterdir()}
 
 
-@pytest.mark.parametrize("hold", [journal, small_files, comparison, registry, gang])
+@pytest.mark.parametrize("hold", [journal, small_files, comparison, registry])
 def test_no_lock_of_ours_is_held_by_a_forked_child(
     hold: Callable[[Path], Iterator[Path]], tmp_path: Path
 ) -> None:

@@ -79,7 +79,7 @@ def test_a_run_that_cannot_be_listed_is_not_old(tmp_path: Path) -> None:
 def test_a_run_with_something_that_is_not_of_it_stays_whole(tmp_path: Path, name: str) -> None:
     """Somebody's file, folder or link beside the run's own, also under one of their names."""
     run = write_run(tmp_path, 0)
-    (run.path / ".summary.csv.0123abcd.tmp").touch()  # a killed session's, which goes
+    (run.path / ".summary.csv.gpubench-0123abcd.tmp").touch()  # a killed session's, which goes
     foreign = run.path / name
     if name in {"data", "summary.csv"}:
         foreign.mkdir()

@@ -101,7 +101,9 @@ def test_the_log_of_a_run_follows_no_link(tmp_path: Path) -> None:
     victim.write_text("mine")
     directory.log.symlink_to(victim)
     with pytest.raises(ResultsError, match=r"run\.log cannot be written: it is a symbolic link"):
-        Recorder.start(directory, command=[], environment={}, configurations="{}\n", params={})
+        Recorder.start(
+            directory, command=[], environment={}, configurations="{}\n", params={}, code={}
+        )
     assert victim.read_text() == "mine"
 
 
