@@ -120,7 +120,7 @@ def test_ctrl_c_that_python_notices_is_pythons(
 
 def test_everything_is_as_before_once_closed(notices: queue.Queue[Notice]) -> None:
     """Signal handlers, the wakeup descriptor and the number of threads are put back."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     handlers, threads = [signal.getsignal(n) for n in numbers], threading.active_count()
 
     termination = Termination(notices.put)
@@ -131,6 +131,18 @@ def test_everything_is_as_before_once_closed(notices: queue.Queue[Notice]) -> No
     assert [signal.getsignal(n) for n in numbers] == handlers
     assert threading.active_count() == threads
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_nohup_is_respected(notices: queue.Queue[Notice]) -> None:
+    """A signal that is ignored when this begins stays so."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        termination = Termination(notices.put, signals=(signal.SIGHUP,))
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        termination.close()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_sigterm_and_ctrl_c_deep_in_c_are_told_from_outside() -> None:
@@ -147,7 +159,7 @@ acquire(lock)
 threading.Timer(0.3, os.write, (1, b"ready ")).start()
 acquire(lock)  # held by this thread already: never returns
 """
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.read(6) == b"ready "
