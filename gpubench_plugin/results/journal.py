@@ -129,7 +129,7 @@ def read(path: Path) -> list[Json]:
         lines = regular_file.read(path, limit=json_file.LIMIT_BYTES).split(b"\n")
     except FileNotFoundError as error:
         raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-    events = []
+    events: list[Json] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

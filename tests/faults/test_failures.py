@@ -156,7 +156,7 @@ def test_freeing_an_error_looks_through_what_was_left_out() -> None:
     gc.freeze()
     try:
         del model
-        failures.free(MemoryError())
+        failures.free([MemoryError()])
         assert gone() is None
     finally:
         gc.unfreeze()
