@@ -45,6 +45,7 @@ class Cases:
         self._local_rank = local_rank
         self._devices: dict[tuple[str, int], devices.Device] = {}
         self._rounds: dict[str, dict[str, FrozenRounds]] = {}
+        self._configurations: dict[tuple[type, str], Configuration[Any]] = {}
 
     def of(self, item: pytest.Item) -> Case:
         """The case of `item`.
@@ -148,12 +149,19 @@ class Cases:
         experiment = resolved.experiment
         notes = {"notes": redacted(experiment.notes)}  # recorded in every file
         limits = stated_limits.limits_of(item, resolved.gate.limits, settings.overrides)
-        return resolved.model_copy(
-            update={
-                "experiment": experiment.model_copy(update=notes),
-                "gate": resolved.gate.model_copy(update={"limits": limits}),
-            }
+        return self._shared(
+            resolved.model_copy(
+                update={
+                    "experiment": experiment.model_copy(update=notes),
+                    "gate": resolved.gate.model_copy(update={"limits": limits}),
+                }
+            )
         )
+
+    def _shared(self, configuration: Configuration[Any]) -> Configuration[Any]:
+        """The first one that is equal: thousands of benchmarks have few between them."""
+        content = type(configuration), configuration.model_dump_json()
+        return self._configurations.setdefault(content, configuration)
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:
         if self._settings.preset != "auto":

@@ -5,9 +5,11 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +30,7 @@ from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.run_status import status_of, why_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from gpubench_plugin.cases import Case
     from gpubench_plugin.records import Json, Measurement
@@ -60,6 +62,7 @@ class Session:
         self._own = {case.id: case for case in cases if not case.adopted}
         self._told: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
+        self._configurations: dict[str, Mapping[str, Any]] = {}
         self._problem: ResultsError | None = None
         self._judge: Judge | None = None
         self._unindexed: str | None = None
@@ -169,7 +172,7 @@ class Session:
     def _record(self, case: Case) -> None:
         told = self._told.pop(case.id)
         measurement = channel.measurement_of(case, told)
-        self._measurements[measurement.id] = measurement.without_samples()
+        self._measurements[measurement.id] = self._kept(measurement)
         if self._problem is not None:
             return
         try:
@@ -179,6 +182,12 @@ class Session:
             self._run.recorder.record(measurement)
         except ResultsError as problem:
             self._problem = problem
+
+    def _kept(self, measurement: Measurement) -> Measurement:
+        """What is kept of it in memory: equal configurations once, and no samples."""
+        whole = json.dumps(measurement.configuration, default=repr)
+        shared = self._configurations.setdefault(whole, measurement.configuration)
+        return replace(measurement.without_samples(), configuration=shared)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:

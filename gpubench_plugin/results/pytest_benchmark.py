@@ -276,7 +276,7 @@ def _compact_stats() -> Callable[[Sequence[float]], Any]:
     """
     from pytest_benchmark.stats import Stats
 
-    class CompactStats(Stats):
+    class CompactStats(Stats):  # type: ignore[misc] # pytest-benchmark has no types
         def __init__(self, durations: Sequence[float]):
             self._durations = array("d", durations)
 

@@ -27,7 +27,8 @@ def test_fails_later(gpubench):
 CONFTEST = """
 import gc, json, os
 import pytest
-from gpubench_plugin.records import Launch, Samples
+from gpubench_plugin.cases import CASE
+from gpubench_plugin.records import Measurement, Samples
 
 RANK = os.environ.get("RANK", "session")
 WALKED = []
@@ -49,6 +50,10 @@ def pytest_sessionfinish(session):
         "samples": len([o for o in objects if isinstance(o, Samples)]),
         "durations": len([o for o in objects if isinstance(o, list) and len(o) > 150
                           and all(isinstance(one, float) for one in o)]),
+        "configurations": max(
+            len({id(item.stash[CASE].configuration) for item in session.items}),
+            len({id(o.configuration) for o in objects if isinstance(o, Measurement)}),
+        ),
         "walked": WALKED,
     }
     with open(f"held-{RANK}.json", "w") as file:
@@ -71,6 +76,7 @@ def test_samples_are_let_go_once_they_are_recorded(
 ) -> None:
     """What pytest and pytest-benchmark keep to the end of a session is kept without samples.
 
+    Of equal configurations one is kept, too.
     Nor do garbage collections have more to look through with each benchmark, where they are made.
     """
     project.write("test_it.py", TEST)
@@ -86,7 +92,13 @@ def test_samples_are_let_go_once_they_are_recorded(
     assert sorted(held) == processes
     for process, of_process in held.items():
         walked = of_process.pop("walked")[2:]  # torch is imported in the first
-        expected = {"reports": 3 * (COUNT + 1), "with_notes": 0, "samples": 0, "durations": 0}
+        expected = {
+            "reports": 3 * (COUNT + 1),
+            "with_notes": 0,
+            "samples": 0,
+            "durations": 0,
+            "configurations": 1,
+        }
         assert expected == of_process, process
         measures = process != "session" or ways == ()
         assert not measures or max(walked) < walked[0] + 500, process

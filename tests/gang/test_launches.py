@@ -42,6 +42,13 @@ def test_one_launch_is_itself() -> None:
     assert over_launches([only]) is only
 
 
+def test_what_stays_in_memory_has_the_samples_of_no_launch() -> None:
+    """The metrics of each launch are kept: they are what comparisons read."""
+    kept = over_launches([measured(1.0), measured(2.0)]).without_samples()
+    assert [kept.samples, *(launch.samples for launch in kept.per_launch)] == [None] * 3
+    assert [launch.metrics["step_time_s"].value for launch in kept.per_launch] == [1.0, 2.0]
+
+
 def test_metric_is_the_median_of_the_launches_and_each_is_kept() -> None:
     """A bad launch does not move the number; all samples are there, together and apart."""
     launches = [

@@ -13,6 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pytest_benchmark.stats import Stats
 
 from gpubench_plugin import records
 from gpubench_plugin.errors import MeasurementError
@@ -390,6 +391,18 @@ def test_untrue_metric_is_refused(measured: Callable[..., Measurement]) -> None:
     spoiled = measured(metrics={"mfu": Metric(name="mfu", value=float("nan"), unit="")})
     with pytest.raises(MeasurementError, match="mfu is nan"):
         pytest_benchmark.carry(Refusing(), spoiled)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 200])
+def test_compact_statistics_say_what_pytest_benchmarks_own_say(count: int) -> None:
+    """Of the same durations, in every field and in their order, at a quarter of the memory."""
+    durations = [1e-3 * (1 + (7 * n) % 13) for n in range(count)]
+    theirs = Stats()
+    theirs.data[:] = durations
+    ours = pytest_benchmark._compact_stats()(durations)
+    assert theirs.as_dict() == ours.as_dict()
+    assert (durations, True) == (ours.data, bool(ours))
+    assert sum(map(sys.getsizeof, vars(ours).values())) < 8 * count + 1000
 
 
 class Refusing:
