@@ -187,9 +187,12 @@ class ProcessGroup:
         """
         if not self.is_joined:
             return False
-        groups = (self._default, self.agreement.group) if self._is_ours else (self.agreement.group,)
+        groups = [self.agreement.group]
+        # NCCL's barrier would take a device that somebody else's group may not be meant for.
+        if self._is_ours or "gloo" in dist.get_backend(self._default):
+            groups.append(self._default)
         try:
-            for group in (*groups, *groups):
+            for group in 2 * groups:
                 work = dist.barrier(group, async_op=True)
                 while not work.is_completed():
                     if monotonic() > until:

@@ -363,8 +363,9 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
         """
         import os, signal, sys
         size = os.environ.get("WORLD_SIZE", "none")
-        with open("starts", "a") as starts:
-            print(size, file=starts)
+        if size in ("none", "1") or os.environ["RANK"] == "1":
+            with open("starts", "a") as starts:
+                print(size, file=starts)
         if os.environ.get("RANK") == "1":
             if size == "3":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -394,7 +395,7 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
     }
     assert run.out.count("no licence for rank 1") == 1
     starts = (project.path / "starts").read_text().split()
-    assert [starts.count(size) for size in ("none", "1", "2", "3")] == [1, 1, 2, 6]
+    assert starts == ["none", "1", "2", "3", "3"]
 
 
 def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> None:

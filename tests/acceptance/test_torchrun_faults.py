@@ -300,6 +300,36 @@ def test_benchmark_after_each_fault_that_all_ranks_survive_is_measured(
     wait_until_gone(mark)
 
 
+def test_group_of_the_projects_own_is_used_until_it_is_broken(
+    project: Project, mark: dict[str, str]
+) -> None:
+    """It cannot be replaced: the benchmarks after that are not measured, and it is said why."""
+    project.write(
+        "conftest.py",
+        """
+        from torch import distributed as dist
+        def pytest_configure(): dist.init_process_group("gloo")
+        """,
+    )
+    project.write("test_it.py", faulty.module((faulty.WRONG_CALL, faulty.HALF_DONE), ddp=()))
+
+    run = project.run("--distributed.failure_grace_s=1", ranks=2, env=mark)
+
+    found = [(b["name"].partition("[")[0], b["outcome"]) for b in run.summary["benchmarks"]]
+    assert found == [
+        ("test_good_0", "measured"),
+        ("test_wrong_call", "failed"),
+        ("test_good_1", "measured"),
+        ("test_half_done", "measured"),
+        ("test_good_2", "not_measured"),
+    ], run.out + run.err
+    why = "test_half_done[fp32-ws2]: left the ranks' process group in disorder; ranks that torchrun"
+    assert run.summary["benchmarks"][-1]["reason"].startswith(why)
+    assert run.summary["status"] == "failed"
+    assert run.code != 0
+    wait_until_gone(mark)
+
+
 def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str]) -> None:
     """No grace runs before all ranks have come to a benchmark; after the last they may go.
 
