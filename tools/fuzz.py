@@ -36,7 +36,7 @@ from gpubench_plugin.errors import GpubenchError
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 PATIENCE_S: Final = 60.0
-"""Longer than any call takes on a machine with much else to do: alone, the slowest takes 2 s."""
+"""Longer than any of 10,000 calls took on two cores with a load of ten; hashing 2 GiB took 20 s."""
 
 HUGE_BYTES: Final = (1 << 30) + 1
 """Of a sparse file: more than is ever read at once, and nothing on the disk. ``gpubench runs
