@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT_BYTES: Final = 256 << 20
-"""5,000 benchmarks have 15 MB."""
+"""5,000 benchmarks had 15 MB with each configuration written out."""
 
 MAX_VALUES: Final = 10_000_000
 """Keys and values, each alias counted as what it stands for: 5,000 benchmarks with a configuration
 of 100 keys have 500,000."""
 
 MAX_DEPTH: Final = 100
-"""Mappings and lists in each other. What this project writes is 5 deep."""
+"""Mappings and lists in each other."""
 
 _INDENTED: Final = re.compile(rf"^[ \-?:]{{{2 * MAX_DEPTH}}}", re.MULTILINE)
 """A line that is indented, or opens collections, as deep as :data:`MAX_DEPTH` levels are."""
