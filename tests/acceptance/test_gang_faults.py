@@ -19,7 +19,7 @@ from gpubench_plugin.gang.private_folder import PrivateFolder
 from tests.acceptance import faulty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.acceptance.conftest import Project, Run
 
@@ -87,75 +87,85 @@ def test_oom_on_one(gpubench, process_group):
     if RANK == 1: raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
     meet()
 """
-MATRIX = faulty.module(
-    (
-        *(SIGKILL, FORKED, SEGFAULT, EXIT_3, RAISE, LEFT_OUT, NOT_SENT, TOO_LONG, ENDLESS_LOOP),
-        *(SKIPS_EARLY, ABSENT, OOM_ON_ONE, faulty.OOM_ON_BOTH, faulty.GROUP_TIMEOUT),
-        *(faulty.LEFT_STATE, faulty.HALF_DONE),
-    ),
-    ddp=(faulty.GROUP_TIMEOUT, faulty.HALF_DONE),
-)
 
 
 @dataclass(frozen=True)
 class Fault:
     """What is expected of one test: its outcome, its reason's beginning, whose stacks show it."""
 
+    source: str
     outcome: str
     reason: str = ""
     stacks: tuple[int, ...] = ()
 
 
-FAULTS = {
-    "sigkill": Fault("crashed", "rank 1 was killed by SIGKILL"),
-    "forked": Fault("crashed", "rank 1 was killed by SIGKILL", (0,)),
-    "segfault": Fault("crashed", "rank 1 was killed by SIGSEGV"),
-    "exit_3": Fault("crashed", "rank 0 exited with 3"),
-    "raise": Fault("failed", "rank 1: ValueError: no luck; then rank 0 did not end", (0,)),
-    "left_out": Fault("hang", "rank 1 did not end within 5 s after another rank passed", (1,)),
-    "not_sent": Fault("hang", "rank 1 did not end within 5 s after another rank passed", (1,)),
-    "too_long": Fault("crashed", "rank 1 was killed by SIGABRT"),
-    "endless": Fault("hang", "ranks 0-1 did not end within 3 s", (0, 1)),
+DEATHS = {
+    "sigkill": Fault(SIGKILL, "crashed", "rank 1 was killed by SIGKILL"),
+    "forked": Fault(FORKED, "crashed", "rank 1 was killed by SIGKILL", (0,)),
+    "segfault": Fault(SEGFAULT, "crashed", "rank 1 was killed by SIGSEGV"),
+    "exit_3": Fault(EXIT_3, "crashed", "rank 0 exited with 3"),
+    "too_long": Fault(TOO_LONG, "crashed", "rank 1 was killed by SIGABRT"),
+    "absent": Fault(ABSENT, "mismatched_ranks", "rank 1 did not collect it", (0,)),
+    "left_state": Fault(faulty.LEFT_STATE, "measured"),
+    "half_done": Fault(faulty.HALF_DONE, "measured"),
+}
+_LEFT = "rank 1 did not end within 5 s after another rank passed"
+DISAGREEMENTS = {
+    "raise": Fault(RAISE, "failed", "rank 1: ValueError: no luck; then rank 0 did not end", (0,)),
+    "left_out": Fault(LEFT_OUT, "hang", _LEFT, (1,)),
+    "not_sent": Fault(NOT_SENT, "hang", _LEFT, (1,)),
+    "endless": Fault(ENDLESS_LOOP, "hang", "ranks 0-1 did not end within 3 s", (0, 1)),
     "skips_early": Fault(
+        SKIPS_EARLY,
         "mismatched_ranks",
         "rank 1 skipped (no data here); then rank 0 did not end within 1 s after another rank "
         "skipped (distributed.failure_grace_s)",
         (0,),
     ),
-    "absent": Fault("mismatched_ranks", "rank 1 did not collect it", (0,)),
-    "oom_on_one": Fault("oom", "rank 1: out of memory, requested 2.00 GiB", (0,)),
-    "oom_on_both": Fault("oom", "out of memory, requested 4.00 GiB"),
-    "group_timeout": Fault("failed", "RuntimeError: "),
-    "left_state": Fault("measured"),
-    "half_done": Fault("measured"),
+    "oom_on_one": Fault(OOM_ON_ONE, "oom", "rank 1: out of memory, requested 2.00 GiB", (0,)),
+    "oom_on_both": Fault(faulty.OOM_ON_BOTH, "oom", "out of memory, requested 4.00 GiB"),
+    "group_timeout": Fault(faulty.GROUP_TIMEOUT, "failed", "RuntimeError: "),
 }
-EXPECTED = faulty.with_healthy(FAULTS, Fault("measured"))
 
 
-def test_fault_matrix(project: Project, temporary: Path) -> None:
+def test_fault_matrix_of_ranks_that_die(project: Project, temporary: Path) -> None:
     """Every fault has its verdict, names its ranks and shows where they were.
 
     The benchmark after each is measured.
     """
-    project.write("test_it.py", MATRIX)
+    run = run_matrix(project, temporary, DEATHS)
 
+    # Different ones, but equally many.
+    collected = 2 * len(DEATHS) + 1
+    assert f"rank 0 {collected}, rank 1 {collected}" in run.out
+    assert "Fatal Python error: Segmentation fault" in section(run, "segfault")
+    warned = "test_half_done[fp32-ws2] left the ranks' process group in disorder; another gang of 2"
+    assert warned in unwrapped(run)
+    assert left_of(temporary) == []
+
+
+def test_fault_matrix_of_ranks_that_live(project: Project, temporary: Path) -> None:
+    """The same, where the ranks part or fail together, and none of their processes ends."""
+    run = run_matrix(project, temporary, DISAGREEMENTS)
+
+    assert "ValueError: no luck" in section(run, "raise")
+    assert left_of(temporary) == []
+
+
+def run_matrix(project: Project, temporary: Path, faults: Mapping[str, Fault]) -> Run:
+    """A run of the `faults`, each with what is expected of it; after the last one with DDP."""
+    sources = [fault.source for fault in faults.values()]
+    project.write("test_it.py", faulty.module(sources, ddp=sources[-1:]))
     run = project.run(
         "--distributed.failure_grace_s=1",
         "--distributed.divergence_s=5",
         env={"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(project.path / "compiled")},
     )
-
-    unexpected = list(differences(run))
+    unexpected = list(differences(run, faulty.with_healthy(faults, Fault("", "measured"))))
     assert unexpected == [], "\n".join([*unexpected, run.out, run.err])
     assert run.code == 1
-    # Different ones, but equally many.
-    assert f"rank 0 {len(EXPECTED)}, rank 1 {len(EXPECTED)}" in run.out
-    assert "Fatal Python error: Segmentation fault" in section(run, "segfault")
-    assert "ValueError: no luck" in section(run, "raise")
-    warned = "test_half_done[fp32-ws2] left the ranks' process group in disorder; another gang of 2"
-    assert warned in unwrapped(run)
     assert run.summary["status"] == "failed"
-    assert left_of(temporary) == []
+    return run
 
 
 def test_rank_that_ends_between_two_benchmarks_costs_none(
@@ -267,13 +277,13 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
-def differences(run: Run) -> Iterator[str]:
+def differences(run: Run, expected: Mapping[str, Fault]) -> Iterator[str]:
     """Where a run of the matrix is not as expected."""
     found = {name.removeprefix("test_").partition("[")[0]: name for name in run.outcomes}
-    if list(found) != list(EXPECTED):
+    if list(found) != list(expected):
         yield f"recorded: {list(found)}"
     reasons = {b["name"]: b["reason"] or "" for b in run.summary["benchmarks"]}
-    for name, fault in EXPECTED.items():
+    for name, fault in expected.items():
         outcome, reason = run.outcomes[found[name]], reasons[found[name]]
         if outcome != fault.outcome or not reason.startswith(fault.reason):
             yield f"{name}: {outcome}: {reason}"
