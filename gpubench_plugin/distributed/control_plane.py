@@ -114,6 +114,30 @@ class ControlPlane:
             self._published[key] = self._put(key, record)
         return self._read(key)[0]
 
+    def decide(
+        self, tag: str, decision: Json | None = None, *, otherwise: Json, within_s: float
+    ) -> Json:
+        """Rank zero's `decision`, on every rank; `otherwise` on every one where it comes too late.
+
+        Whoever writes first decides, so that a rank that was stopped meanwhile finds itself among
+        ranks of the same mind.
+        """
+        key, doing = self._begin("decide", tag)
+        if self._world.is_root:
+            self._published[key] = 0
+            return self._settled(key, decision)
+        try:
+            self._await(key, 0, doing, within_s)
+        except MeasurementError:
+            return self._settled(key, otherwise)
+        decided: Json = json.loads(self._get(key))
+        return decided
+
+    def _settled(self, key: str, decision: Json | None) -> Json:
+        """What is written under `key`: `decision`, unless another rank was first."""
+        settled: Json = json.loads(self._store.compare_set(key, "", json.dumps(decision)))
+        return settled
+
     def wait_for_all(self, tag: str) -> None:
         """Return once every rank is here; rank zero, who may host the store, returns last."""
         self.gather(tag, {})

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from threading import Thread
-from time import monotonic, sleep
+from time import sleep
 from typing import TYPE_CHECKING, Final, Self
 
 import torch
@@ -19,6 +19,7 @@ from gpubench_plugin.distributed.agreement import RankAgreement
 from gpubench_plugin.distributed.control_plane import ControlPlane
 from gpubench_plugin.distributed.rendezvous import on_loopback, store_for
 from gpubench_plugin.errors import MeasurementError, UsageProblem
+from gpubench_plugin.waking import WakingClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,13 +96,25 @@ class ProcessGroup:
         """
         if self.world.size == 1:
             return self.is_joined
-        mine = {"sound": self._meets(monotonic() + within_s)}
+        mine = {"sound": self._meets(within_s)}
         try:
-            told = list(self.collect("soundness", mine, within_s=within_s))
-            agreed = {"sound": all(one["sound"] for one in told)} if self.world.is_root else None
-            return bool(self.publish("soundness", agreed, within_s=within_s)["sound"])
-        except (MeasurementError, dist.DistError):
+            agreed = self._all_sound(mine, within_s) if self.world.is_root else None
+            if agreed is None:
+                self.gather("soundness", mine)
+            told = self._control.decide(
+                "soundness", agreed, otherwise={"sound": False}, within_s=2 * within_s
+            )
+        except dist.DistError:  # the store is gone
             return False
+        return bool(told["sound"])
+
+    def _all_sound(self, mine: Json, within_s: float) -> Json:
+        """Rank zero's conclusion from what it hears of the ranks in that time."""
+        try:
+            records = list(self.collect("soundness", mine, within_s=within_s))
+        except MeasurementError:
+            return {"sound": False}
+        return {"sound": all(record["sound"] for record in records)}
 
     @property
     def key(self) -> tuple[str, torch.device, bool]:
@@ -179,8 +192,8 @@ class ProcessGroup:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _meets(self, until: float) -> bool:
-        """Whether this rank comes through two barriers in both groups by then.
+    def _meets(self, within_s: float) -> bool:
+        """Whether this rank comes through two barriers in both groups in that time.
 
         Where a rank has left a barrier unfinished, its second one finds nobody. Barriers carry no
         data: what an operation of another size would do to gloo is to end the process.
@@ -191,11 +204,12 @@ class ProcessGroup:
         # NCCL's barrier would take a device that somebody else's group may not be meant for.
         if self._is_ours or "gloo" in dist.get_backend(self._default):
             groups.append(self._default)
+        clock = WakingClock()
         try:
             for group in 2 * groups:
                 work = dist.barrier(group, async_op=True)
                 while not work.is_completed():
-                    if monotonic() > until:
+                    if clock.left(within_s) <= 0:
                         return False
                     sleep(_PAUSE_S)
                 work.wait()

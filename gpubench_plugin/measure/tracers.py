@@ -10,8 +10,9 @@ import bdb
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, starmap
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.instrumentation import INSTRUMENTED, is_instrumented
@@ -27,12 +28,16 @@ _DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "_pydevd", "debugpy")
 """Beginnings of the modules of debuggers: somebody wants to stop in the step."""
 
 
+_IDLE_S: Final = 0.001
+"""A thread that needs no more processor time only waits: a timer, or a watchdog that looked."""
+
+
 class Tracers:
     """Those of this thread and of ``sys.monitoring``, which :meth:`paused` does without.
 
     `were_paused` says whether there were any. A debugger is left alone, and so is what could not
-    be put back exactly; then, or where the interpreter itself is no plain one, `flags` holds
-    ``instrumented``.
+    be put back exactly; then, where a thread that was there before works in the call and goes on
+    being traced, or where the interpreter itself is no plain one, `flags` holds ``instrumented``.
 
     Args:
         monitoring: Python's, or its fake.
@@ -62,9 +67,10 @@ class Tracers:
             try:
                 return call()
             finally:
-                if tracer is not None and sys.gettrace() is None:
+                # One that was left alone and is gone now, a debugger say, was dismissed.
+                if tracer is not None and not keeps_tracer and sys.gettrace() is None:
                     sys.settrace(tracer)
-                if profiler is not None and sys.getprofile() is None:
+                if profiler is not None and not keeps_profiler and sys.getprofile() is None:
                     if callable(profiler):
                         sys.setprofile(profiler)
                     else:
@@ -81,8 +87,9 @@ class Tracers:
 
     @contextmanager
     def _threads_untraced(self) -> Iterator[None]:
-        """Threads that the call starts are not traced either."""
+        """Threads that the call starts are not traced either; those that work in it already are."""
         tracer, profiler = threading.gettrace(), threading.getprofile()
+        before = _busy_s() if tracer is not None or profiler is not None else {}
         if tracer is not None and not _is_debugger(tracer):
             threading.settrace(None)
         if profiler is not None:
@@ -94,6 +101,11 @@ class Tracers:
                 threading.settrace(tracer)
             if profiler is not None:
                 threading.setprofile(profiler)
+            if before and any(
+                busy_s - before.get(thread, busy_s) > _IDLE_S
+                for thread, busy_s in _busy_s().items()
+            ):
+                self.flags = (INSTRUMENTED,)
 
     @contextmanager
     def _monitoring_paused(self) -> Iterator[None]:
@@ -126,6 +138,22 @@ class Tracers:
             )
             for _ in restored:
                 pass
+
+
+def _busy_s() -> dict[int, float]:
+    """The processor time of the other threads of Python in seconds, as far as Linux tells it.
+
+    The first number of ``/proc/<pid>/task/<thread>/schedstat``, in nanoseconds: see
+    Documentation/scheduler/sched-stats.rst of Linux.
+    """
+    busy_s = {}
+    for thread in threading.enumerate():
+        if thread.native_id is None or thread is threading.current_thread():
+            continue
+        with suppress(OSError, ValueError):
+            times = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text("ascii")
+            busy_s[thread.native_id] = int(times.split()[0]) * 1e-9
+    return busy_s
 
 
 def _events(monitoring: Any) -> list[int]:

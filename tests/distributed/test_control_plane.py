@@ -197,3 +197,12 @@ def test_a_long_record_is_seen_when_all_its_parts_are_there() -> None:
     plane._store = Watched()
     assert plane._put("key", {"text": "x" * 2 * CHUNK}) == 2
     assert written == ["key/0", "key/1", "key"]
+
+
+def test_whoever_writes_first_decides() -> None:
+    """A rank zero that comes too late obeys what the others have settled on; else it decides."""
+    zero, one = Ranks(2).planes
+    assert one.decide("go", otherwise={"go": False}, within_s=0.0) == {"go": False}
+    assert zero.decide("go", {"go": True}, otherwise={}, within_s=0.0) == {"go": False}
+    assert zero.decide("go", {"go": True}, otherwise={}, within_s=0.0) == {"go": True}
+    assert one.decide("go", otherwise={"go": False}, within_s=0.0) == {"go": True}

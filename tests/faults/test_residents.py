@@ -148,3 +148,16 @@ def test_nothing_stays_frozen_where_nobody_else_froze(residents: Residents) -> N
     begin(residents, "a.py")
     residents.pytest_sessionfinish()
     assert gc.get_freeze_count() == 0
+
+
+def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(residents: Residents) -> None:
+    """A model in a cycle of references that was left out while a cache held it is not kept."""
+    begin(residents, "a.py")
+    cached = Circle()
+    cached.weights = bytearray(b"1" * (64 << 20))
+    gone = weakref.ref(cached)
+    begin(residents, "a.py")
+    cached = Circle()
+    cached.weights = bytearray(b"1" * (64 << 20))
+    begin(residents, "a.py")
+    assert gone() is None

@@ -9,8 +9,10 @@ import pstats
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -290,3 +292,35 @@ def test_coverage_misses_the_step_and_nothing_else(tmp_path: Path) -> None:
     (file,) = json.loads((tmp_path / "covered.json").read_text())["files"].values()
     assert file["missing_lines"] == [4, 5]
     assert file["missing_branches"] == []
+
+
+@pytest.mark.parametrize(("works", "flags"), [(True, ("instrumented",)), (False, ())])
+def test_thread_that_works_for_a_step_goes_on_being_traced(
+    works: bool, flags: tuple[str, ...]
+) -> None:
+    """One that was started before the step keeps its tracer: what it does there is flagged."""
+
+    def busy() -> None:
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+
+    with followed(threading.gettrace, threading.settrace), ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        tracers = Tracers()
+        tracers.paused(lambda: works and pool.submit(busy).result())
+    assert tracers.flags == flags
+
+
+def test_debugger_that_is_dismissed_in_a_step_stays_away() -> None:
+    """Nobody puts back what was not paused."""
+    debugger = bdb.Bdb()
+    debugger.reset()
+    usual = sys.gettrace()
+    sys.settrace(debugger.trace_dispatch)
+    try:
+        Tracers().paused(lambda: sys.settrace(None))
+        left = sys.gettrace()
+    finally:
+        sys.settrace(usual)
+    assert left is None
