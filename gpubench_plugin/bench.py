@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -236,9 +236,13 @@ class Bench:
     def _show_tracers(
         self, tracers: Tracers, step: Step, setup: Step | None, teardown: Step | None
     ) -> None:
-        """Run a step once more where coverage, say, has not followed any; a subject's check was."""
+        """Run a step once more where coverage, say, has not followed any; a subject's check was.
+
+        One that fails then, as it has nothing left to read, takes nothing from what was measured.
+        """
         if self._group.agreement.decide(int(tracers.were_paused and not self._subjects)):
-            _once(step, setup, teardown)
+            with suppress(Exception):
+                _once(step, setup, teardown)
 
     def _begin(self) -> None:
         for subject in self._subjects:

@@ -24,7 +24,6 @@ from gpubench_plugin.ab.trial import Contender, Trial
 from gpubench_plugin.ab.workspace import Workspace, workspace
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.results import atomic
-from gpubench_plugin.results.git import commit_facts
 from gpubench_plugin.results.run_id import new_run_id
 from gpubench_plugin.verdicts import Comparison
 
@@ -184,18 +183,16 @@ def _contenders(
     found: dict[SideName, Contender] = {}
     notes: list[str] = []
     for name, one in sources.items():
-        tree, dirty = one.folder, False
+        tree = one.folder
         if tree is None and one.repository is not None and one.commit is not None:
             tree = space.tree(name)
             one.repository.check_out(one.commit, tree)
-            dirty = bool((commit_facts(tree) or {}).get("dirty"))
             notes += [f"{name}: {said}" for said in one.repository.missing_in(tree)]
         ready = side(one, tree=tree or asked.here, below=below)
         found[name] = Contender(
             source=one,
             side=ready,
             offers=offers(ready, launcher.environment(ready)),
-            dirty=dirty,
         )
     return found, notes
 

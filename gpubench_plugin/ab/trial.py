@@ -36,16 +36,11 @@ _FAILURES: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A side with what it is, where it is, and what its gpubench offers.
-
-    `dirty`: git takes its tree for changed as soon as it is checked out, as some filters and ends
-    of lines have it.
-    """
+    """A side with what it is, where it is, and what its gpubench offers."""
 
     source: Source
     side: Side
     offers: Offers
-    dirty: bool = False
 
 
 class Trial:
@@ -249,7 +244,10 @@ class Trial:
         require_own_code(mine, other, modules, self._repository)
 
     def _require_own_commit(self, side: SideName, folder: Path, run: Path | None) -> None:
-        """Refuse a launch of a commit that has recorded another one, or changes to it."""
+        """Refuse a launch of a commit that has recorded another one.
+
+        Uncommitted changes are the benchmarks' own doing, or that of git's filters.
+        """
         contender = self._contenders[side]
         tree, commit = contender.side.tree.resolve(), contender.source.commit
         rootdirs = imported(folder / "report", contender.side).rootdirs
@@ -257,12 +255,11 @@ class Trial:
         if commit is None or run is None or not of_tree:
             return
         recorded = run_in(RunDirectory(path=run))
-        if recorded.commit == commit and (not recorded.dirty or contender.dirty):
+        if recorded.commit == commit:
             return
-        changed = " with uncommitted changes" if recorded.dirty else ""
         raise UsageProblem(
             f"a launch of the {side}, which is {contender.source.label}, recorded "
-            f"{recorded.commit or 'no commit'}{changed}: something else has changed {tree} or how "
+            f"{recorded.commit or 'no commit'}: something else has changed {tree} or how "
             f"git knows it, so nothing is judged; begin again, or go on with "
             f"--resume={self._state.folder}"
         )

@@ -99,7 +99,8 @@ def _remove(folder: ScratchFolder) -> bool:
 
 
 def _unregistered(path: Path, facts: Mapping[str, Any]) -> bool:
-    if not isinstance(facts.get("trees"), list):
+    names, repository = facts.get("trees"), facts.get("repository")
+    if not isinstance(names, list) or not isinstance(repository, str):
         return True
-    trees = [path / Path(str(name)).name for name in facts["trees"]]
-    return unregister(Path(str(facts["repository"])), trees)
+    trees = [path / Path(str(name)).name for name in names]
+    return unregister(Path(repository), trees)

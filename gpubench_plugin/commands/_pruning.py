@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.commands._places import Places, note, say
 from gpubench_plugin.commands.base import Exit
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.pruning import Removal
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
+
+_UNBEGUN_DAYS: Final = 1.0
+"""From a run's folder to its journal it takes seconds, with thousands of benchmarks a minute."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +69,9 @@ def prune(options: argparse.Namespace, places: Places) -> int:
         pruning = _Pruning(options=options, registry=registry, kept=kept)
         for directory in chosen:
             say(pruning.lines(directory))
-        for leftover in list(leftovers(places.results_dir, now)):
+        days = max(_UNBEGUN_DAYS, options.older_than or 0)
+        before = now - timedelta(days=days) if options.runs else None
+        for leftover in list(leftovers(places.results_dir, unbegun_before=before)):
             say(pruning.tidied(leftover))
     say([pruning.total()])
     note(pruning.problems)

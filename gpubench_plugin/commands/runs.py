@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -88,7 +89,7 @@ def _list(options: argparse.Namespace, places: Places) -> int:
         tag=options.tag,
         state=options.status,
     )
-    limit = options.limit or None
+    limit = min(options.limit, sys.maxsize) or None
     with reachable(places.registry, places.results_dir) as reached:
         runs, notes = latest_runs(places.results_dir, reached.registry, wanted=wanted, limit=limit)
     if options.format == "json":

@@ -2,7 +2,8 @@
 
 - a run whose removal was cut off: it goes under the name ``.<run id>.gpubench-<8 hex>.removed``;
 - the folder of a run that was killed before it had a journal: it is named like a run, has not
-  changed for a day, and holds nothing but what is written before the journal;
+  changed for long, and holds nothing but what is written before the journal; nothing in it proves
+  that, so it goes with whole runs only;
 - temporary files of such as are written whole, see :mod:`gpubench_plugin.whole_file`.
 
 Only real folders and files of this user count: no link is followed.
@@ -17,7 +18,7 @@ import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 _REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
 _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
 """Where files are written whole: baselines and the spool, runs and comparisons, checkpoints."""
-_NEVER_BEGUN: Final = timedelta(days=1)
-"""From a run's folder to its journal it takes seconds, with thousands of benchmarks a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +54,18 @@ def is_under_removal(folder: Path) -> bool:
     return _REMOVED.fullmatch(folder.name) is not None
 
 
-def leftovers(results_dir: Path, now: datetime) -> Iterator[Leftover]:
-    """Those below `results_dir`; one that goes meanwhile is passed over."""
+def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
+    """Those below `results_dir`; one that goes meanwhile is passed over.
+
+    Folders of runs without a journal are among them if they changed last before `unbegun_before`.
+    """
     results = Path(os.path.realpath(results_dir))
     for pattern in _FOLDERS:
         for folder in results.glob(pattern):
             with suppress(OSError, ResultsError):
                 if not _is_own_folder(folder):
                     continue
-                if is_under_removal(folder) or _never_begun(folder, now):
+                if is_under_removal(folder) or _never_begun(folder, unbegun_before):
                     yield Leftover(
                         path=folder, bytes=sum(f.lstat().st_size for f in files_below(folder))
                     )
@@ -95,13 +97,12 @@ def _is_own_folder(path: Path) -> bool:
     return is_own and os.path.realpath(path) == str(path)
 
 
-def _never_begun(folder: Path, now: datetime) -> bool:
-    if not RUN_ID.fullmatch(folder.name):
+def _never_begun(folder: Path, before: datetime | None) -> bool:
+    if before is None or not RUN_ID.fullmatch(folder.name):
         return False
     run = RunDirectory(path=folder)
     known = {PROBE, run.config_resolved.name, run.system.name}
-    changed = datetime.fromtimestamp(folder.lstat().st_mtime, now.tzinfo)
-    return now - changed > _NEVER_BEGUN and all(
+    return folder.lstat().st_mtime < before.timestamp() and all(
         path.is_file()
         and not path.is_symlink()
         and (path.name in known or whole_file.is_temporary(path.name))

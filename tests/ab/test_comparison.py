@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpubench_plugin.ab import comparison
 from gpubench_plugin.ab.asked import Asked
 from gpubench_plugin.ab.comparison import compare, earlier_state, new_state
-from gpubench_plugin.ab.git import Repository
 from gpubench_plugin.ab.progress import Progress
-from gpubench_plugin.ab.workspace import workspace
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
 
@@ -64,25 +60,6 @@ def test_a_file_in_the_way_is_said(repo: Any, tmp_path: Path) -> None:
     (tmp_path / "results").touch()
     with pytest.raises(ResultsError, match="cannot be made"):
         new_state(tmp_path / "results", Asked(here=repo.path, base="main"))
-
-
-def test_a_tree_that_git_takes_for_changed_at_once_is_known(
-    repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ends of lines that attributes would have otherwise: its launches record changes, rightly."""
-    repo.write("notes.txt", "a\r\n")
-    repo.commit()
-    repo.git("tag", "clean")
-    repo.write(".gitattributes", "*.txt text eol=lf\n")
-    repo.git("add", ".gitattributes")
-    repo.git("commit", "-q", "-m", "attributes")
-    found = Repository.around(repo.path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(comparison, "offers", lambda side, environment: None)
-    asked = Asked(here=repo.path, base="main", head="clean")
-    with workspace(found) as space:
-        contenders, _ = comparison._contenders(comparison._sources(asked), asked, space, found)
-    assert {name: one.dirty for name, one in contenders.items()} == {"base": True, "head": False}
 
 
 def test_errors_of_the_system_keep_their_kind(

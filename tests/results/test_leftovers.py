@@ -22,8 +22,8 @@ def old(path: Path) -> Path:
     return path
 
 
-def found(results: Path, now: datetime = LATER) -> set[Path]:
-    return {leftover.path for leftover in leftovers(results, now)}
+def found(results: Path, before: datetime | None = LATER) -> set[Path]:
+    return {leftover.path for leftover in leftovers(results, unbegun_before=before)}
 
 
 def never_begun(results: Path, number: int = 9, *more: str) -> Path:
@@ -48,7 +48,7 @@ def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
         temporary.append(old(folder / TEMPORARY))
     assert [one.run_id for one in runs_in(tmp_path)] == [run.run_id]
     assert found(tmp_path) == {removed, begun, *temporary}
-    for leftover in leftovers(tmp_path, LATER):
+    for leftover in leftovers(tmp_path, unbegun_before=LATER):
         assert leftover.bytes > 0
         remove(leftover.path)
         remove(leftover.path)  # somebody else was faster
@@ -57,9 +57,10 @@ def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_may_yet_become_a_run_stays(tmp_path: Path) -> None:
-    """A session that has just begun has no journal either."""
+    """A session that has just begun has no journal either; nor may there be anybody's facts."""
     never_begun(tmp_path)
-    assert found(tmp_path, datetime.now(UTC)) == set()
+    assert found(tmp_path, datetime.now(UTC) - timedelta(days=1)) == set()
+    assert found(tmp_path, None) == set()
 
 
 @pytest.mark.parametrize("name", ["notes.md", "metrics.jsonl", "state.json", "ranks/rank-0.log"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.json_file import MALFORMED
+from gpubench_plugin.results.registry.location import FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
 
 REBUILD: Final = "it is damaged; 'gpubench db rebuild' makes it anew"
 
+_OTHER_FILE: Final = "file is not a database"
+_ELSEWHERE: Final = (
+    "it is no SQLite file; if it was a registry, move it away: 'gpubench db rebuild' makes it anew"
+)
+
 _HINTS: Final = {
     "database is locked": "another process is writing it",
     "statement timeout": "it did not answer in time",
     "lock timeout": "another process is writing it",
-    "file is not a database": REBUILD,
+    _OTHER_FILE: REBUILD,
     "malformed": REBUILD,
     "could not decode": REBUILD,
     "no such table": REBUILD,
@@ -54,4 +60,6 @@ def answering(location: Location) -> Iterator[None]:
 def _said(location: Location, text: str) -> str:
     said = location.scrubbed(" ".join(text.split()))
     hint = next((hint for sign, hint in _HINTS.items() if sign in said.lower()), None)
+    if _OTHER_FILE in said.lower() and location.file is not None and location.file.name != FILE:
+        hint = _ELSEWHERE
     return f"the registry {location.shown}: {f'{hint} ({said})' if hint else said}"

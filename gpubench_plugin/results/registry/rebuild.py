@@ -218,8 +218,8 @@ def _damaged(where: Location, damage: str) -> _Before:
         head = file.read(len(_SQLITE))
     if head and head != _SQLITE and where.file.name != FILE:
         raise RegistryError(
-            f"the registry {where.shown} is no SQLite file, and is left alone: remove it, or name "
-            "another one with --registry"
+            f"the registry {where.shown} is no SQLite file, and is left alone: move it away, or "
+            "name another one with --registry"
         )
     return _Before(damage=_short(damage))
 
