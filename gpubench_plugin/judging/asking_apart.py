@@ -48,5 +48,5 @@ def answer() -> None:
     results_dir = Path(question["results_dir"])
     with reachable(question["url"], results_dir) as reached:
         baselines = Baselines(results_dir, reached.registry, unanswered=reached.note)
-        said = "" if baselines.get(question["name"]) else baselines.slip(question["name"])
-    json.dump({"slip": said}, sys.stdout)
+        message = baselines.slip(question["name"])
+    json.dump({"slip": message}, sys.stdout)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin import json_file, regular_file
 from gpubench_plugin.results.baseline_history import merged
-from gpubench_plugin.results.run_id import path_component
+from gpubench_plugin.results.run_id import is_path_component, path_component
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +23,19 @@ class BaselineFiles:
 
     def names(self) -> list[str]:
         """The names of the files there are, also of broken ones and of removed baselines."""
+        return [path.stem for path in self._paths() if is_path_component(path.stem)]
+
+    def strays(self) -> list[str]:
+        """Lines on files that no baseline can have, as ``main copy.json``: they are left out."""
+        return [
+            f"{path} is left out: no baseline can be called {path.stem!r}"
+            for path in sorted(self._paths())
+            if not is_path_component(path.stem)
+        ]
+
+    def _paths(self) -> list[Path]:
         paths = self.folder.glob("*.json") if self.folder.is_dir() else ()
-        return [path.stem for path in paths if not path.name.startswith(".")]
+        return [path for path in paths if not path.name.startswith(".")]
 
     def path(self, name: str) -> Path:
         """The file of the baseline called so; raises UsageProblem where none can be."""

@@ -39,11 +39,17 @@ def merged(one: Baseline, other: Baseline) -> Merge:
     baseline = replayed(one.name, (*one.changes, *other.changes))
     own = [change for change in one.changes if change not in other.changes]
     others = [change for change in other.changes if change not in one.changes]
-    overruled = {}
+    reasons = {}
     if own and others:  # else one of them is all that the other is, and more
-        counted = [c for c in own if _counts(c, one)] + [c for c in others if _counts(c, other)]
-        overruled = {c: _overruled(c, baseline) for c in counted if not _counts(c, baseline)}
-    return Merge(baseline=baseline, overruled=overruled)
+        counted = overruled(one, baseline) | overruled(other, baseline)
+        reasons = {change: why for change, why in counted.items() if change in {*own, *others}}
+    return Merge(baseline=baseline, overruled=reasons)
+
+
+def overruled(before: Baseline, after: Baseline) -> dict[Change, str]:
+    """Why what counted in `before` does not in `after`, which has all its changes and more."""
+    counted = [change for change in before.changes if _counts(change, before)]
+    return {c: _overruled(c, after) for c in counted if not _counts(c, after)}
 
 
 def replaced(baseline: Baseline) -> Baseline | None:

@@ -21,14 +21,14 @@ from gpubench_plugin.errors import (
 from gpubench_plugin.results import atomic
 from gpubench_plugin.results.baseline import Baseline, Change, baseline_name
 from gpubench_plugin.results.baseline_files import BaselineFiles, from_copy, merged_copy, to_text
-from gpubench_plugin.results.baseline_history import Merge, merged, replayed
+from gpubench_plugin.results.baseline_history import Merge, merged, overruled, replayed
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.locking import locked
 from gpubench_plugin.results.logical_time import time_after
 from gpubench_plugin.results.near_miss import near_miss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from gpubench_plugin.results.registry.registry import Registry
@@ -63,7 +63,7 @@ class Baselines:
     def names(self) -> tuple[str, ...]:
         """The names of the baselines there are, sorted; of a broken file as well."""
         shared = self._copies()
-        return tuple(sorted(n for n in {*self._files.names(), *shared} if self._stands(n, shared)))
+        return tuple(name for name in self._every(shared) if self._is_listed(name, shared))
 
     def get(self, name: str) -> Baseline | None:
         """The baseline called so; None where none is known, see `unanswered`.
@@ -72,7 +72,7 @@ class Baselines:
             ResultsError: its file, or its copy in the registry, cannot be read, or is newer than
                 this version knows.
         """
-        found = self._merged(name, self._copies())
+        found = self._settled(name, self._copies())
         return None if found is None or found.removed else found
 
     def expect(self, name: str) -> Baseline:
@@ -109,8 +109,15 @@ class Baselines:
         return f"no baseline is called {name!r}{nearest(name, names)}; {there}"
 
     def slip(self, name: str) -> str:
-        """The message that `name` is likely a slip for another baseline's; else empty."""
-        near = None if self.unanswered else near_miss(name, self.names())
+        """The message that `name` is likely a slip for another baseline's; else empty.
+
+        One that was a baseline once is none. This only looks: nothing is merged.
+        """
+        shared = self._copies()
+        known = {*self._files.names(), *shared}
+        if self.unanswered or name in known:
+            return ""
+        near = near_miss(name, (other for other in known if self._stands(other, shared)))
         if near is None:
             return ""
         return (
@@ -223,11 +230,23 @@ class Baselines:
         """
         kept: dict[str, tuple[str, ...]] = {}
         shared = self._copies()
-        for name in sorted({*self._files.names(), *shared}):
-            found = self._merged(name, shared)
+        for name in self._every(shared):
+            found = self._settled(name, shared)
             for run in found.kept if found else ():
                 kept[run] = (*kept.get(run, ()), name)
         return kept
+
+    def _every(self, shared: Mapping[str, str]) -> list[str]:
+        """The names of all files and copies, also of broken and removed ones."""
+        self._note(self._files.strays())
+        return sorted({*self._files.names(), *shared})
+
+    def _is_listed(self, name: str, shared: Mapping[str, str]) -> bool:
+        try:
+            found = self._settled(name, shared)
+        except ResultsError:
+            return True
+        return found is not None and not found.removed
 
     def _standing(self, found: Baseline | None, name: str) -> Baseline:
         if found is None or found.removed:
@@ -238,11 +257,12 @@ class Baselines:
         return (RegistryError if self.unanswered else UsageProblem)(self.unknown(name))
 
     def _stands(self, name: str, shared: Mapping[str, str]) -> bool:
+        """Whether it does, or is broken."""
         try:
-            found = self._merged(name, shared)
+            merge = self._merge(name, shared)
         except ResultsError:
             return True
-        return found is not None and not found.removed
+        return merge is not None and not merge.baseline.removed
 
     def _change(
         self,
@@ -266,25 +286,68 @@ class Baselines:
         with locked(self.folder):
             old = self._merged(name, self._copies())
             new = change(old, time_after(old.changed if old else "", self._now()))
-            if new is old:
-                return new
-            atomic.write_text(self._files.path(name), to_text(new))
+            if new is not old:
+                atomic.write_text(self._files.path(name), to_text(new))
+        if new is old:
+            self._catch_up(new)
+            return new
         merge = self._shared(new)
-        own = new.changes[-1]
-        if own in merge.overruled and not may_be_overruled:
-            raise ResultsError(merge.overruled[own])
-        self.notes += merge.overruled.values()
+        self._catch_up(merge.baseline)
+        reasons = dict(merge.overruled)
+        own = "" if may_be_overruled else reasons.pop(new.changes[-1], "")
+        self._note(reasons.values())
+        if own:
+            raise ResultsError(own)
         return merge.baseline
 
+    def _settled(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
+        """What the file and the copy make together, and are from now on; also a removed one."""
+        found = self._merged(name, shared)
+        if found is not None:
+            self._catch_up(found)
+        return found
+
+    def _catch_up(self, baseline: Baseline) -> None:
+        """Give the file, where there is one, the changes that only `baseline` has.
+
+        Without the registry it would else be judged by what others have long overruled.
+        """
+        if not self._is_behind(baseline):
+            return
+        path = self._files.path(baseline.name)
+        try:
+            with locked(self.folder):
+                file = self._files.read(baseline.name)
+                both = baseline if file is None else merged(file, baseline).baseline
+                atomic.write_text(path, to_text(both))
+        except ResultsError as error:
+            self._note([f"{path} lacks what others changed: {error}"])
+
+    def _is_behind(self, baseline: Baseline) -> bool:
+        file = self._files.read(baseline.name)
+        return file is not None and not {*baseline.changes} <= {*file.changes}
+
     def _merged(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
-        """What the file and the registry's copy make together; also a removed one."""
+        """What the file and the registry's copy make together, which is the copy from now on."""
+        merge = self._merge(name, shared)
+        if merge is None:
+            return None
+        self._note(merge.overruled.values())
+        both = merge.baseline
+        if name in shared and from_copy(name, shared[name]) == both:
+            return both
+        return self._shared(both).baseline
+
+    def _merge(self, name: str, shared: Mapping[str, str]) -> Merge | None:
+        """What the file and the registry's copy make together, where there is one of them."""
         file = self._files.read(name)
         copy = from_copy(name, shared[name]) if name in shared else None
-        if file is None or (copy is not None and {*file.changes} <= {*copy.changes}):
-            return copy
-        merge = Merge(baseline=file, overruled={}) if copy is None else merged(file, copy)
-        self.notes += merge.overruled.values()
-        return self._shared(merge.baseline).baseline
+        if file is None or copy is None:
+            alone = file or copy
+            return None if alone is None else Merge(baseline=alone, overruled={})
+        if {*file.changes} <= {*copy.changes}:
+            return Merge(baseline=copy, overruled=overruled(file, copy))
+        return merged(file, copy)
 
     def _copies(self) -> Mapping[str, str]:
         if self._registry is None:
@@ -315,7 +378,11 @@ class Baselines:
 
     def _without_registry(self, note: str) -> None:
         self._registry = None
-        self.notes.append(note)
+        self._note([note])
+
+    def _note(self, lines: Iterable[str]) -> None:
+        """Keep `lines` for the user, each once."""
+        self.notes += [line for line in dict.fromkeys(lines) if line not in self.notes]
 
 
 def _after(old: Baseline | None, act: Change, name: str) -> Baseline:

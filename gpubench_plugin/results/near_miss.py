@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_NUMBERED: Final = re.compile(r"[^\W_]*\d[^\W_]*")
-"""A word with a digit: ``v1`` and ``v2``, ``a100`` and ``h100`` are no slips for each other."""
+_SEPARATOR: Final = re.compile(r"([-.])")
 
-_SLIPS: Final = 1
-"""Edits that make a slip: four of five misspellings are one edit away from what was meant
-(Damerau, "A technique for computer detection and correction of spelling errors", 1964)."""
+_SWAPPED: Final = 4
+"""Letters from which on a word can have two swapped: ``mian``, but not ``tp`` and ``pt``."""
 
-_WORD: Final = 3
-"""Letters from which on a word can be misspelt: ``part-a`` and ``part-b`` are both meant."""
+_ADDED: Final = 5
+"""Letters from which on one of them can be too many: ``mainn``, but not ``ruin`` and ``run``."""
+
+_REPLACED: Final = 6
+"""Letters from which on a word can have a wrong one: ``silu`` and ``selu`` are both meant."""
 
 
 def near_miss(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that `name` is likely to mean, though it is none of them."""
+    """The one of `names` that `name` is likely to mean, though it is none of them.
+
+    One slip counts: four of five misspellings are one edit away from what was meant, and the first
+    letter is seldom wrong (Damerau, 1964; Pollock and Zamora, 1984). Short words, first and last
+    letters and numbers are what tells names of one project apart: ``cpu`` and ``gpu``, ``train``
+    and ``trains``, ``a100`` and ``h100``.
+    """
     known = sorted(names)
     if name in known:
         return None
@@ -28,29 +35,40 @@ def near_miss(name: str, names: Iterable[str]) -> str | None:
 
 
 def _is_slip(name: str, other: str) -> bool:
-    one, two = _spelled(name), _spelled(other)
-    if _NUMBERED.findall(one) != _NUMBERED.findall(two) or distance(one, two) > _SLIPS:
+    """Whether they differ in cases, in ``_`` for ``-``, or in one misspelt word."""
+    one, two = _words(name), _words(other)
+    if len(one) != len(two):
         return False
-    pairs = list(zip(one.split("-"), two.split("-"), strict=False))
-    return all(a == b or min(len(a), len(b)) >= _WORD for a, b in pairs)
+    unlike = [(a, b) for a, b in zip(one, two, strict=True) if a != b]
+    return not unlike or (len(unlike) == 1 and _is_misspelt(*unlike[0]))
 
 
-def _spelled(name: str) -> str:
-    return name.lower().replace("_", "-")
+def _words(name: str) -> list[str]:
+    """The words and what is between them."""
+    return _SEPARATOR.split(name.lower().replace("_", "-"))
 
 
-def distance(one: str, two: str) -> int:
-    """How many letters are to be added, dropped, replaced or swapped with their neighbour.
+def _is_misspelt(one: str, two: str) -> bool:
+    """Whether the words differ in one swap, one letter too many, or a wrong one inside."""
+    short, long = sorted((one, two), key=len)
+    if any(letter.isdigit() for letter in short + long):
+        return False
+    letters = enumerate(zip(short, long, strict=False))
+    same = next((at for at, (a, b) in letters if a != b), len(short))
+    if len(short) == len(long):
+        return _is_swapped(short, long, same) or _is_replaced(short, long, same)
+    return len(long) >= _ADDED and short[same:] == long[same + 1 :] and _is_inside(long, same)
 
-    The optimal string alignment distance of Damerau and Levenshtein.
-    """
-    before: list[int] = []
-    row = list(range(len(two) + 1))
-    for i, letter in enumerate(one, 1):
-        above, before, row = before, row, [i]
-        for j, other in enumerate(two, 1):
-            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
-            if i > 1 and j > 1 and letter == two[j - 2] and one[i - 2] == other:
-                least = min(least, above[j - 2] + 1)
-            row.append(least)
-    return row[-1]
+
+def _is_swapped(one: str, two: str, at: int) -> bool:
+    swapped = one[:at] + one[at : at + 2][::-1] + one[at + 2 :]
+    return len(one) >= _SWAPPED and swapped == two
+
+
+def _is_replaced(one: str, two: str, at: int) -> bool:
+    return len(one) >= _REPLACED and 0 < at < len(one) - 1 and one[at + 1 :] == two[at + 1 :]
+
+
+def _is_inside(word: str, at: int) -> bool:
+    """Whether the letter is neither the first nor the last, or is the one before it once more."""
+    return at > 0 and (at < len(word) - 1 or word[at] == word[at - 1])

@@ -52,13 +52,18 @@ def tag_of(run_id: str) -> str:
     return run_id.partition("_")[2].rpartition("_")[0]
 
 
+def is_path_component(value: str) -> bool:
+    """Whether `value` is safe as the name of one folder."""
+    return _SAFE.fullmatch(value) is not None and len(value) <= LONGEST
+
+
 def path_component(option: str, value: str) -> str:
     """`value`, which is safe as the name of one folder.
 
     Raises:
         UsageProblem: it is not; the message proposes the nearest one that is.
     """
-    if _SAFE.fullmatch(value) and len(value) <= LONGEST:
+    if is_path_component(value):
         return value
     nearest = re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("._-")[:LONGEST]
     hint = f" (did you mean {nearest!r}?)" if nearest else ""

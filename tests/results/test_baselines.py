@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from errno import ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.results.atomic import not_written
 from gpubench_plugin.results.baseline import one_of
 from gpubench_plugin.results.baseline_document import json_schema, schema_text
 from gpubench_plugin.results.baselines import KIND, Baselines
@@ -150,6 +152,90 @@ def test_a_broken_file_is_refused_and_listed(tmp_path: Path, text: str, said: st
         with pytest.raises(ResultsError, match=said):
             ask()
     assert file.read_text() == text
+
+
+def test_a_stray_file_is_left_out_and_named(tmp_path: Path) -> None:
+    """A copy that somebody made with a file manager breaks no other baseline."""
+    Baselines(tmp_path).set("main", [RUN], branch=None)
+    folder = tmp_path / "baselines"
+    stray = folder / "main copy.json"
+    stray.write_bytes((folder / "main.json").read_bytes())
+    baselines = Baselines(tmp_path)
+    assert baselines.names() == ("main",)
+    assert baselines.kept_runs() == {RUN: ("main",)}
+    assert baselines.slip("brandnew") == ""
+    with pytest.raises(UsageProblem, match=r"'man' .did you mean 'main'"):
+        baselines.expect("man")
+    assert baselines.notes == [f"{stray} is left out: no baseline can be called 'main copy'"]
+
+
+def test_a_name_that_was_removed_is_no_slip(tmp_path: Path) -> None:
+    """Somebody has used it: it is missing, and not misspelt."""
+    baselines = Baselines(tmp_path)
+    baselines.set("main", [RUN], branch=None)
+    assert "did you mean 'main'" in baselines.slip("mian")
+    baselines.set("mian", [RUN], branch=None)
+    baselines.remove("mian")
+    assert baselines.slip("mian") == ""
+    with Registry.open("", tmp_path) as registry:
+        Baselines(tmp_path, registry).names()
+        (tmp_path / "baselines" / "mian.json").unlink()
+        assert Baselines(tmp_path, registry).slip("mian") == ""
+
+
+def test_who_set_what_another_machine_removed_is_told_once(tmp_path: Path) -> None:
+    """By whichever command looks next; from then on the file says it without the registry, too."""
+    url = f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    with Registry.open(url, here) as one, Registry.open(url, there) as other:
+        Baselines(here, one, now=Clock(at(1))).set("main", [RUN], branch="main")
+        Baselines(there, other, now=Clock(at(2))).accept("main", RUN, "test", reason="meant")
+        # Both act without the registry, which then returns.
+        Baselines(here, now=Clock(at(3))).set("main", [LATER], branch="main")
+        Baselines(there, now=Clock(at(4))).remove("main")
+        assert Baselines(here, one).stands("main")
+        merging = Baselines(there, other)
+        assert not merging.stands("main")
+        assert f"setting it to {LATER} does not count" in merging.notes[0]
+
+        assert Baselines(here).stands("main")
+        late = Baselines(here, one)
+        late.slip("other")
+        assert late.notes == []
+        assert late.names() == ()
+        late.get("main")
+        (accepted, note) = late.notes
+        assert f"setting it to {LATER} does not count: meanwhile, it was removed" in note
+        assert "accepting test" in accepted
+
+        assert Baselines(here).names() == ()
+        again = [Baselines(here, one), Baselines(there, other)]
+        assert [(baselines.names(), baselines.notes) for baselines in again] == [((), []), ((), [])]
+        files = [folder / "baselines" / "main.json" for folder in (here, there)]
+        assert files[0].read_text() == files[1].read_text()
+
+
+def test_a_file_that_cannot_catch_up_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The baseline is read all the same."""
+    url = f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    with Registry.open(url, tmp_path) as registry:
+        Baselines(tmp_path, registry).set("main", [RUN], branch=None)
+        other = Baselines(tmp_path / "there", registry)
+        other.accept("main", RUN, "test", reason="meant")
+
+        def full(path: Path, _: str) -> None:
+            raise not_written(path, OSError(ENOSPC, "No space left on device"))
+
+        monkeypatch.setattr("gpubench_plugin.results.atomic.write_text", full)
+        baselines = Baselines(tmp_path, registry)
+        assert {*baselines.expect("main").acceptances} == {"test"}
+        (note,) = baselines.notes
+        assert "main.json lacks what others changed: " in note
+        assert "No space left" in note
 
 
 def test_a_folder_that_cannot_be_written_is_said(read_only_folder: Path) -> None:

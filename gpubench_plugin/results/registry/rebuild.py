@@ -156,6 +156,7 @@ def _fill(connection: Connection, results_dir: Path) -> Stored:
         except ResultsError as error:
             told.problems.append(str(error))
     files = BaselineFiles(results_dir / "baselines")
+    told.notes += files.strays()
     for name in sorted(files.names()):
         try:
             _merge_baseline(connection, files, name)

@@ -185,6 +185,19 @@ def test_rebuild_that_fails_changes_nothing(
     assert not list(backend.results_dir.glob("*.new*"))
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_rebuild_leaves_out_a_stray_file(backend: Any, db: Any) -> None:
+    """It is named, and the baselines are stored."""
+    Baselines(backend.results_dir).set("main", [RUN], branch=None)
+    stray = backend.results_dir / "baselines" / "main copy.json"
+    stray.write_text("{")
+    code, said = db("rebuild")
+    assert code == 0
+    assert f"{stray} is left out" in said
+    with backend.open() as registry:
+        assert list(registry.documents("baseline")) == ["main"]
+
+
 def test_rebuild_refuses_a_newer_schema(backend: Any, make_run: Any, db: Any) -> None:
     """What a newer version has stored is not thrown away by an older one."""
     make_run(1)
