@@ -63,12 +63,17 @@ CHECKPOINTS = pytest.StashKey[Path]()
 """The folder of the run's checkpoints; rank zero's alone."""
 
 
-def attach(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
-    """Put on `report` what the benchmark noted, and the kind of its failure."""
+def attach(
+    item: pytest.Item,
+    call: pytest.CallInfo[Any],
+    report: pytest.TestReport,
+    events: Sequence[Json] = (),
+) -> None:
+    """Put on `report` what the benchmark noted, more `events`, and the kind of its failure."""
     notes = item.stash.get(NOTES, Notes())
-    data: Json = {}
+    data: Json = {"events": list(events)} if events else {}
     if report.when == "call":
-        data["events"] = notes.events
+        data["events"] = [*events, *notes.events]
         data["not_measured"] = notes.not_measured
         if notes.measurement is not None:
             data["measurement"] = notes.measurement.to_json()
@@ -114,9 +119,14 @@ def attach_outcome(
     report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
 ) -> None:
     """Say on `report` what kind of ending it is; the `events` are for the journal."""
+    add_events(report, events)
+    setattr(report, ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
+
+
+def add_events(report: pytest.TestReport, events: Sequence[Json]) -> None:
+    """Put more `events` for the journal on `report`."""
     data = read(report)
-    more = [*data.get("events", ()), *events]
-    setattr(report, ATTRIBUTE, {**data, "outcome": outcome, "reason": reason, "events": more})
+    setattr(report, ATTRIBUTE, {**data, "events": [*data.get("events", ()), *events]})
 
 
 def overrule(

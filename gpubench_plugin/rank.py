@@ -11,9 +11,11 @@ from gpubench_plugin.cases import CASE
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.failures import free
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.code import Arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from gpubench_plugin.distributed.world import World
 
@@ -22,10 +24,14 @@ _ERRORS = pytest.StashKey[list[BaseException]]()
 
 
 class Rank:
-    """Runs benchmarks in this process, one rank of `world`, and reports on each."""
+    """Runs benchmarks in this process, one rank of `world`, and reports on each.
 
-    def __init__(self, world: World):
+    What has been collected below `rootdir` is loaded by now, and known to the run.
+    """
+
+    def __init__(self, world: World, rootdir: Path):
         self._world = world
+        self._arrivals = Arrivals(rootdir)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -41,7 +47,8 @@ class Rank:
         """Attach the benchmark's notes to its report; a failed one is not saved as good."""
         report = yield
         if CASE in item.stash:
-            channel.attach(item, call, report)
+            files = self._arrivals.look()
+            channel.attach(item, call, report, [{"event": "code", "files": files}] if files else ())
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
                 report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # no traceback of ours
             keep_out_failed(item, report)

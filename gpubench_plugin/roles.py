@@ -156,7 +156,7 @@ class Roles:
                 )
 
     def _measure(self) -> None:
-        self._register(Rank(self._ranks.world), "gpubench-rank")
+        self._register(Rank(self._ranks.world, self._config.rootpath), "gpubench-rank")
         self._register(Residents(), "gpubench-residents")
 
     def _debugs(self) -> bool:

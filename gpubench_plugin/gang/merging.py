@@ -31,6 +31,8 @@ def merged(
         alike = [[r for r in e.reports if r.when == report.when] for e in endings]
         report.sections = [*_captured(endings, alike), *_tracebacks(endings, first.rank)]
         report.duration = max(_durations(endings, report.when), default=report.duration)
+    if first is not endings[0]:
+        channel.add_events(first.reports[-1], _code_of_root(endings))
     return list(first.reports)
 
 
@@ -67,8 +69,16 @@ def _overruled(
         *_named(endings, "Output", "output"),
         *_captured(endings, [ending.reports[-1:] for ending in endings]),
     ]
-    channel.overrule(call, verdict.outcome, verdict.reason, [_event(e) for e in endings])
+    events = [*_code_of_root(endings), *(_event(ending) for ending in endings)]
+    channel.overrule(call, verdict.outcome, verdict.reason, events)
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
+
+
+def _code_of_root(endings: Sequence[Ending]) -> list[Json]:
+    """What rank zero has loaded: under torchrun it lives on, and tells of it only once."""
+    told = (channel.read(report) for report in endings[0].reports)
+    events = (event for part in told for event in part.get("events", ()))
+    return [event for event in events if event["event"] == "code"]
 
 
 def _event(ending: Ending) -> Json:

@@ -1,9 +1,11 @@
 """Which code a run measures: the project's files that its benchmarks come from, by their contents.
 
-These are the test modules, the ``conftest.py`` files above them, every module that is loaded from
-below the root folder, and what any of them imports from there, inside of functions too. Import
-statements are found in the text, as no test has run yet. Unknown stay files that are read as data,
-and modules that are named only while a test runs (``importlib.import_module(name)``).
+When a run begins these are the test modules, the ``conftest.py`` files above them, every module
+that is loaded from the project, and what any of them imports from there, inside of functions too.
+Import statements and literal names of modules are found in the text, as no test has run yet. What a
+benchmark loads beyond these, by a computed name say, is known once it has run: :class:`Arrivals`.
+The project is the root folder and, where that lies in a git repository, the whole of it. Unknown
+stay files that are read as data.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import importlib.util
 import os
 import re
 import sys
+from codecs import BOM_UTF8
 from functools import cache
 from hashlib import sha256
 from importlib.machinery import PathFinder
@@ -25,16 +28,24 @@ if TYPE_CHECKING:
 _LARGEST_READ: Final = 16 * 1024 * 1024
 """Bytes up to which a file is told from another by its contents."""
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
+_BLANK: Final = rb"(?:[ \t]|\\\r?\n)"
 _IMPORT: Final = re.compile(
     rb"""(?:^|[;:])[ \t]*(?:
-        from[ \t]+(?P<package>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]*\)|[^\n;]+)
-        |import[ \t]+(?P<modules>[^\n;(]+)
-    )""",
+        from BLANK+(?P<package>(?:[.\w\x80-\xff]|\\\r?\n[ \t]*)+)BLANK+
+            import BLANK*(?P<names>\((?:[^)#]|\#[^\n]*)*\)|(?:\\\r?\n|[^\n;#])+)
+        |import BLANK+(?P<modules>(?:\\\r?\n|[^\n;(#])+)
+    )""".replace(b"BLANK", _BLANK),
     re.MULTILINE | re.VERBOSE,
 )
 """An import statement. 10 times as fast as :mod:`ast`, which takes 10 µs a line; text in a string
-that looks like one only adds a file that is there."""
-_COMMENT: Final = re.compile(rb"#[^\n]*|\\\n")
+or a comment that looks like one only adds a file that is there."""
+_NAMED: Final = re.compile(
+    rb"""import(?:orskip|_module|__)\s*\(\s*(?:\w+\s*=\s*)?[bruBRU]?(["'])([.\w\x80-\xff]+)\1"""
+)
+"""A call that imports a module of a literal name: ``importorskip``, ``import_module`` or
+``__import__``. One that begins with a constant is looked for 6 times as fast."""
+_IGNORED: Final = re.compile(rb"#[^\n]*|\\\r?\n")
+_AROUND_DOT: Final = re.compile(rb"\s*\.\s*")
 
 
 def fingerprint(file: Path) -> bytes:
@@ -57,8 +68,38 @@ def digests(rootdir: Path, node_ids: Iterable[str]) -> dict[str, str]:
         rootdir: pytest's, below which the project's code is.
         node_ids: of the benchmarks, as they have been collected.
     """
-    files = _with_imported({*_sources(rootdir, node_ids), *_loaded(rootdir)}, rootdir)
-    return {name: _digest(rootdir / name) for name in _named(rootdir, files)}
+    loaded = _loaded(rootdir, list(sys.modules))
+    return _digests(rootdir, _with_imported({*_sources(rootdir, node_ids), *loaded}, rootdir))
+
+
+def united(loaded: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The digests of all files in `loaded`; what has two of them is as no file will ever be."""
+    found: dict[str, str] = {}
+    for files in loaded:
+        for name, digest in files.items():
+            found[name] = digest if found.get(name, digest) == digest else "several"
+    return found
+
+
+class Arrivals:
+    """The project's files that come to be loaded into this process from now on."""
+
+    def __init__(self, rootdir: Path):
+        self._rootdir = rootdir
+        self._known = set(sys.modules)
+        self._count = len(self._known)
+
+    def look(self) -> dict[str, str]:
+        """Those since the last look, as of :func:`digests`; without new modules it costs nothing.
+
+        A module that takes the place of one that was removed goes unseen.
+        """
+        if len(sys.modules) == self._count:
+            return {}
+        new = sys.modules.keys() - self._known
+        self._known |= new
+        self._count = len(sys.modules)
+        return _digests(self._rootdir, _loaded(self._rootdir, new))
 
 
 def changes(rootdir: Path, node_ids: Iterable[str], before: Mapping[str, str]) -> list[str]:
@@ -67,13 +108,22 @@ def changes(rootdir: Path, node_ids: Iterable[str], before: Mapping[str, str]) -
     What else happens to be loaded now may be due to other tests that are collected beside them.
     """
     said = {
-        name: "changed" if os.path.lexists(rootdir / name) else "gone"
+        name: "changed" if os.path.lexists(_path(rootdir, name)) else "gone"
         for name, digest in before.items()
-        if _digest(rootdir / name) != digest
+        if _digest(_path(rootdir, name)) != digest
     }
     needed = _with_imported(set(_sources(rootdir, node_ids)), rootdir)
     said |= dict.fromkeys((n for n in _named(rootdir, needed) if n not in before), "new")
     return [f"{name} ({word})" for name, word in sorted(said.items())]
+
+
+def _digests(rootdir: Path, files: Iterable[Path]) -> dict[str, str]:
+    return {name: _digest(_path(rootdir, name)) for name in _named(rootdir, files)}
+
+
+def _path(rootdir: Path, name: str) -> Path:
+    """The file of that name; above `rootdir` by its name alone, as if that were no link."""
+    return Path(os.path.normpath(rootdir / name))
 
 
 def _digest(file: Path) -> str:
@@ -81,32 +131,38 @@ def _digest(file: Path) -> str:
 
 
 def _named(rootdir: Path, files: Iterable[Path]) -> list[str]:
-    return sorted(Path(os.path.relpath(file, rootdir)).as_posix() for file in files)
+    return sorted({Path(os.path.relpath(file, rootdir)).as_posix() for file in files})
 
 
 def _sources(rootdir: Path, node_ids: Iterable[str]) -> Iterator[Path]:
     """The test modules with the benchmarks `node_ids`, and the conftests they stand under."""
+    top = Path(_roots(rootdir)[-1])
     for name in dict.fromkeys(node_id.partition("::")[0] for node_id in node_ids):
-        module = Path(os.path.normpath(rootdir / name))
+        module = _path(rootdir, name)
         yield module
         for folder in module.parents:
-            if folder.is_relative_to(rootdir) and (conftest := folder / "conftest.py").is_file():
+            if folder in rootdir.parents or not folder.is_relative_to(top):
+                break  # pytest looks for none up there
+            if (conftest := folder / "conftest.py").is_file():
                 yield conftest
 
 
-def _loaded(rootdir: Path) -> Iterator[Path]:
-    """The files of all modules that are loaded from below `rootdir`."""
-    for module in list(sys.modules.values()):
+def _loaded(rootdir: Path, names: Iterable[str]) -> Iterator[Path]:
+    """The project's files among those of the modules `names`."""
+    for module in [sys.modules.get(name) for name in names]:
         # Not by `getattr`: some modules load others when they are asked.
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and _is_own(file, rootdir):
-            yield Path(file)
+            yield Path(os.path.normpath(file))
 
 
 def _is_own(file: str, rootdir: Path) -> bool:
-    """Whether it is the project's: below `rootdir`, neither installed there nor hidden."""
-    root = _prefix(rootdir)
-    if not file.startswith(root):  # of most modules; pathlib takes 20 times as long to tell
+    """Whether it is the project's: below one of its roots, neither installed there nor hidden."""
+    if ".." in file:  # ``pythonpath = ..`` in an ini file
+        file = os.path.normpath(file) + os.sep * file.endswith(os.sep)
+    # Of most modules none; pathlib takes 20 times as long to tell.
+    root = next((root for root in _roots(rootdir) if file.startswith(root)), None)
+    if root is None:
         return False
     parts = Path(file[len(root) :]).parts
     return (
@@ -114,6 +170,13 @@ def _is_own(file: str, rootdir: Path) -> bool:
         and not any(part.startswith(".") for part in parts)
         and not any(file.startswith(prefix) for prefix in _environments(root))
     )
+
+
+@cache
+def _roots(rootdir: Path) -> tuple[str, ...]:
+    """What the project's paths begin with: `rootdir` and, above, the top of its git repository."""
+    top = next((f for f in (rootdir, *rootdir.parents) if (f / ".git").exists()), rootdir)
+    return tuple(dict.fromkeys((_prefix(rootdir), _prefix(top))))
 
 
 def _prefix(folder: object) -> str:
@@ -154,20 +217,11 @@ class _Modules:
             text = file.read_bytes()
         except OSError:
             return set()
-        found: set[Path] = set()
-        for statement in _IMPORT.finditer(_COMMENT.sub(b" ", text)):
-            package, names, modules = (
-                (part or b"").decode("utf-8", "replace") for part in statement.groups()
-            )
-            for name in _listed(modules):
-                found |= self._resolve(tuple(name.split(".")), None)[0]
-            if package:
-                dots = len(package) - len(package.lstrip("."))
-                start = (str(file.parents[dots - 1]),) if 0 < dots <= len(file.parents) else None
-                head = tuple(part for part in package[dots:].split(".") if part)
-                for name in _listed(names):
-                    found |= self._resolve((*head, name), start)[0]
-        return found
+        return {
+            path
+            for name in _imports(text.removeprefix(BOM_UTF8))
+            for path in self._resolve(*_steps(name, file))[0]
+        }
 
     def _resolved(
         self, parts: tuple[str, ...], start: tuple[str, ...] | None
@@ -202,7 +256,28 @@ def _spec(name: str, places: tuple[str, ...] | None) -> ModuleSpec | None:
         return None
 
 
-def _listed(names: str) -> list[str]:
+def _imports(text: bytes) -> Iterator[str]:
+    """The modules that the source `text` names, and what it imports from them, by dot names."""
+    for statement in _IMPORT.finditer(text):
+        package, names, modules = (part or b"" for part in statement.groups())
+        yield from _listed(modules)
+        if package:
+            head = b"".join(_IGNORED.sub(b" ", package).split()).decode("utf-8", "replace")
+            dot = "" if head.endswith(".") else "."
+            yield from (f"{head}{dot}{name}" for name in _listed(names))
+    for call in _NAMED.finditer(text):
+        yield call[2].decode("utf-8", "replace")
+
+
+def _steps(name: str, file: Path) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The parts of a dot name that `file` imports, and from which folder; None: any."""
+    dots = len(name) - len(name.lstrip("."))
+    start = (str(file.parents[dots - 1]),) if 0 < dots <= len(file.parents) else None
+    return tuple(part for part in name.split(".") if part), start
+
+
+def _listed(names: bytes) -> list[str]:
     """The names in an import statement, less what they are called there."""
-    words = (part.split() for part in names.strip("() \t\r\n").split(","))
+    plain = _AROUND_DOT.sub(b".", _IGNORED.sub(b" ", names)).decode("utf-8", "replace")
+    words = (part.split() for part in plain.strip("() \t\r\n").split(","))
     return [parts[0] for parts in words if parts]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin import json_file
 from gpubench_plugin.errors import BrokenFile
-from gpubench_plugin.results import journal
+from gpubench_plugin.results import code, journal
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.recorded import (
     beginning_of,
@@ -18,7 +18,7 @@ from gpubench_plugin.results.recorded import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpubench_plugin.records import Json, Measurement
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -31,8 +31,8 @@ class EarlierRun:
     `begun`: its first line was written; else it was killed before. `started` and `resumed` are UTC
     in ISO 8601. `configurations` and `measurements` hold every benchmark of the run by node id, in
     its order. A measurement is the latest in the journal, samples included; a benchmark that was
-    never recorded is ``not_measured``. `code` is what :func:`.code.digests` found; None of a run
-    of a version that recorded none.
+    never recorded is ``not_measured``. `code` is what :func:`.code.digests` found and what its
+    benchmarks loaded; None of a run of a version that recorded none.
     """
 
     directory: RunDirectory
@@ -78,7 +78,7 @@ class EarlierRun:
             command=tuple(map(str, beginning["command"])),
             environment=environment_of(directory),
             configurations=configurations,
-            code=beginning.get("code"),
+            code=_code(beginning, events),
             measurements=measurements_of(configurations, beginning.get("params", {}), events),
         )
 
@@ -90,3 +90,10 @@ class EarlierRun:
             if self.measurements[i].outcome == "measured"
             and self.measurements[i].launches >= launches
         )
+
+
+def _code(beginning: Json, events: Sequence[Json]) -> dict[str, str] | None:
+    if beginning.get("code") is None:
+        return None
+    loaded = (event["files"] for event in events if event["event"] == "code")
+    return code.united([beginning["code"], *loaded])

@@ -129,6 +129,15 @@ class TrainingStep(_Told):
     loss: float | None
 
 
+class Code(_Told):
+    """Files of the code that the benchmark, or what ran before it, was the first to load."""
+
+    event: Literal["code"]
+    files: dict[str, str] = Field(
+        description="Relative to pytest's rootdir, what tells the contents of each from others"
+    )
+
+
 class Flops(_Told):
     """What was counted of one call of the step."""
 
@@ -151,6 +160,7 @@ KNOWN: Final = frozenset(
         "benchmark",
         "verdicts",
         "training_step",
+        "code",
         "flops",
         "traffic",
     }
@@ -181,6 +191,7 @@ Line = (
     | Benchmark
     | Verdicts
     | TrainingStep
+    | Code
     | Flops
     | Traffic
     | OtherEvent

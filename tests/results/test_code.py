@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Never
 
 import pytest
 
@@ -131,3 +132,106 @@ def test_links_are_what_they_lead_to(rootdir: Path) -> None:
     before = code.digests(rootdir, IDS)
     (rootdir / "source.txt").write_text(FILES["bench/test_it.py"] + " ")
     assert code.changes(rootdir, IDS, before) == ["bench/test_it.py (changed)"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        's = "#"; from pk import a',
+        'u = "http://x#y"; import pk.a',
+        "from pk.\\\n    deep import a",
+        "from pk.\\\r\n    deep import a\r\n",
+        "from \\\r\n    pk import \\\r\n    a\r\n",
+        "import os, \\\r\n    pk . a as b\r\n",
+        "from pk import (  # an (old) one, \n    a as b,)",
+        "# a comment ends with its line \\\nimport pk.a",
+        "\ufeffimport pk.a",
+        'def test(): pytest.importorskip("pk.a")',
+        "m = importlib.import_module(\n    'pk.a')",
+        'm = import_module(name="pk.a")',
+        'm = __import__("pk.a")',
+        'm = importlib.import_module(".pk.a", package=__package__)',
+    ],
+)
+def test_imports_are_found_however_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """With ``#`` in strings, line continuations of any system, and literal names in calls."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("pk/__init__.py", "pk/a.py", "pk/deep/__init__.py", "pk/deep/a.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "test_it.py").write_bytes(text.encode())
+    package = {"pk/__init__.py"}
+    expected = package | (
+        {"pk/deep/__init__.py", "pk/deep/a.py"} if "deep" in text else {"pk/a.py"}
+    )
+    assert set(code.digests(tmp_path, ["test_it.py::test_it"])) == expected | {"test_it.py"}
+
+
+def test_code_is_all_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the root folder imports from above counts, in git or not; hidden and installed does not.
+
+    As with ``pythonpath = ..`` in an ini file, names are as seen from the root folder.
+    """
+    repository = tmp_path / "repository"
+    rootdir = repository / ".work" / "benchmarks"
+    rootdir.mkdir(parents=True)
+    (repository / ".git").mkdir()
+    (repository / "lib" / "site-packages").mkdir(parents=True)
+    for folder in (tmp_path, repository / ".work", repository / "lib" / "site-packages"):
+        (folder / f"of_{folder.name.strip('.').replace('-', '_')[:4]}.py").write_text("")
+        monkeypatch.syspath_prepend(folder)
+    (repository / "mylib.py").write_text("import above")
+    (repository / "above.py").write_text("")
+    (repository / "conftest.py").write_text("")
+    monkeypatch.syspath_prepend(rootdir / ".." / "..")
+    names = ", ".join(file.stem for file in tmp_path.rglob("of_*.py"))
+    (rootdir / "test_b.py").write_text(f"import mylib, {names}")
+
+    before = code.digests(rootdir, ["test_b.py::test_b"])
+
+    assert set(before) == {"test_b.py", "../../mylib.py", "../../above.py"}
+    (repository / "above.py").write_text("1")
+    changes = code.changes(rootdir, ["test_b.py::test_b"], before)
+    assert changes == ["../../above.py (changed)"]
+
+
+def test_arrivals_are_what_is_loaded_from_now_on(rootdir: Path) -> None:
+    """Each look tells of what has come since the last one, and of the project alone."""
+    importlib.import_module("plain")
+    arrivals = code.Arrivals(rootdir)
+    assert not arrivals.look()
+    for name in ("by_name", "installed", "inside"):
+        importlib.import_module(name)
+    assert arrivals.look() == {"by_name.py": code.digests(rootdir, IDS)["by_name.py"]}
+    importlib.import_module("unused")
+    assert set(arrivals.look()) == {"unused.py"}
+    assert not arrivals.look()
+
+
+def test_look_at_nothing_new_looks_at_no_module(
+    rootdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done after every benchmark, and there are thousands of modules."""
+
+    class Counted(dict[str, object]):
+        """As many modules as ever, which must not be asked for."""
+
+        def keys(self) -> Never:
+            raise AssertionError
+
+        __iter__ = values = items = keys
+
+    arrivals = code.Arrivals(rootdir)
+    monkeypatch.setattr(code, "sys", SimpleNamespace(modules=Counted(sys.modules)))
+    assert arrivals.look() == {}
+
+
+def test_file_that_changed_during_the_run_is_a_change(rootdir: Path) -> None:
+    """Of two ranks or launches that loaded it differently, no file is like both."""
+    before = code.digests(rootdir, IDS)
+    united = code.united(
+        [before, {"plain.py": "0123456789abcdef"}, {"rooted.py": before["rooted.py"]}]
+    )
+    assert code.changes(rootdir, IDS, united) == ["plain.py (changed)"]

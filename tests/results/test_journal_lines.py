@@ -48,6 +48,7 @@ def test_what_the_journal_writes_is_valid(
         {"event": "verdicts", "verdicts": verdict_document.document([comparison])},
         {"event": "training_step", "benchmark": "a", "step": 1, "loss": float("nan"), "lr": 0.1},
         {"event": "flops", "benchmark": "a", "per_call": 100, "uncounted_ops": ("aten.x",)},
+        {"event": "code", "benchmark": "a", "files": {"lib/x.py": "0123456789abcdef"}},
         {"event": "traffic", "benchmark": "a", "messages": 3},
         {"event": "rank_ended", "benchmark": "a", "rank": 1, "stack": "…"},
     ]

@@ -10,6 +10,7 @@ import yaml
 
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.results.code import digests
+from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resumption import reopen
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -162,3 +163,19 @@ def test_code_that_was_not_recorded_is_not_compared(run: RunDirectory, tmp_path:
     run.journal.write_text(json.dumps(first) + "\n")
     (tmp_path / "project" / "test_it.py").write_text("changed")
     opened(run)
+
+
+@pytest.mark.parametrize("word", ["changed", "gone"])
+def test_other_code_that_a_benchmark_loaded_is_refused(
+    run: RunDirectory, tmp_path: Path, word: str
+) -> None:
+    """What was imported only while it ran, by a computed name say, counts like the rest."""
+    lazy = tmp_path / "project" / "lazy.py"
+    lazy.write_text("")
+    event = {"event": "code", "files": digests(tmp_path / "project", ["lazy.py::x"])}
+    with Journal(run.journal) as journal:
+        journal.append({**event, "benchmark": "test_it.py::test_a"})
+    opened(run)
+    lazy.write_text("1") if word == "changed" else lazy.unlink()
+    with pytest.raises(UsageProblem, match=rf"code: lazy.py \({word}\); put it back"):
+        opened(run)
