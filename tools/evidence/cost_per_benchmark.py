@@ -6,8 +6,10 @@
 One file has trivial benchmarks, so that what is seen is the cost of having them measured, recorded
 and reported. For each process of the session and each tenth of the benchmarks: processor time per
 benchmark, resident memory and objects that garbage collections know of added per benchmark. The
-very first benchmark, in which torch is imported, is left out. Then the processor time from the
-start of the process to the first of many selected benchmarks, of a new run and of a resumed one.
+very first benchmark, in which torch is imported, is left out. Beside it stands what a yardstick of
+fixed work took between two benchmarks: where that changes, so did the load of the machine, and the
+ratio says less. Then the processor time from the start of the process to the first of many selected
+benchmarks, of a new run and of a resumed one.
 
 The exit code is 1 where the last tenth costs more than 1.2 times what the first one does, a
 benchmark adds more than 50 KB, or the first of 5,000 benchmarks comes after more than 10 s.
@@ -49,23 +51,32 @@ from pathlib import Path
 
 EACH = {each}
 STATM = Path("/proc/self/statm")
-ended, own_s, rows = 0, 0.0, []
+ended, own_s, yardstick_s, rows = 0, 0.0, 0.0, []
+
+def yardstick():
+    sorted(json.loads(json.dumps([{{"n": n, "text": str(n)}} for n in range(300)])), key=str)
 
 def pytest_runtest_logfinish():
-    global ended, own_s
+    global ended, own_s, yardstick_s
     ended += 1
-    if ended != 1 and ended % EACH:
-        return
     at = time.process_time()
-    rows.append(
-        dict(
-            ended=ended,
-            cpu_s=at - own_s,
-            resident=int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
-            tracked=len(gc.get_objects()) + gc.get_freeze_count(),
+    collects = gc.isenabled()
+    gc.disable()  # what the session has made it collect is the session's cost
+    yardstick()
+    yardstick_s += time.process_time() - at
+    if collects:
+        gc.enable()
+    if ended == 1 or ended % EACH == 0:
+        rows.append(
+            dict(
+                ended=ended,
+                cpu_s=at - own_s,
+                yardstick_s=yardstick_s,
+                resident=int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+                tracked=len(gc.get_objects()) + gc.get_freeze_count(),
+            )
         )
-    )
-    Path(f"rows-{{os.environ.get('RANK', 'session')}}.json").write_text(json.dumps(rows))
+        Path(f"rows-{{os.environ.get('RANK', 'session')}}.json").write_text(json.dumps(rows))
     own_s += time.process_time() - at
 """
 
@@ -110,16 +121,21 @@ def measured(way: str, count: int, options: tuple[str, ...] | list[str]) -> bool
 def kept_to(who: str, rows: list[dict[str, Any]]) -> bool:
     """Print the tenths of one process; whether it kept to the bounds."""
     print(f"\n{who if who == 'session' else f'rank {who}'}")
-    print(f"{'benchmarks':>12} {'CPU ms each':>12} {'KiB each':>9} {'objects each':>13}")
-    costs = []
+    print(
+        f"{'benchmarks':>12} {'CPU ms each':>12} {'yardstick ms':>13} {'KiB each':>9} "
+        f"{'objects each':>13}"
+    )
+    costs, yardsticks = [], []
     for before, row in pairwise(rows):
         count = row["ended"] - before["ended"]
-        costs.append((row["cpu_s"] - before["cpu_s"]) / count)
+        costs.append((row["cpu_s"] - before["cpu_s"]) / count * 1e3)
+        yardsticks.append((row["yardstick_s"] - before["yardstick_s"]) / count * 1e3)
         kib, objects = grown(before, row)
         span = f"{before['ended']}-{row['ended']}"
-        print(f"{span:>12} {costs[-1] * 1e3:12.2f} {kib:9.1f} {objects:13.1f}")
+        print(f"{span:>12} {costs[-1]:12.2f} {yardsticks[-1]:13.2f} {kib:9.1f} {objects:13.1f}")
     ratio, (kib, objects) = costs[-1] / costs[0], grown(rows[1], rows[-1])
-    print(f"last tenth to first: {ratio:.2f} (at most {RATIO})")
+    drift = yardsticks[-1] / yardsticks[0]
+    print(f"last tenth to first: {ratio:.2f} (at most {RATIO}); the yardstick {drift:.2f}")
     print(f"then each adds {kib:.1f} KiB (at most {KIB_EACH:g}) and {objects:.0f} objects")
     return ratio <= RATIO and kib <= KIB_EACH
 
