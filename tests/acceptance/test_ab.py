@@ -340,9 +340,11 @@ def test_what_a_killed_comparison_left_goes_and_results_beside_it_stay(tmp_path:
     options = ("--base=main", f"--results-dir={results}", "--")
     process = user.start(*options, "bench", *QUICK)
     wait_until(lambda: list(results.glob("ab/*/launches/001-*/report")))
+    (left,) = (path for path in user.temporary.iterdir() if path != results)
+    # The launch has begun: one that has not yet would outlive its parent.
+    wait_until(lambda: any(left in cwd.parents for cwd in working_folders()))
     process.kill()
     process.communicate(timeout=60)
-    (left,) = (path for path in user.temporary.iterdir() if path != results)
     assert user.state()["worktrees"] != before["worktrees"]
     wait_until(lambda: not any(left in cwd.parents for cwd in working_folders()))
     (comparison,) = results.glob("ab/*/state.json")

@@ -31,7 +31,7 @@ from pathlib import Path
 RANK = os.environ["RANK"]
 opened = []
 def note(event, arguments):
-    if event == "open" and arguments[1] not in (None, "r", "rb"):
+    if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
         opened.append(Path(str(arguments[0])).name)
 sys.addaudithook(note)
 atexit.register(lambda: Path(f"opened-by-{RANK}").write_text("\\n".join(opened)))
