@@ -6,13 +6,17 @@
 One file has trivial benchmarks, so that what is seen is the cost of having them measured, recorded
 and reported. For each process of the session and each tenth of the benchmarks: processor time per
 benchmark, resident memory and objects that garbage collections know of added per benchmark. The
-very first benchmark, in which torch is imported, is left out. Beside it stands what a yardstick of
-fixed work took between two benchmarks: where that changes, so did the load of the machine, and the
-ratio says less. Then the processor time from the start of the process to the first of many selected
-benchmarks, of a new run and of a resumed one.
+very first benchmark, in which torch is imported, is left out.
 
-The exit code is 1 where the last tenth costs more than 1.2 times what the first one does, a
-benchmark adds more than 50 KB, or the first of 5,000 benchmarks comes after more than 10 s.
+What else the machine does meanwhile changes the processor time of the same instructions by half. So
+the end is compared with a beginning at the same time: beside the last fifth of the session others
+start, and what their first benchmarks take is compared with what its own take just then.
+
+Then the processor time from the start of the process to the first of many selected benchmarks, of a
+new run and of a resumed one.
+
+The exit code is 1 where the end costs more than 1.2 times what the beginning does, a benchmark adds
+more than 50 KiB, or the first of the selected benchmarks comes after more than 10 s.
 """
 
 from __future__ import annotations
@@ -25,16 +29,25 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from statistics import fmean
+from tempfile import TemporaryDirectory, TemporaryFile
+from time import sleep
 from typing import Any
 
 TENTHS = 10
+LAST_PART = 0.8
+BESIDE = 15
+"""Sessions beside the end have one benchmark for so many of the long one."""
+FEWEST = 10
+"""Benchmarks at the same time, below which nothing is compared."""
 RATIO = 1.2
 KIB_EACH = 50.0
 FIRST_WITHIN_S = 10.0
 QUICK = ("--measure.by=steps", "--measure.steps=5", "--measure.warmup_s=0.001")
-"""A measurement of a few rounds, unless other options are given."""
+"""A measurement of five calls, unless other options are given."""
 RANKS = 2
+
+Rows = list[dict[str, Any]]
 
 TEST = """
 import pytest
@@ -51,32 +64,18 @@ from pathlib import Path
 
 EACH = {each}
 STATM = Path("/proc/self/statm")
-ended, own_s, yardstick_s, rows = 0, 0.0, 0.0, []
-
-def yardstick():
-    sorted(json.loads(json.dumps([{{"n": n, "text": str(n)}} for n in range(300)])), key=str)
+ended, own_s = 0, 0.0
 
 def pytest_runtest_logfinish():
-    global ended, own_s, yardstick_s
+    global ended, own_s
     ended += 1
     at = time.process_time()
-    collects = gc.isenabled()
-    gc.disable()  # what the session has made it collect is the session's cost
-    yardstick()
-    yardstick_s += time.process_time() - at
-    if collects:
-        gc.enable()
+    row = dict(ended=ended, cpu_s=at - own_s, at=time.time())
     if ended == 1 or ended % EACH == 0:
-        rows.append(
-            dict(
-                ended=ended,
-                cpu_s=at - own_s,
-                yardstick_s=yardstick_s,
-                resident=int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
-                tracked=len(gc.get_objects()) + gc.get_freeze_count(),
-            )
-        )
-        Path(f"rows-{{os.environ.get('RANK', 'session')}}.json").write_text(json.dumps(rows))
+        row["resident"] = int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        row["tracked"] = len(gc.get_objects()) + gc.get_freeze_count()
+    with open(f"rows-{{os.environ.get('RANK', 'session')}}", "a") as file:
+        print(json.dumps(row), file=file)
     own_s += time.process_time() - at
 """
 
@@ -91,7 +90,7 @@ def pytest_runtest_logstart():
 
 
 def main() -> int:
-    """Print both tables; 1 if a bound is broken."""
+    """Print the tables; 1 if a bound is broken."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--benchmarks", type=int, default=2000, help="measured")
     parser.add_argument("--selected", type=int, default=5000, help="selected; 0 leaves it out")
@@ -109,35 +108,79 @@ def main() -> int:
 def measured(way: str, count: int, options: tuple[str, ...] | list[str]) -> bool:
     """Measure `count` benchmarks; whether they kept to the bounds."""
     with TemporaryDirectory() as name:
-        folder = project(Path(name), count, METER.format(each=max(1, count // TENTHS)))
-        pytest_in(folder, *options, way=way)
+        folder = project(Path(name) / "long", count, METER.format(each=max(1, count // TENTHS)))
+        with TemporaryFile() as output:
+            long = subprocess.Popen(
+                command(way, *options), cwd=folder, env=environment(), stdout=output, stderr=output
+            )
+            try:
+                others = beside_the_end(long, way, count, options, Path(name))
+            finally:
+                long.terminate()  # where one beside it failed
+                code = long.wait()
+            output.seek(0)
+            if code:
+                sys.exit(f"pytest ended with {code}:\n{output.read().decode()[-4000:]}")
         print(f"\n{count} benchmarks, {way}, {' '.join(options)}")
         sound = True
-        for file in sorted(folder.glob("rows-*.json")):
-            sound &= kept_to(file.stem.partition("-")[2], json.loads(file.read_text()))
+        for process, rows in rows_in(folder).items():
+            sound &= kept_to(process, rows, [other[process] for other in others])
         return sound
 
 
-def kept_to(who: str, rows: list[dict[str, Any]]) -> bool:
+def beside_the_end(
+    long: subprocess.Popen[bytes],
+    way: str,
+    count: int,
+    options: tuple[str, ...] | list[str],
+    place: Path,
+) -> list[dict[str, Rows]]:
+    """What new sessions wrote, one after another beside the last part of the `long` one."""
+    others: list[dict[str, Rows]] = []
+    number = max(count // BESIDE, 2 * FEWEST)
+    while long.poll() is None:
+        if least_ended(place / "long") < LAST_PART * count:
+            sleep(0.2)
+            continue
+        folder = project(place / str(len(others)), number, METER.format(each=number))
+        pytest_in(folder, *options, way=way)
+        others.append(rows_in(folder))
+    return others
+
+
+def kept_to(process: str, rows: Rows, others: list[Rows]) -> bool:
     """Print the tenths of one process; whether it kept to the bounds."""
-    print(f"\n{who if who == 'session' else f'rank {who}'}")
-    print(
-        f"{'benchmarks':>12} {'CPU ms each':>12} {'yardstick ms':>13} {'KiB each':>9} "
-        f"{'objects each':>13}"
-    )
-    costs, yardsticks = [], []
-    for before, row in pairwise(rows):
-        count = row["ended"] - before["ended"]
-        costs.append((row["cpu_s"] - before["cpu_s"]) / count * 1e3)
-        yardsticks.append((row["yardstick_s"] - before["yardstick_s"]) / count * 1e3)
-        kib, objects = grown(before, row)
+    print(f"\n{process if process == 'session' else f'rank {process}'}")
+    print(f"{'benchmarks':>12} {'CPU ms each':>12} {'KiB each':>9} {'objects each':>13}")
+    tenths = [row for row in rows if "resident" in row]
+    for before, row in pairwise(tenths):
+        cost = (row["cpu_s"] - before["cpu_s"]) / (row["ended"] - before["ended"]) * 1e3
         span = f"{before['ended']}-{row['ended']}"
-        print(f"{span:>12} {costs[-1]:12.2f} {yardsticks[-1]:13.2f} {kib:9.1f} {objects:13.1f}")
-    ratio, (kib, objects) = costs[-1] / costs[0], grown(rows[1], rows[-1])
-    drift = yardsticks[-1] / yardsticks[0]
-    print(f"last tenth to first: {ratio:.2f} (at most {RATIO}); the yardstick {drift:.2f}")
-    print(f"then each adds {kib:.1f} KiB (at most {KIB_EACH:g}) and {objects:.0f} objects")
+        kib, objects = grown(before, row)
+        print(f"{span:>12} {cost:12.2f} {kib:9.1f} {objects:13.1f}")
+    ratios = [ratio for other in others if (ratio := at_the_same_time(rows, other))]
+    ratio = fmean(ratios) if ratios else float("nan")
+    shown = ", ".join(f"{one:.2f}" for one in ratios)
+    kib, objects = grown(tenths[1], tenths[-1])
+    print(f"the end to a beginning at the same time: {ratio:.2f} (at most {RATIO}; {shown})")
+    print(f"after the first tenth each adds {kib:.1f} KiB (at most {KIB_EACH:g})", end=" ")
+    print(f"and {objects:.0f} objects")
     return ratio <= RATIO and kib <= KIB_EACH
+
+
+def at_the_same_time(rows: Rows, other: Rows) -> float | None:
+    """What the benchmarks of `rows` cost by those of a new session, while that ran."""
+    first, last = other[0]["at"], other[-1]["at"]
+    meanwhile = [row for row in rows if first <= row["at"] <= last]
+    until = [row for row in other if row["at"] <= rows[-1]["at"]]
+    if min(len(meanwhile), len(until)) <= FEWEST:
+        return None
+    return each_s(meanwhile) / each_s(until)
+
+
+def each_s(rows: Rows) -> float:
+    """The processor time of a benchmark, in seconds."""
+    return float((rows[-1]["cpu_s"] - rows[0]["cpu_s"]) / (rows[-1]["ended"] - rows[0]["ended"]))
 
 
 def grown(before: dict[str, Any], after: dict[str, Any]) -> tuple[float, float]:
@@ -147,10 +190,25 @@ def grown(before: dict[str, Any], after: dict[str, Any]) -> tuple[float, float]:
     return resident, (after["tracked"] - before["tracked"]) / count
 
 
+def least_ended(folder: Path) -> int:
+    """How many benchmarks have ended in every process that measures."""
+    files = [file.read_text() for file in folder.glob("rows-*")]
+    return min((text.count("\n") for text in files), default=0)
+
+
+def rows_in(folder: Path) -> dict[str, Rows]:
+    """What each process of a session wrote, by its name."""
+    files = {file.name.partition("-")[2]: file for file in sorted(folder.glob("rows-*"))}
+    return {
+        process: [json.loads(line) for line in file.read_text().splitlines()]
+        for process, file in files.items()
+    }
+
+
 def selected(count: int) -> bool:
     """Select `count` benchmarks, begin, and resume that run; whether both began in time."""
     with TemporaryDirectory() as name:
-        folder = project(Path(name), count, FIRST)
+        folder = project(Path(name) / "project", count, FIRST)
         pytest_in(folder)
         new_s = float((folder / "first").read_text())
         (run,) = (folder / "results").glob("*/*")
@@ -163,7 +221,8 @@ def selected(count: int) -> bool:
 
 
 def project(folder: Path, count: int, conftest: str) -> Path:
-    """A project in `folder` with `count` benchmarks."""
+    """A project in `folder`, which is made, with `count` benchmarks."""
+    folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_trivial.py").write_text(TEST.format(count=count))
     (folder / "conftest.py").write_text(conftest)
@@ -172,19 +231,10 @@ def project(folder: Path, count: int, conftest: str) -> Path:
 
 def pytest_in(folder: Path, *options: str, way: str = "plain") -> None:
     """Run pytest in `folder` to its end."""
-    command = {
-        "plain": ["pytest"],
-        "gang": ["pytest", f"--world-size={RANKS}"],
-        "torchrun": [
-            *("torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"),
-            *("-m", "pytest"),
-        ],
-    }[way]
-    quiet = ("-q", "-p", "no:cacheprovider", "--benchmark-quiet")
     done = subprocess.run(
-        [sys.executable, "-m", *command, *quiet, *options],
+        command(way, *options),
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -193,6 +243,25 @@ def pytest_in(folder: Path, *options: str, way: str = "plain") -> None:
         sys.exit(
             f"pytest ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
         )
+
+
+def command(way: str, *options: str) -> list[str]:
+    """The command of a session."""
+    started = {
+        "plain": ["pytest"],
+        "gang": ["pytest", f"--world-size={RANKS}"],
+        "torchrun": [
+            *("torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"),
+            *("-m", "pytest"),
+        ],
+    }[way]
+    quiet = ("-q", "-p", "no:cacheprovider", "--benchmark-quiet")
+    return [sys.executable, "-m", *started, *quiet, *options]
+
+
+def environment() -> dict[str, str]:
+    """The variables of a session."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none"}
 
 
 if __name__ == "__main__":
