@@ -131,7 +131,9 @@ def test_rank_that_does_not_come_to_the_end_ends_the_gang(
     """It is told what became of every rank, and where those are that still run."""
     gang = start()
 
-    zero, one = gang.run(test, None, PATIENCE)
+    # On a busy machine a death is seen later than the 0.2 s after which ranks have parted.
+    patience = PATIENCE if test == "parts" else replace(PATIENCE, divergence_s=10.0)
+    zero, one = gang.run(test, None, patience)
 
     assert zero.rank == 0
     assert (one.state, one.told[: len(told)]) == (state, told)
