@@ -91,14 +91,14 @@ def _unforeseen(error: Exception, arguments: Sequence[str]) -> str:
             text = text.replace(password, "***")
         return redacted(text)
 
-    said = harmless("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
+    summary = harmless("".join(traceback.format_exception_only(error)).strip().partition("\n")[0])
     try:
         descriptor, name = tempfile.mkstemp(prefix="gpubench-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(harmless("".join(traceback.format_exception(error))))
     except OSError as problem:
-        return f"unforeseen {said:.300}; its traceback could not be kept: {problem.strerror}"
-    return f"unforeseen {said:.300}; please report it with its traceback, which is in {name}"
+        return f"unforeseen {summary:.300}; its traceback could not be kept: {problem.strerror}"
+    return f"unforeseen {summary:.300}; please report it with its traceback, which is in {name}"
 
 
 def _open_closed_streams() -> None:
@@ -111,6 +111,7 @@ def _open_closed_streams() -> None:
     os.close(descriptor)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
+            # It stays open for as long as the process: nobody could close it.
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
