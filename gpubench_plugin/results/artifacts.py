@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.errors import ResultsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gpubench_plugin.results.run_directory import RunDirectory
+
+HASHED_BYTES: Final = 1 << 30
+"""The largest file that is hashed unasked: a few seconds, where a checkpoint of 100 GiB takes many
+minutes."""
 
 _AT_ONCE: Final = 1 << 20
 """Bytes hashed at a time: a trace may be larger than the memory."""
@@ -21,21 +25,28 @@ _AT_ONCE: Final = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file: its `name` from the run's folder on, its `bytes` and its SHA-256 in hexadecimal."""
+    """A file: its `name` from the run's folder on, its `bytes` and its SHA-256 in hexadecimal.
+
+    The latter is None where it was not asked for.
+    """
 
     name: str
     bytes: int
-    sha256: str
+    sha256: str | None
 
 
-def artifacts(directory: RunDirectory) -> Iterator[Artifact]:
+def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) -> Iterator[Artifact]:
     """The regular files of a run in the order of their names; links are not followed.
+
+    Args:
+        directory: of the run.
+        is_hashed: asked of each file, by its name and bytes, before it is read.
 
     Raises:
         ResultsError: one cannot be read.
     """
     for path in sorted(files_below(directory.path)):
-        yield _hashed(path, path.relative_to(directory.path).as_posix())
+        yield _artifact(path, path.relative_to(directory.path).as_posix(), is_hashed)
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -51,11 +62,15 @@ def files_below(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _hashed(path: Path, name: str) -> Artifact:
-    digest, size = sha256(), 0
+def _artifact(path: Path, name: str, is_hashed: Callable[[str, int], bool]) -> Artifact:
+    digest = sha256()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
+            size = os.fstat(descriptor).st_size
+            if not is_hashed(name, size):
+                return Artifact(name=name, bytes=size, sha256=None)
+            size = 0
             while data := file.read(_AT_ONCE):
                 digest.update(data)
                 size += len(data)

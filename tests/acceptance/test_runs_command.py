@@ -172,8 +172,33 @@ def test_artifacts_are_files_with_hashes(shell: Shell, results: Path) -> None:
     expected = sha256(run.summary.read_bytes()).hexdigest()
     assert found["summary.json"]["sha256"] == expected
     assert found["summary.json"]["bytes"] == run.summary.stat().st_size
-    _, out, _ = shell("artifacts", run.run_id)
-    assert expected in out
+    _, out, err = shell("artifacts", run.run_id)
+    assert (expected in out, err) == (True, "")
+
+
+def test_a_huge_artifact_is_hashed_only_when_asked(
+    shell: Shell, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for minutes without a word: what is not hashed is said, and what takes long."""
+    run = write_run(results, 0)
+    with (run.path / "checkpoint").open("wb") as file:
+        file.truncate(20 << 30)
+    code, out, err = shell("artifacts", run.run_id)
+    (line,) = [line for line in out.splitlines() if "checkpoint" in line]
+    assert (code, line.split()) == (0, ["not", "hashed", str(20 << 30), "checkpoint"])
+    assert err == (
+        "gpubench: files of more than 1 GiB that are not hashed: 1; --hash-all hashes them\n"
+    )
+    _, out, _ = shell("artifacts", run.run_id, "--format=json")
+    hashes = {one["name"]: one["sha256"] for one in json.loads(out)["artifacts"]}
+    assert hashes["checkpoint"] is None
+    assert hashes["summary.json"] == sha256(run.summary.read_bytes()).hexdigest()
+
+    (run.path / "checkpoint").write_bytes(b"x" * 2000)
+    monkeypatch.setattr("gpubench_plugin.results.artifacts.HASHED_BYTES", 1999)
+    code, out, err = shell("artifacts", run.run_id, "--hash-all")
+    assert sha256(b"x" * 2000).hexdigest() in out
+    assert (code, "gpubench: hashing checkpoint, 2000 bytes\n" in err) == (0, True)
 
 
 def test_pruning_takes_traces_first_and_never_summaries(shell: Shell, results: Path) -> None:
