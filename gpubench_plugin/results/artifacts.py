@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.run_directory import RunDirectory
 
 HASHED_BYTES: Final = 1 << 30
-"""The largest file that is hashed unasked: a few seconds, where a checkpoint of 100 GiB takes many
-minutes."""
+"""The largest file that is hashed unasked: 0.7 s on an idle core, 10 s on a busy machine."""
 
 _AT_ONCE: Final = 1 << 20
 """Bytes hashed at a time: a trace may be larger than the memory."""
