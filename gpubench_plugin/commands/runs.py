@@ -62,7 +62,7 @@ class Runs(Command):
         own.set_defaults(act=_pruning.prune)
         own = acts.add_parser("artifacts", help="a run's files, with hashes", allow_abbrev=False)
         own.add_argument("run_named", metavar="RUN", help="a run's id or folder")
-        own.add_argument("--hash-all", action="store_true", help="also files of more than 1 GiB")
+        own.add_argument("--hash-all", action="store_true", help="hash files of over 1 GiB, too")
         own.add_argument("--format", default="table", help="table or json")
         own.set_defaults(act=_artifacts)
         for act in acts.choices.values():
@@ -164,11 +164,15 @@ def _artifacts(options: argparse.Namespace, places: Places) -> int:
     from dataclasses import asdict
 
     from gpubench_plugin.reports.text_table import column, lines
-    from gpubench_plugin.results.artifacts import artifacts
+    from gpubench_plugin.results.artifacts import HASHED_BYTES, artifacts
     from gpubench_plugin.results.search import find_run
 
+    def is_hashed(name: str, size: int) -> bool:
+        if options.hash_all and size > HASHED_BYTES:
+            note([f"hashing {name}, {size} bytes"])
+        return options.hash_all or size <= HASHED_BYTES
+
     directory = find_run(places.results_dir, options.run_named, here=places.here)
-    is_hashed = _hashed_aloud if options.hash_all else _is_hashed_unasked
     files = list(artifacts(directory, is_hashed))
     if options.format == "json":
         _say_json({"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]})
@@ -182,18 +186,6 @@ def _artifacts(options: argparse.Namespace, places: Places) -> int:
     if unhashed := sum(file.sha256 is None for file in files):
         note([f"files of more than 1 GiB that are not hashed: {unhashed}; --hash-all hashes them"])
     return Exit.FINE
-
-
-def _is_hashed_unasked(_: str, size: int) -> bool:
-    from gpubench_plugin.results.artifacts import HASHED_BYTES
-
-    return size <= HASHED_BYTES
-
-
-def _hashed_aloud(name: str, size: int) -> bool:
-    if not _is_hashed_unasked(name, size):
-        note([f"hashing {name}, {size} bytes"])
-    return True
 
 
 _WIDE: Final = 1000

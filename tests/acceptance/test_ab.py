@@ -22,7 +22,6 @@ import pytest
 # 0.4 %, as those of a quiet machine do.
 CLOCK = """
 import os
-import sys
 import time
 
 READING_NS = 50
