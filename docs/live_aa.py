@@ -33,7 +33,7 @@ from pathlib import Path
 from statistics import median, stdev
 from typing import Any
 
-from gpubench_plugin.ab.state import State
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.sources import run_in
 
@@ -47,7 +47,7 @@ PLAIN = "not (compiled or accumulated or fsdp2)"
 
 SLOWED = ("test_spin", "test_sleep", "test_mlp_train", "test_mlp_infer")
 CALIBRATIONS = 3
-MAIN = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 
 STEP = re.compile(r"gpubench\((\w+)\.step, ")
 MORE = """

@@ -14,8 +14,8 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
+from gpubench_plugin.config.options import FLAGS, RUN_FILE
 from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
-from gpubench_plugin.options import FLAGS, RUN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

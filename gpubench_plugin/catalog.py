@@ -21,10 +21,10 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 
 _ROOMS = {
     "collectives": "distributed/collectives",
-    "commands": "commands",
+    "commands": "cli/commands",
     "data": "training/data",
     "formats": "reports/formats",
-    "metrics": "metrics",
+    "metrics": "measure/metrics",
     "optimizers": "training/optimizers",
     "parallelism": "distributed/parallelism",
     "precision": "precision",

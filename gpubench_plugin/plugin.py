@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin import hookspecs, neighbours
-from gpubench_plugin.arguments import lend_short_names
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.fixtures.communication import exposed_communication
-from gpubench_plugin.fixtures.convergence import convergence
-from gpubench_plugin.fixtures.diffusion import diffusion
-from gpubench_plugin.fixtures.generation import decode, prefill
-from gpubench_plugin.fixtures.measuring import _gpubench_carrier, collective, gpubench
-from gpubench_plugin.fixtures.moe import moe_layer
-from gpubench_plugin.fixtures.ranks import (
+from gpubench_plugin import hookspecs
+from gpubench_plugin.bench.communication import exposed_communication
+from gpubench_plugin.bench.convergence import convergence
+from gpubench_plugin.bench.device import (
     gpubench_config,
     precision,
     process_group,
     torch_device,
     world_size,
 )
-from gpubench_plugin.fixtures.training import (
+from gpubench_plugin.bench.diffusion import diffusion
+from gpubench_plugin.bench.generation import decode, prefill
+from gpubench_plugin.bench.gpubench import _gpubench_carrier, collective, gpubench
+from gpubench_plugin.bench.systems import moe_layer
+from gpubench_plugin.bench.training import (
     _gpubench_parallelism,
     data,
     inference,
@@ -37,16 +35,19 @@ from gpubench_plugin.fixtures.training import (
     trainer,
     workload,
 )
-from gpubench_plugin.options import MARKS, add_options, is_asked_for
-from gpubench_plugin.selection import fixture_names, is_adopted, is_benchmark, parametrize
-from gpubench_plugin.valve import GANG, Valve, is_secondary
+from gpubench_plugin.config.arguments import lend_short_names
+from gpubench_plugin.config.options import MARKS, add_options, is_asked_for
+from gpubench_plugin.config.parametrize import fixture_names, is_adopted, is_benchmark, parametrize
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.launchers.output import GANG, Valve, is_secondary
+from gpubench_plugin.session import xdist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.gang.worker import Worker
-    from gpubench_plugin.ranks import Ranks
-    from gpubench_plugin.settings import Settings
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.distributed.ranks import Ranks
+    from gpubench_plugin.launchers.gang.worker import Worker
 
 __all__ = [
     "_gpubench_carrier",
@@ -104,8 +105,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _enlist(config)
     elif is_asked_for(config) and not is_secondary(os.environ):
         _or_usage_error(_settings, config)
-    if neighbours.has_workers(config):
-        config.pluginmanager.register(neighbours.Controller(), "gpubench-neighbours")
+    if xdist.has_workers(config):
+        config.pluginmanager.register(xdist.Controller(), "gpubench-neighbours")
         _say_if_gated(config, "nothing is judged with -n (pytest-xdist)")
     if is_secondary(os.environ) or _WORKER in config.stash:
         # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
@@ -136,9 +137,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     valve = config.stash.get(_VALVE, None)
     benchmarks = [item for item in session.items if is_benchmark(item, fixture_names(item))]
     own = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]
-    if own and neighbours.refuse(session):
+    if own and xdist.refuse(session):
         return
-    if neighbours.is_worker(config):  # pytest-benchmark measures nothing there
+    if xdist.is_worker(config):  # pytest-benchmark measures nothing there
         benchmarks = own
     if benchmarks or _PROBLEM in config.stash or _WORKER in config.stash:
         try:
@@ -147,7 +148,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _leave_unsaved(config)
             raise
     else:
-        if not (neighbours.is_worker(config) or is_secondary(os.environ)):
+        if not (xdist.is_worker(config) or is_secondary(os.environ)):
             _say_if_gated(config, "it measured nothing: no benchmark was selected")
         if valve is not None:
             valve.release()
@@ -155,22 +156,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _enlist(config: pytest.Config) -> None:
     """Become a rank of the gang that the environment names."""
-    from gpubench_plugin.gang.worker import Worker
-    from gpubench_plugin.invitation import Invitation
+    from gpubench_plugin.launchers.gang.invitation import Invitation
+    from gpubench_plugin.launchers.gang.worker import Worker
 
     config.stash[_WORKER] = worker = Worker(config, Invitation.accepted(os.environ))
     config.pluginmanager.register(worker, "gpubench-worker")
 
 
 def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve | None) -> None:
-    from gpubench_plugin import case_resolution
-    from gpubench_plugin.roles import Roles
+    from gpubench_plugin.config import resolve_case
+    from gpubench_plugin.session.modes import Roles
 
     config = session.config
     if _PROBLEM in config.stash:
         raise config.stash[_PROBLEM]
     if _only_looks(config):
-        case_resolution.check_marks(benchmarks)
+        resolve_case.check_marks(benchmarks)
     else:
         roles = Roles(session, _settings(config), _ranks(config))
         roles.start(benchmarks, valve, config.stash.get(_WORKER, None))
@@ -180,7 +181,7 @@ def _say_if_gated(config: pytest.Config, why: str) -> None:
     """A gate that measures nothing has not passed."""
     if config.getoption("gpubench_gate") is None or _only_looks(config):
         return
-    from gpubench_plugin.gate.unjudged import Unjudged
+    from gpubench_plugin.session.gate.unjudged import Unjudged
 
     config.pluginmanager.register(Unjudged(why), "gpubench-gate")
 
@@ -192,7 +193,7 @@ def _only_looks(config: pytest.Config) -> bool:
 
 
 def _settings(config: pytest.Config) -> Settings:
-    from gpubench_plugin.settings import SETTINGS, Settings
+    from gpubench_plugin.config.settings import SETTINGS, Settings
 
     if SETTINGS not in config.stash:
         config.stash[SETTINGS] = Settings.from_config(config)
@@ -200,7 +201,7 @@ def _settings(config: pytest.Config) -> Settings:
 
 
 def _ranks(config: pytest.Config) -> Ranks:
-    from gpubench_plugin.ranks import RANKS, Ranks
+    from gpubench_plugin.distributed.ranks import RANKS, Ranks
 
     if RANKS not in config.stash:
         config.stash[RANKS] = Ranks(os.environ)

@@ -19,7 +19,10 @@ WHEEL = (
     "gpubench_plugin/datasets/README.md",
     "gpubench_plugin/datasets/LICENSES.md",
 )
-ENTRIES = ("[pytest11]\ngpubench = gpubench_plugin.plugin", "gpubench = gpubench_plugin.cli:main")
+ENTRIES = (
+    "[pytest11]\ngpubench = gpubench_plugin.plugin",
+    "gpubench = gpubench_plugin.cli.main:main",
+)
 SDIST = ("README.md", "LICENSE", "constraints.txt", "benchmarks/training/test_resnet.py")
 UNWANTED = ("results/2", "__pycache__", ".tox")
 

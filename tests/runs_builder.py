@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin import verdict_document
+from gpubench_plugin.environment import atomic
 from gpubench_plugin.records import Measurement, Metric, RunRecord
-from gpubench_plugin.results import atomic
+from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin import cli
+from gpubench_plugin.cli import main as cli
 from gpubench_plugin.errors import GpubenchError
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
@@ -202,7 +202,7 @@ def load_run(scene: Scene) -> None:
 @entry
 def resume(scene: Scene) -> None:
     """What ``pytest --resume`` reads of a run before anything is measured."""
-    from gpubench_plugin.results.resumption import reopen
+    from gpubench_plugin.results.resume import reopen
     from gpubench_plugin.results.run_directory import RunDirectory
     from tests.runs_builder import environment
 
@@ -219,8 +219,8 @@ def resume(scene: Scene) -> None:
 @entry
 def configure(scene: Scene) -> None:
     """What ``pytest --config=FILE`` reads."""
-    from gpubench_plugin.configuration.resolve import resolve
-    from gpubench_plugin.configuration.schema import ModelSection
+    from gpubench_plugin.config.resolve import resolve
+    from gpubench_plugin.config.sections import ModelSection
 
     resolve(
         name=None,
@@ -236,15 +236,15 @@ def configure(scene: Scene) -> None:
 @entry
 def fix_rounds(scene: Scene) -> None:
     """What ``--measure.rounds_file`` names."""
-    from gpubench_plugin.measure import frozen
+    from gpubench_plugin.config import rounds_file
 
-    frozen.read(scene.root / "rounds.json", "measure.rounds_file")
+    rounds_file.read(scene.root / "rounds.json", "measure.rounds_file")
 
 
 @entry
 def resume_ab(scene: Scene) -> None:
     """What ``gpubench ab --resume`` reads before it measures."""
-    from gpubench_plugin.ab.comparison import earlier_state
+    from gpubench_plugin.cli.ab.comparison import earlier_state
 
     earlier_state(scene.root / "ab")
 

@@ -38,7 +38,7 @@ def main(started_ns, device_name):
 
     stages.end("import_torch")
     from gpubench_plugin import catalog
-    from gpubench_plugin.configuration.schema import Configuration
+    from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.training.optimization import Optimization
     from gpubench_plugin.training.waiting import wait_for

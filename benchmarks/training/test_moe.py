@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.variants import (
+from gpubench_plugin.config.variants import (
     ACCUMULATED,
     CHECKPOINTED,
     COMPILED,

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from gpubench_plugin.compare import history, paired, threshold
+from gpubench_plugin.compare import history, judges, threshold
 from gpubench_plugin.compare.matching import Matched, match
+from gpubench_plugin.environment.waking_clock import SUSPENDED
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.runs import Run
 from gpubench_plugin.verdicts import Comparison, Verdict
-from gpubench_plugin.waking import SUSPENDED
 
 
 class Options(TypedDict, total=False):
@@ -59,7 +59,7 @@ def compare_paired(
     """
     matched = match(bases, heads, paired=True, **options)
     _refuse_nothing(matched, bases, heads)
-    return _comparison(bases, heads, matched, paired.judge(matched.series))
+    return _comparison(bases, heads, matched, judges.judge(matched.series))
 
 
 def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gpubench_plugin.compare.limits import Limit
+from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.records import Better
 
 _MOST: Final = 700.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Final
 
-from gpubench_plugin.compare.limits import DEFAULT
+from gpubench_plugin.config.limits import DEFAULT
 from gpubench_plugin.runs import Result
 
 STEP_TIME: Final = "step_time_s"

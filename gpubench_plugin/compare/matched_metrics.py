@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpubench_plugin.compare.gated import gated, value_of
-from gpubench_plugin.compare.limits import Limit
 from gpubench_plugin.compare.series import Series
+from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric
 from gpubench_plugin.runs import Result

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpubench_plugin.compare.alike import Likeness, several, told_differences
+from gpubench_plugin.compare.comparability import Likeness, several, told_differences
 from gpubench_plugin.compare.gated import STEP_TIME
 from gpubench_plugin.compare.matched_metrics import Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.reasons import counted

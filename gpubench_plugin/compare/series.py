@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpubench_plugin.compare.limits import Limit
+from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.records import Better
 
 

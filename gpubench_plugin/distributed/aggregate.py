@@ -18,7 +18,7 @@ from gpubench_plugin.records import Samples, Work
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.distributed.report import RankReport
+    from gpubench_plugin.distributed.rank_report import RankReport
     from gpubench_plugin.records import RankTimes
 
 _MEANS: Final = ("loss_", "phase_")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.environment.waking_clock import WakingClock
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.waking import WakingClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed.aggregate import Aggregate
-from gpubench_plugin.distributed.report import RankReport
+from gpubench_plugin.distributed.rank_report import RankReport
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, text_of
 
 if TYPE_CHECKING:

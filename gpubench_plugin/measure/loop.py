@@ -21,9 +21,9 @@ from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples
 
 if TYPE_CHECKING:
-    from gpubench_plugin.configuration.schema import MeasureSection
+    from gpubench_plugin.config.rounds_file import FrozenRounds
+    from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.agreement import Agreement
-    from gpubench_plugin.measure.frozen import FrozenRounds
     from gpubench_plugin.sketch import Sketch
 
 Progress = Callable[[int, float], object]
@@ -45,7 +45,7 @@ def measure(
 
     Args:
         step: what is timed; its result is thrown away.
-        clock: how time is taken; see :func:`gpubench_plugin.measure.timer.clock_for`.
+        clock: how time is taken; see :func:`gpubench_plugin.measure.clocks.select.clock_for`.
         section: warm-up, the rule that ends measuring, and its limits.
         agreement: the ranks that measure together.
         frozen: the rounds to time, instead of a rule; rank zero's are every rank's.

@@ -8,13 +8,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.interval import median_interval
+from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.sketch import Sketch, Sketcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.configuration.schema import MeasureSection
+    from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Block
     from gpubench_plugin.measure.plan import Plan
 

@@ -13,7 +13,7 @@ from gpubench_plugin.measure.recording import round_medians
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.configuration.schema import MeasureSection
+    from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.agreement import Agreement
     from gpubench_plugin.measure.clocks.base import Block, Clock, Task
 

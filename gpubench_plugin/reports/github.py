@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.reports import markdown
-from gpubench_plugin.reports.cells import printable
 from gpubench_plugin.reports.headline import headline, words
+from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_cells import changed, signed, worst_first
 from gpubench_plugin.verdicts import Comparison, Verdict, VerdictKind
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports.cells import printable
 from gpubench_plugin.reports.headline import words
+from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_cells import difference_text, row
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.reports import units
-from gpubench_plugin.reports.cells import cut, fill, printable
-from gpubench_plugin.reports.columns import GAP, Column, step, throughputs
 from gpubench_plugin.reports.glyphs import UNICODE
+from gpubench_plugin.reports.table import GAP, Column, step, throughputs
+from gpubench_plugin.reports.text import cut, fill, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

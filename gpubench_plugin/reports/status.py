@@ -9,8 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports.cells import cut, printable
 from gpubench_plugin.reports.glyphs import UNICODE, glyphs_for
+from gpubench_plugin.reports.text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

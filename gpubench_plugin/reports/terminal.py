@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.records import OUTCOMES
-from gpubench_plugin.reports import cells
-from gpubench_plugin.reports.cells import cut, fill, no_command, printable, shorten
-from gpubench_plugin.reports.columns import GAP, Column, fitting
+from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.glyphs import UNICODE
+from gpubench_plugin.reports.table import GAP, Column, fitting
+from gpubench_plugin.reports.text import cut, fill, no_command, printable, shorten
 from gpubench_plugin.reports.units import percentage
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports.cells import cut, fill, printable, width
-from gpubench_plugin.reports.columns import GAP, Column
+from gpubench_plugin.reports.table import GAP, Column
+from gpubench_plugin.reports.text import cut, fill, printable, width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

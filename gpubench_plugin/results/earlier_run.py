@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin import json_file
+from gpubench_plugin.environment import code, json_files
 from gpubench_plugin.errors import BrokenFile
-from gpubench_plugin.results import code, journal
+from gpubench_plugin.results import journal
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.recorded import (
     beginning_of,
@@ -56,7 +56,7 @@ class EarlierRun:
         lines = Journal(directory.journal)
         try:
             return cls._read(directory, lines)
-        except json_file.MALFORMED as error:
+        except json_files.MALFORMED as error:
             lines.close()
             raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
         except BaseException:

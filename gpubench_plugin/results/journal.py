@@ -15,10 +15,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from gpubench_plugin import json_file, regular_file, whole_file
+from gpubench_plugin.environment import atomic, files, json_files, json_text, whole_file
+from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.errors import BrokenFile, ResultsError
-from gpubench_plugin.kernel_lock import KernelLock
-from gpubench_plugin.results import atomic, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +56,7 @@ class Journal:
         except OSError as error:
             raise atomic.not_written(path, error) from error
         try:
-            regular_file.require_regular(path, self._file.descriptor)
+            files.require_regular(path, self._file.descriptor)
             _lock(path, self._file)
             whole_file.sync_folder(path.parent)
         except ResultsError:
@@ -126,7 +125,7 @@ def read(path: Path) -> list[Json]:
             than this version knows.
     """
     try:
-        lines = regular_file.read(path, limit=json_file.LIMIT_BYTES).split(b"\n")
+        lines = files.read(path, limit=json_files.LIMIT_BYTES).split(b"\n")
     except FileNotFoundError as error:
         raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
     events: list[Json] = []
@@ -157,7 +156,7 @@ def restored(event: Json) -> Json:
             for part in path:
                 place = place[int(part) if isinstance(place, list) else part]
             place[int(last) if isinstance(place, list) else last] = float(number)
-    except json_file.MALFORMED as error:
+    except json_files.MALFORMED as error:
         raise BrokenFile(f"a journal's line breaks the schema at not_finite: {error!r}") from error
     return event
 
@@ -173,7 +172,7 @@ def _event(line: bytes) -> Json:
     Raises:
         BrokenFile: it is no JSON object, with the reason.
     """
-    event = json_file.parsed(line, "it")
+    event = json_files.parsed(line, "it")
     if not isinstance(event, dict):
         raise BrokenFile("it is no JSON object")
     return event
@@ -198,7 +197,7 @@ def _lock(path: Path, file: KernelLock) -> None:
 
 def _mend(path: Path, descriptor: int) -> int:
     """Give a last line without its end that end, or cut it off; the size of what remains."""
-    data = regular_file.read(path, limit=json_file.LIMIT_BYTES)
+    data = files.read(path, limit=json_files.LIMIT_BYTES)
     whole = data.rfind(b"\n") + 1
     try:
         _event(data[whole:])

@@ -4,7 +4,7 @@
 - the folder of a run that was killed before it had a journal: it is named like a run, has not
   changed for long, and holds nothing but what is written before the journal; nothing in it proves
   that, so it goes with whole runs only;
-- temporary files of such as are written whole, see :mod:`gpubench_plugin.whole_file`.
+- temporary files of such as are written whole, see :mod:`gpubench_plugin.environment.whole_file`.
 
 Only real folders and files of this user count: no link is followed.
 """
@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin import whole_file
+from gpubench_plugin.environment import whole_file
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.artifacts import files_below
 from gpubench_plugin.results.run_directory import PROBE, RunDirectory

@@ -17,8 +17,8 @@ from functools import cache, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.environment import json_text
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.results import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

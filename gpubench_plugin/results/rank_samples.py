@@ -10,8 +10,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gpubench_plugin import regular_file
-from gpubench_plugin.results import atomic, json_text
+from gpubench_plugin.environment import atomic, files, json_text
 from gpubench_plugin.results.journal import utc_now
 
 if TYPE_CHECKING:
@@ -46,9 +45,7 @@ def _append(folder: Path, rank: int, benchmark: str, more: Json) -> None:
     line = json_text.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **more})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(
-            regular_file.open_to_write(path, append=True), "a", encoding="ascii"
-        ) as file:
+        with os.fdopen(files.open_to_write(path, append=True), "a", encoding="ascii") as file:
             file.write(f"{line}\n")
     except OSError as error:
         raise atomic.not_written(path, error) from error

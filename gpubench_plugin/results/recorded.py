@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpubench_plugin import json_file
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 from gpubench_plugin.records import Measurement, RunRecord
 from gpubench_plugin.results import journal
@@ -45,7 +45,7 @@ def read_record(directory: RunDirectory) -> RunRecord:
             environment=environment_of(directory),
             benchmarks=tuple(measurements.values()),
         )
-    except json_file.MALFORMED as error:
+    except json_files.MALFORMED as error:
         raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
 
 
@@ -150,7 +150,7 @@ def configurations_of(directory: RunDirectory) -> dict[str, Json]:
     Raises:
         ResultsError: the file cannot be read, or is not as it was written.
     """
-    from gpubench_plugin.configuration import resolved_file
+    from gpubench_plugin.config import resolved_file
 
     path = directory.config_resolved
     try:
@@ -167,7 +167,7 @@ def environment_of(directory: RunDirectory) -> Json:
     """
     path = directory.system
     try:
-        facts = json_file.load(path, limit=json_file.LIMIT_OF_FACTS_BYTES)
+        facts = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
     except BrokenFile:
         raise
     except UsageProblem as error:

@@ -7,12 +7,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin import regular_file
+from gpubench_plugin.environment import atomic, files, json_text
+from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import RunRecord
-from gpubench_plugin.results import atomic, json_text
 from gpubench_plugin.results.journal import Journal, utc_now
-from gpubench_plugin.results.redaction import redacted_command
 from gpubench_plugin.results.table import table_text
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class Recorder:
 
     def keep_verdicts(self, comparison: Comparison) -> None:
         """Journal what a comparison with a baseline found, and write it beside."""
-        from gpubench_plugin.verdict_document import document
+        from gpubench_plugin.results.verdicts import document
 
         verdicts = document([comparison])
         self._journal.append({"event": "verdicts", "verdicts": verdicts})
@@ -188,7 +187,7 @@ class _LogFile(logging.FileHandler):
     """Appends to a file that is no link: a run's folder may come from anywhere."""
 
     def _open(self) -> TextIOWrapper:
-        descriptor = regular_file.open_to_write(Path(self.baseFilename), append=True)
+        descriptor = files.open_to_write(Path(self.baseFilename), append=True)
         return os.fdopen(descriptor, "a", encoding=self.encoding)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin import whole_file
+from gpubench_plugin.environment import whole_file
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.results.run_id import began, path_component
 

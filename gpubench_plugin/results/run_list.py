@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.overview import Overview, of_registry, overview
+from gpubench_plugin.results.reader import Overview, of_registry, overview
 from gpubench_plugin.results.run_id import tag_of
 from gpubench_plugin.results.search import runs_in
 

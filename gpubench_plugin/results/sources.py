@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpubench_plugin import json_file
-from gpubench_plugin.configuration.comparability import comparable_part
-from gpubench_plugin.differences import flat
+from gpubench_plugin.config.comparable import comparable_part
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment.differences import flat
+from gpubench_plugin.environment.fingerprint import machine_facts, told_facts
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
 from gpubench_plugin.records import Metric
-from gpubench_plugin.results import foreign
-from gpubench_plugin.results.comparability import machine_facts, told_facts
+from gpubench_plugin.results import pytest_benchmark_files
+from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.recorded import (
     environment_of,
     events_of,
@@ -25,7 +26,6 @@ from gpubench_plugin.results.recorded import (
 )
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.search import find_run
-from gpubench_plugin.results.untrue import untrue
 from gpubench_plugin.runs import UNFINISHED, Result, Run
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def run_in(directory: RunDirectory, *, label: str = "") -> Run:
     label = label or directory.run_id
     try:
         if directory.summary.exists():
-            return _from_summary(directory.summary, json_file.load(directory.summary), label)
+            return _from_summary(directory.summary, json_files.load(directory.summary), label)
         return _from_journal(directory, label)
-    except json_file.MALFORMED as error:  # one run of many: the others are read all the same
+    except json_files.MALFORMED as error:  # one run of many: the others are read all the same
         raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
 
 
@@ -99,7 +99,7 @@ def run_of(
 def _whole(path: Path, text: str) -> Run:
     try:
         return _run_in_file(path, text)
-    except json_file.MALFORMED as error:
+    except json_files.MALFORMED as error:
         raise BrokenFile(f"{path} is not as it was written: {error!r:.200}") from error
 
 
@@ -107,9 +107,9 @@ def _run_in_file(path: Path, text: str) -> Run:
     directory = RunDirectory(path=Path(os.path.realpath(path)).parent)
     if path.name == directory.journal.name:
         return _from_journal(directory, text)
-    document = json_file.load(path)
-    if foreign.written_by_pytest_benchmark(document):
-        return foreign.run_from(document, text, path)
+    document = json_files.load(path)
+    if pytest_benchmark_files.written_by_pytest_benchmark(document):
+        return pytest_benchmark_files.run_from(document, text, path)
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
         return _from_summary(path, document, text)
     raise BrokenFile(
@@ -135,7 +135,7 @@ def _run_in_folder(text: str, results_dir: Path, here: Path) -> Run:
         return run_in(RunDirectory.open(folder), label=text)
     is_folder = folder.is_dir() or (results_dir / text).is_dir()
     if text.endswith((".json", ".jsonl")) and not is_folder:
-        json_file.load(folder)  # says why not
+        json_files.load(folder)  # says why not
     try:
         return run_in(find_run(results_dir, text, here=here), label=text)
     except UsageProblem:
@@ -269,7 +269,7 @@ def _from_journal(directory: RunDirectory, label: str) -> Run:
         results = _recorded(
             beginning, events, ended=has_ended(events) or directory.summary.exists()
         )
-    except (BrokenFile, *json_file.MALFORMED) as error:
+    except (BrokenFile, *json_files.MALFORMED) as error:
         raise BrokenFile(f"{directory.journal} is not as it was written: {error}") from error
     return _run(
         label,

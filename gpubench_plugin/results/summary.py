@@ -22,11 +22,10 @@ from pydantic import (
     model_validator,
 )
 
-from gpubench_plugin import json_file
+from gpubench_plugin.environment import atomic, json_files, json_text
+from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Better, Outcome, RunStatus
-from gpubench_plugin.results import atomic, json_text
-from gpubench_plugin.results.redaction import redacted_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,7 +177,7 @@ def read_summary(path: Path) -> Summary:
         ResultsError: it cannot be read, is newer than this version knows, or breaks the schema.
     """
     try:
-        fields = json_file.load(path)
+        fields = json_files.load(path)
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
     return parsed(fields, str(path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Final
 
-from gpubench_plugin import whole_file
+from gpubench_plugin.environment import whole_file
 from gpubench_plugin.errors import ResultsError
 
 if TYPE_CHECKING:

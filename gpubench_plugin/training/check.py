@@ -16,9 +16,9 @@ from gpubench_plugin.errors import CorrectnessError, UsageProblem
 if TYPE_CHECKING:
     from torch import nn
 
-    from gpubench_plugin.configuration.schema import TrainingSection
-    from gpubench_plugin.training.agreement import Agreement
+    from gpubench_plugin.config.sections import TrainingSection
     from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.workloads.base import Batch
 
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]

@@ -17,8 +17,8 @@ import torch
 
 from gpubench_plugin.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.training import _durable
-from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.manifest import Manifest, differences, facts_of, refuse
+from gpubench_plugin.training.protocols import Alone
 from gpubench_plugin.training.random_state import RandomState
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.records import Json
-    from gpubench_plugin.training.agreement import Agreement
+    from gpubench_plugin.training.protocols import Agreement
 
     Gather = Callable[[str, Json], "list[Json] | None"]
 

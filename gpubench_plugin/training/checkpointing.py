@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import GpubenchError, UsageProblem
 from gpubench_plugin.records import Check
-from gpubench_plugin.training.untimed import Untimed
+from gpubench_plugin.training.record_only import Untimed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from gpubench_plugin.training.agreement import Agreement
     from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.checkpoint import Checkpoints
+    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.training.trainer import Trainer
 
 

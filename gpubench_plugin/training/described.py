@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.records import Check
-from gpubench_plugin.training.untimed import Untimed
+from gpubench_plugin.training.record_only import Untimed
 
 if TYPE_CHECKING:
     from gpubench_plugin.training.check import Log

@@ -11,16 +11,16 @@ import torch
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check
-from gpubench_plugin.training.agreement import Alone
-from gpubench_plugin.training.untimed import Untimed
+from gpubench_plugin.training.protocols import Alone
+from gpubench_plugin.training.record_only import Untimed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.agreement import Agreement
     from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.workloads.base import Batch, Workload
 
 

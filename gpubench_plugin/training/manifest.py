@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import torch
 from torch import Tensor
 
-from gpubench_plugin import json_file
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.training import _durable
 
@@ -135,7 +135,7 @@ class Manifest:
             UsageProblem: there is none, it is of a newer version, or it is not what it should be.
             ResultsError: the operating system does not let it be read.
         """
-        data = json_file.load(path, limit=_LIMIT_BYTES)
+        data = json_files.load(path, limit=_LIMIT_BYTES)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise UsageProblem(f"{path} is no manifest of a checkpoint: no format {FORMAT!r}")
         version = data.pop("version", None)
@@ -148,7 +148,7 @@ class Manifest:
             )
         try:
             manifest = cls._from_json(data)
-        except json_file.MALFORMED as error:
+        except json_files.MALFORMED as error:
             problem = f"{type(error).__name__}: {error}"
             raise UsageProblem(f"{path} is no whole manifest: {problem}") from error
         if not _FILE_NAME.fullmatch(manifest.file):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from gpubench_plugin.compilation.backends import compiler
+from gpubench_plugin.training.compile import compiler
 
 if TYPE_CHECKING:
-    from gpubench_plugin.configuration.schema import ModelSection
+    from gpubench_plugin.config.sections import ModelSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.base import Workload
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
-    from gpubench_plugin.configuration.schema import MeasureSection, TrainingSection
-    from gpubench_plugin.training.agreement import Agreement
+    from gpubench_plugin.config.sections import MeasureSection, TrainingSection
     from gpubench_plugin.training.bands import Band
+    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.training.watch import WatchedStep
     from gpubench_plugin.workloads.base import Batch, Workload
 

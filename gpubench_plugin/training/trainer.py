@@ -8,7 +8,6 @@ from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.check import (
     LossHistory,
     loss_drop,
@@ -20,6 +19,7 @@ from gpubench_plugin.training.check import (
 )
 from gpubench_plugin.training.mathematics import run_once
 from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.protocols import Alone
 from gpubench_plugin.training.random_state import RandomState
 from gpubench_plugin.training.state import load_model_state, model_state
 from gpubench_plugin.training.waiting import wait_for
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from gpubench_plugin.configuration.schema import PrecisionSection, TrainingSection
+    from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.agreement import Agreement
     from gpubench_plugin.training.check import Log, LossFunction
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.optimization import GlobalNorm
     from gpubench_plugin.training.passes import Passes
+    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.training.reference import Reference
     from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -17,8 +17,8 @@ import torch
 from pydantic import Field, model_validator
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.configuration.schema import ModelSection
-from gpubench_plugin.configuration.section import PositiveInt
+from gpubench_plugin.config.section import PositiveInt
+from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads._generation import CachedModel
 from gpubench_plugin.workloads._transformers import (

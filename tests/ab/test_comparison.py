@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.ab.asked import Asked
-from gpubench_plugin.ab.comparison import compare, earlier_state, new_state
-from gpubench_plugin.ab.progress import Progress
+from gpubench_plugin.cli.ab.comparison import compare, earlier_state, new_state
+from gpubench_plugin.cli.ab.progress import Progress
+from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
 
@@ -72,7 +72,7 @@ def test_errors_of_the_system_keep_their_kind(
     def full(source: str, target: Path) -> None:
         raise OSError(28, "No space left on device", str(target))
 
-    monkeypatch.setattr("gpubench_plugin.ab.comparison.shutil.copyfile", full)
+    monkeypatch.setattr("gpubench_plugin.cli.ab.comparison.shutil.copyfile", full)
     with pytest.raises(ResultsError, match=r"gpubench_ab_probe\.py: No space left"):
         compare(state, asked, Progress(io.StringIO()))
     assert repo.worktrees() == 1

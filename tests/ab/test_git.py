@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.ab.git import Repository, unregister
+from gpubench_plugin.cli.ab.git import Repository, unregister
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
 
@@ -138,7 +138,7 @@ def test_our_own_output_is_no_change(repo: Any, monkeypatch: pytest.MonkeyPatch)
     found = repository(repo)
     digest = found.digest()
     with (repo.path / "err.txt").open("w") as log:
-        monkeypatch.setattr("gpubench_plugin.ab.outputs.STREAMS", (log.fileno(),))
+        monkeypatch.setattr("gpubench_plugin.cli.ab.outputs.STREAMS", (log.fileno(),))
         assert (found.changed_files(), found.digest()) == ([], digest)
         log.write("5 pairs")
         log.flush()

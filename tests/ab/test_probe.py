@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpubench_plugin.ab import probe
+from gpubench_plugin.cli.ab import probe
 
 TESTS = """
 import pytest

@@ -9,11 +9,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.ab.asked import Asked
-from gpubench_plugin.ab.comparison import Compared
-from gpubench_plugin.ab.report import tell_github, write_files
-from gpubench_plugin.commands.ab import Ab
-from gpubench_plugin.commands.base import Exit
+from gpubench_plugin.cli.ab.comparison import Compared
+from gpubench_plugin.cli.ab.report import tell_github, write_files
+from gpubench_plugin.cli.ab.request import Asked
+from gpubench_plugin.cli.commands.ab import Ab
+from gpubench_plugin.cli.commands.base import Exit
 from gpubench_plugin.verdicts import Comparison, Verdict
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def test_github_is_told_before_the_output_is_written(
             raise BrokenPipeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpubench_plugin.commands.ab._begin", lambda options: (compared, None))
-        patch.setattr("gpubench_plugin.ab.comparison.compare", lambda *_: compared)
+        patch.setattr("gpubench_plugin.cli.commands.ab._begin", lambda options: (compared, None))
+        patch.setattr("gpubench_plugin.cli.ab.comparison.compare", lambda *_: compared)
         patch.setattr(sys, "stdout", Gone())
         code = Ab().run(Namespace(format="table", output=None))
     assert code == Exit.REGRESSION

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import cli
-from gpubench_plugin.ab.asked import Asked
-from gpubench_plugin.ab.comparison import new_state
-from gpubench_plugin.ab.resumption import resumed
+from gpubench_plugin.cli import main
+from gpubench_plugin.cli.ab.comparison import new_state
+from gpubench_plugin.cli.ab.request import Asked
+from gpubench_plugin.cli.ab.resumption import resumed
 from gpubench_plugin.errors import UsageProblem
 
 BEFORE = Asked(
@@ -86,7 +86,7 @@ def test_the_command_refuses_it_before_anything_is_launched(
 ) -> None:
     """Bad usage, said in one line."""
     state = new_state(tmp_path / "results", Asked(here=repo.path, base="main"))
-    assert cli.main(["ab", f"--resume={state.folder}", given]) == 2
+    assert main.main(["ab", f"--resume={state.folder}", given]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1

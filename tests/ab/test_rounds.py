@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpubench_plugin.ab.rounds import freeze, rounds_of
-from gpubench_plugin.measure import frozen
+from gpubench_plugin.cli.ab.schedule import freeze, rounds_of
+from gpubench_plugin.config import rounds_file
 
 
 def test_both_sides_take_the_larger_number(tmp_path: Path, write_run: Callable[..., Path]) -> None:
@@ -14,7 +14,7 @@ def test_both_sides_take_the_larger_number(tmp_path: Path, write_run: Callable[.
     base = write_run(tmp_path / "b", {"t::a": 1.0, "t::only": 1.0, "t::c": "broken"}, rounds=12)
     head = write_run(tmp_path / "h", {"t::a": 1.0, "t::c": 1.0}, rounds=30)
     freeze(tmp_path / "rounds.json", base, head)
-    read = frozen.read(tmp_path / "rounds.json", "--measure.rounds_file")
+    read = rounds_file.read(tmp_path / "rounds.json", "--measure.rounds_file")
     assert {name: plan.rounds for name, plan in read.items()} == {"t::a": 30}
 
 

@@ -95,7 +95,7 @@ class User:
     environ: dict[str, str] = field(default_factory=dict)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        code = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+        code = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
         environ = {name: value for name, value in os.environ.items() if name[:7] != "GITHUB_"}
         return subprocess.Popen(
             [sys.executable, "-c", code, "ab", *arguments],

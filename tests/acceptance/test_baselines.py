@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli import main
-from gpubench_plugin.results.baselines import Baselines
+from gpubench_plugin.cli.main import main
+from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from gpubench_plugin import cli
+from gpubench_plugin.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_gpubench_takes_the_command_lines(path: Path) -> None:
     commands = _commands(path, "gpubench")
     assert commands
     for command in commands:
-        assert cli._parser().parse_args(command).command is not None
+        assert main._parser().parse_args(command).command is not None
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli import main
-from gpubench_plugin.commands.base import Exit
-from gpubench_plugin.results.baselines import Baselines
+from gpubench_plugin.cli.commands.base import Exit
+from gpubench_plugin.cli.main import main
+from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.results.registry.registry import Registry
 from tests.acceptance.conftest import Project
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -73,7 +73,7 @@ def runs(tmp_path: Path) -> Path:
     return results
 
 
-CLI = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+CLI = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 A, B, C = (run_id(number) for number in range(3))
 
 
@@ -422,7 +422,7 @@ def test_everything_a_session_writes_compares_equal_without_torch(
             *(
                 sys.executable,
                 "-c",
-                "import sys; from gpubench_plugin.cli import main; sys.exit(main())",
+                "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())",
             ),
             *("compare", "saved.json", str(run), run.name, "--format=json"),
         ],

@@ -27,7 +27,7 @@ def test_fails_later(gpubench):
 CONFTEST = """
 import gc, json, os
 import pytest
-from gpubench_plugin.cases import CASE
+from gpubench_plugin.config.case import CASE
 from gpubench_plugin.records import Measurement, Samples
 
 RANK = os.environ.get("RANK", "session")

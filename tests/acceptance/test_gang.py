@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.results.pruning import foreign_files
+from gpubench_plugin.results.prune import foreign_files
 from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:

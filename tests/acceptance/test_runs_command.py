@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli import main
+from gpubench_plugin.cli.main import main
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.registry.registry import Registry
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run

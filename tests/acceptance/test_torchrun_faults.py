@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.gang.private_folder import PrivateFolder
+from gpubench_plugin.launchers.private_folder import PrivateFolder
 from gpubench_plugin.results import journal
 from tests.acceptance import faulty
 
@@ -339,7 +339,7 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
     project.write(
         "conftest.py",
         """
-        from gpubench_plugin.torchrun.follower import Follower
+        from gpubench_plugin.launchers.torchrun.follower import Follower
         Follower.margin_s = 0.5
         """,
     )
@@ -348,7 +348,7 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
         """
         import os, time, pytest
         from pathlib import Path
-        from gpubench_plugin.torchrun.peers import ring
+        from gpubench_plugin.launchers.torchrun.peers import ring
         RANK = int(os.environ["RANK"])
         def test_slow():
             time.sleep(3 * (RANK == 0))

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gpubench_plugin.adoption.adopter import Adopter
-from gpubench_plugin.cases import CASE, Case
-from gpubench_plugin.channel import CARRIED, NOTES, Notes
-from gpubench_plugin.configuration.gate import GateSection
-from gpubench_plugin.configuration.schema import Configuration, ModelSection
-from gpubench_plugin.devices import Device
-from gpubench_plugin.marks import BenchmarkMark
+from gpubench_plugin.config.case import CASE, Case
+from gpubench_plugin.config.gate import GateSection
+from gpubench_plugin.config.marks import BenchmarkMark
+from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.records import Measurement
+from gpubench_plugin.results.test_report import CARRIED, NOTES, Notes
+from gpubench_plugin.session.adoption.adopter import Adopter
 from tests.adoption.conftest import Torch
 
 MS = 1_000_000

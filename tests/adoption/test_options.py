@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.environment import atomic
 from gpubench_plugin.records import Measurement
-from gpubench_plugin.results import atomic
 from gpubench_plugin.results.pytest_benchmark import add_metrics
 from gpubench_plugin.results.sources import read_run, run_in
 from tests.adoption.test_adopter import ID, MS, Test

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.adoption.accelerator import Accelerator
-from gpubench_plugin.adoption.timer import SynchronisedTimer
+from gpubench_plugin.session.adoption.timer import Accelerator
+from gpubench_plugin.session.adoption.timer_adoption import SynchronisedTimer
 from tests.adoption.conftest import Torch
 
 MS = 1_000_000

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
+from gpubench_plugin.config.marks import check_precisions, full_profile_only
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.marks import check_precisions, full_profile_only
 
 
 class _Node:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.commands import ab
-from gpubench_plugin.commands.base import Exit
+from gpubench_plugin.cli.commands import ab
+from gpubench_plugin.cli.commands.base import Exit
 from gpubench_plugin.verdicts import Comparison, Verdict
 
 

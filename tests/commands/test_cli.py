@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin import catalog, cli
-from gpubench_plugin.commands.base import Exit
-from gpubench_plugin.commands.schema import Schema
+from gpubench_plugin import catalog
+from gpubench_plugin.cli import main
+from gpubench_plugin.cli.commands.base import Exit
+from gpubench_plugin.cli.commands.schema import Schema
 from gpubench_plugin.errors import (
     GpubenchError,
     NothingComparable,
@@ -46,7 +47,7 @@ def test_an_error_is_one_line_with_its_exit_code(
         raise error
 
     monkeypatch.setattr(Schema, "run", run)
-    assert cli.main(["schema"]) == code
+    assert main.main(["schema"]) == code
     assert capsys.readouterr() == ("", "gpubench: said\n")
 
 
@@ -54,7 +55,7 @@ def test_an_error_is_one_line_with_its_exit_code(
 def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """No command, an unknown one, an unknown argument: said, exit code 2."""
     try:
-        code = cli.main(arguments)
+        code = main.main(arguments)
     except SystemExit as end:  # argparse's own
         code = int(end.code or 0)
     assert code == Exit.USAGE
@@ -65,7 +66,7 @@ def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixt
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each says what it is for and which arguments it takes."""
     with pytest.raises(SystemExit) as end:
-        cli.main([name, "--help"])
+        main.main([name, "--help"])
     assert end.value.code == 0
     assert f"gpubench {name}" in capsys.readouterr().out
 
@@ -89,14 +90,14 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """The published schema of summary.json comes out as it is in the docs."""
     from gpubench_plugin.results.summary import schema_text
 
-    assert cli.main(["schema"]) == Exit.FINE
+    assert main.main(["schema"]) == Exit.FINE
     assert capsys.readouterr().out == schema_text()
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="a device of Linux")
 def test_a_full_disk_behind_the_output_is_one_line() -> None:
     """Exit code 4: no traceback, and nothing that Python adds at its end."""
-    script = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+    script = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
     with FULL.open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", script, "schema"],
@@ -118,7 +119,7 @@ def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Schema, "run", lambda self, options: Exit.REGRESSION)
     monkeypatch.setattr(sys, "stdout", Gone())
-    assert cli.main(["schema"]) == Exit.REGRESSION
+    assert main.main(["schema"]) == Exit.REGRESSION
 
 
 def test_arguments_of_pytest_before_the_dashes_are_explained(
@@ -126,13 +127,13 @@ def test_arguments_of_pytest_before_the_dashes_are_explained(
 ) -> None:
     """``gpubench ab`` says where they belong."""
     with pytest.raises(SystemExit) as end:
-        cli.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
+        main.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
     assert end.value.code == Exit.USAGE
     said = "unrecognized arguments: --k resnet; what pytest is to get stands after --\n"
     assert capsys.readouterr().err.endswith(said)
 
 
-MAIN = "import sys; from gpubench_plugin.cli import main; sys.exit(main())"
+MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
@@ -155,7 +156,7 @@ def test_a_working_folder_that_is_gone_is_said(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert cli.main(["runs", "list"]) == Exit.INFRASTRUCTURE
+    assert main.main(["runs", "list"]) == Exit.INFRASTRUCTURE
     said = "the working folder is gone (No such file or directory): change into one that is there"
     assert capsys.readouterr().err == f"gpubench: {said}\n"
 
@@ -172,7 +173,7 @@ def test_an_error_nobody_has_foreseen_is_one_line(
     monkeypatch.setattr(Schema, "run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("GPUBENCH_REGISTRY", url)
-    assert cli.main(["schema"]) == Exit.INFRASTRUCTURE
+    assert main.main(["schema"]) == Exit.INFRASTRUCTURE
     out, err = capsys.readouterr()
     (kept,) = tmp_path.iterdir()
     assert out == ""
@@ -196,6 +197,6 @@ def test_a_traceback_that_cannot_be_kept_is_still_one_line(
 
     monkeypatch.setattr(Schema, "run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    assert cli.main(["schema"]) == Exit.INFRASTRUCTURE
+    assert main.main(["schema"]) == Exit.INFRASTRUCTURE
     said = "unforeseen RecursionError; its traceback could not be kept: No such file or directory"
     assert capsys.readouterr().err == f"gpubench: {said}\n"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin import cli
 from gpubench_plugin.api import load_run
+from gpubench_plugin.cli import main
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.earlier_run import EarlierRun
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -43,7 +43,7 @@ def run(results: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*arguments: str, registry: str = "none") -> tuple[int, str, str]:
         with patience():
-            code = cli.main([*arguments, f"--results-dir={results}", f"--registry={registry}"])
+            code = main.main([*arguments, f"--results-dir={results}", f"--registry={registry}"])
         said = capsys.readouterr()
         assert "Traceback" not in said.out + said.err
         assert "unforeseen" not in said.err

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli import main
+from gpubench_plugin.cli.main import main
 from tests.runs_builder import measurement, write_run
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli import main
+from gpubench_plugin.cli.main import main
 
 
 def rows(capsys, *arguments):

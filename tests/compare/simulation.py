@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from gpubench_plugin.compare.effects import better_bar, worse_bar
-from gpubench_plugin.compare.limits import DEFAULT, Limit
-from gpubench_plugin.compare.paired import LOOKS
+from gpubench_plugin.compare.judges import LOOKS
 from gpubench_plugin.compare.samples import FEWEST
 from gpubench_plugin.compare.statistics import (
     Bools,
@@ -28,6 +27,7 @@ from gpubench_plugin.compare.statistics import (
     spread_about_mean,
     spread_of_steps,
 )
+from gpubench_plugin.config.limits import DEFAULT, Limit
 
 NOISES: Final = (0.005, 0.01, 0.02, 0.03)
 EFFECTS: Final = (0.0, 0.02, 0.03, 0.05, 0.10)

@@ -7,7 +7,7 @@ import pytest
 import simulation as sim
 from made import series
 
-from gpubench_plugin.compare import history, paired, threshold
+from gpubench_plugin.compare import history, judges, threshold
 
 SUITES = 2000
 
@@ -35,10 +35,10 @@ def test_the_simulated_paired_gate_is_the_one_that_judges(noise, effect):
     simulated = sim.sequential(head - base)
     for suite in range(len(base)):
         kinds = ["inconclusive"] * sim.BENCHMARKS
-        for look in paired.LOOKS:
+        for look in judges.LOOKS:
             undecided = [i for i, kind in enumerate(kinds) if kind == "inconclusive"]
             values = np.exp(base[suite, :, :look]), np.exp(head[suite, :, :look])
-            judged = paired.judge(
+            judged = judges.judge(
                 [series(values[0][i], values[1][i]) for i in undecided], m=sim.BENCHMARKS
             )
             for i, verdict in zip(undecided, judged, strict=True):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.compilation.backends import compiler, names
-from gpubench_plugin.compilation.counting import COUNTING, NAME, Counting
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.training.compile import compiler, names
+from gpubench_plugin.training.counting import COUNTING, NAME, Counting
 
 
 class _Broken(nn.Module):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from gpubench_plugin.compilation.backends import compiler
-from gpubench_plugin.compilation.study import CompiledStep, captured
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Work
+from gpubench_plugin.training.compile import compiler
+from gpubench_plugin.training.compile_study import CompiledStep, captured
 
 
 def _silent(event: Mapping[str, object]) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpubench_plugin.configuration import dump, reading
-from gpubench_plugin.configuration.schema import (
+from gpubench_plugin.config import dump, yaml_reader
+from gpubench_plugin.config.sections import (
     Configuration,
     ExperimentSection,
     ModelSection,
@@ -27,7 +27,7 @@ def configuration(notes: str) -> Configuration[ModelSection]:
 def test_what_is_written_is_read_back_equal() -> None:
     """Every resolved configuration survives YAML, also texts that look like other things."""
     written = {f"benchmarks/test_{n}.py::test[{n}]": configuration(t) for n, t in enumerate(TEXTS)}
-    read = reading.parse(dump.to_yaml(written), "config_resolved.yaml")
+    read = yaml_reader.parse(dump.to_yaml(written), "config_resolved.yaml")
     restored = {
         node_id: Configuration[ModelSection].model_validate(values, strict=False)
         for node_id, values in read.items()
@@ -44,7 +44,7 @@ def test_any_yaml_reader_reads_the_same_texts() -> None:
 
 def test_the_order_is_kept() -> None:
     """Node ids keep the order of the run and keys the order of the schema."""
-    read = reading.parse(dump.to_yaml({"b": configuration(""), "a": configuration("")}), "x")
+    read = yaml_reader.parse(dump.to_yaml({"b": configuration(""), "a": configuration("")}), "x")
     assert (list(read), list(read["a"])) == (["b", "a"], list(Configuration.model_fields))
 
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 import pytest
 
-from gpubench_plugin.configuration import overrides
-from gpubench_plugin.configuration.schema import Configuration, ModelSection
+from gpubench_plugin.config import overrides
+from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.errors import UsageProblem
 
 

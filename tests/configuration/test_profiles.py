@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.configuration.comparability import comparable
-from gpubench_plugin.configuration.profiles import PROFILES
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import Configuration, MeasureSection, ModelSection
+from gpubench_plugin.config.comparable import comparable
+from gpubench_plugin.config.profiles import PROFILES
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
 from gpubench_plugin.errors import UsageProblem
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.configuration import reading
+from gpubench_plugin.config import yaml_reader
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def refusal(text: str) -> str:
     with pytest.raises(UsageProblem) as caught:
-        reading.parse(text, "x.yaml")
+        yaml_reader.parse(text, "x.yaml")
     return str(caught.value)
 
 
@@ -51,18 +51,18 @@ def refusal(text: str) -> str:
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, expected: object) -> None:
     """A plain scalar means what the core schema of YAML 1.2 says, not what YAML 1.1 said."""
-    value = reading.parse(text, "x.yaml")
+    value = yaml_reader.parse(text, "x.yaml")
     assert (type(value), value) == (type(expected), expected)
 
 
 def test_nan_is_a_number() -> None:
     """``.nan`` is read as the number that is not one, which validation refuses later."""
-    assert math.isnan(reading.parse(".nan", "x.yaml"))
+    assert math.isnan(yaml_reader.parse(".nan", "x.yaml"))
 
 
 def test_anchors_are_values() -> None:
     """An alias stands for the value of its anchor."""
-    assert reading.parse("a: &x [1]\nb: *x", "x.yaml") == {"a": [1], "b": [1]}
+    assert yaml_reader.parse("a: &x [1]\nb: *x", "x.yaml") == {"a": [1], "b": [1]}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     """A mapping in a file is read, also with the byte order mark some editors write."""
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xef\xbb\xbftraining: {steps: 3}\n")
-    assert reading.read(path, "x.yaml") == {"training": {"steps": 3}}
+    assert yaml_reader.read(path, "x.yaml") == {"training": {"steps": 3}}
 
 
 @pytest.mark.parametrize(
@@ -136,28 +136,28 @@ def test_a_file_that_is_no_configuration_is_refused(
     path = tmp_path / "x.yaml"
     path.write_bytes(data)
     with pytest.raises(UsageProblem) as caught:
-        reading.read(path, "x.yaml")
+        yaml_reader.read(path, "x.yaml")
     assert str(caught.value) == message
 
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     """A configuration has a few hundred bytes to a few thousand: a huge file is none."""
     path = tmp_path / "x.yaml"
-    path.write_bytes(b"a: " + b"x" * reading.MAX_BYTES)
+    path.write_bytes(b"a: " + b"x" * yaml_reader.MAX_BYTES)
     with pytest.raises(UsageProblem, match=r"x: .* of more than 262144 bytes are not read"):
-        reading.read(path, "x")
+        yaml_reader.read(path, "x")
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     """A folder and a pipe, which would block, are named as what they are."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageProblem, match=r"x: .* is no regular file but a folder"):
-        reading.read(tmp_path, "x")
+        yaml_reader.read(tmp_path, "x")
     with pytest.raises(UsageProblem, match=r"x: .* is no regular file but a named pipe"):
-        reading.read(tmp_path / "pipe", "x")
+        yaml_reader.read(tmp_path / "pipe", "x")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """The reason of the operating system is passed on without a traceback."""
     with pytest.raises(UsageProblem, match="x: cannot be read: No such file or directory"):
-        reading.read(tmp_path / "x", "x")
+        yaml_reader.read(tmp_path / "x", "x")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from gpubench_plugin.configuration import keys, reference
-from gpubench_plugin.configuration.schema import Configuration, ModelSection, Section
+from gpubench_plugin.config import explain, reference
+from gpubench_plugin.config.sections import Configuration, ModelSection, Section
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -19,7 +19,9 @@ def test_the_documented_table_is_current() -> None:
 
 def test_every_key_has_a_meaning() -> None:
     """No key of the configuration is left without a description."""
-    silent = [key for key, field in keys.walk(Configuration[ModelSection]) if not field.description]
+    silent = [
+        key for key, field in explain.walk(Configuration[ModelSection]) if not field.description
+    ]
     assert silent == []
 
 

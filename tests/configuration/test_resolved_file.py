@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.configuration import resolved_file
+from gpubench_plugin.config import resolved_file
 from gpubench_plugin.errors import BrokenFile
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import Configuration, ModelSection
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.errors import UsageProblem
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.configuration import search
+from gpubench_plugin.config import search
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:

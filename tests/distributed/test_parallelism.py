@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.schema import DistributedSection
+from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import Unsupported

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.schema import DistributedSection, TrainingSection
+from gpubench_plugin.config.sections import DistributedSection, TrainingSection
 from gpubench_plugin.distributed.parallelism._microbatches import microbatches
 from gpubench_plugin.distributed.parallelism.pipeline import PipelineParallel
 from gpubench_plugin.distributed.world import World

@@ -14,9 +14,9 @@ from torch import distributed as dist
 
 from gpubench_plugin.distributed import process_group
 from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for, bound_device
+from gpubench_plugin.distributed.ranks import Ranks
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.ranks import Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

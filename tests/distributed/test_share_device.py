@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin import case_resolution, devices
-from gpubench_plugin.case_resolution import Cases
-from gpubench_plugin.cases import Case
+from gpubench_plugin.config import resolve_case
+from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.resolve_case import Cases
 from gpubench_plugin.distributed.free_memory import free_bytes
 from gpubench_plugin.distributed.process_group import backend_for, bound_device
 from gpubench_plugin.distributed.world import World
+from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
 SHARED = pytest.mark.gpubench_set("distributed.share_device=true").mark
@@ -42,8 +43,8 @@ def case_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The case of a benchmark as rank one sees it on a host with some CUDA devices."""
 
     def made(item: Item, *, device: str = "cuda", count: int = 1) -> Case:
-        monkeypatch.setattr(case_resolution, "is_adopted", lambda *_: False)
-        monkeypatch.setattr(case_resolution, "fixture_names", lambda _: ())
+        monkeypatch.setattr(resolve_case, "is_adopted", lambda *_: False)
+        monkeypatch.setattr(resolve_case, "fixture_names", lambda _: ())
         monkeypatch.setattr(devices, "_count", lambda kind: count if kind == "cuda" else 1)
         properties = SimpleNamespace(name="fake", total_memory=2**34)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)

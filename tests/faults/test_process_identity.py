@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import process_identity
-from gpubench_plugin.process_identity import ProcessIdentity
+from gpubench_plugin.environment import process_identity
+from gpubench_plugin.environment.process_identity import ProcessIdentity
 
 TELL = """
 import json, sys
 from dataclasses import asdict
-from gpubench_plugin.process_identity import ProcessIdentity
+from gpubench_plugin.environment.process_identity import ProcessIdentity
 print(json.dumps(asdict(ProcessIdentity.of_this_process())), flush=True)
 sys.stdin.read()
 """

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment.process_identity import ProcessIdentity
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.process_identity import ProcessIdentity
-from gpubench_plugin.results import atomic
-from gpubench_plugin.scratch import TOKEN, ScratchFolder, abandoned
+from gpubench_plugin.launchers.scratch import TOKEN, ScratchFolder, abandoned
 
 PREFIX = "gpubench-x-"
 ABANDON = """
 import os, signal, sys
 from pathlib import Path
-from gpubench_plugin.scratch import ScratchFolder
+from gpubench_plugin.launchers.scratch import ScratchFolder
 folder = ScratchFolder.make(Path(sys.argv[1]), "gpubench-x-", {"colour": "red"})
 (folder.path / "sub").mkdir()
 (folder.path / "sub/file").touch()

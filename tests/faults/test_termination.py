@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.termination import Notice, Termination
+from gpubench_plugin.launchers.signals import Notice, Termination
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_error_while_ending_ends_the_process_loudly() -> None:
     """SIGTERM stops the main thread for good, so nobody else would end it."""
     code = """
 import signal
-from gpubench_plugin.termination import Termination
+from gpubench_plugin.launchers.signals import Termination
 Termination(lambda notice: 1 / 0)
 signal.raise_signal(signal.SIGTERM)
 """
@@ -91,9 +91,9 @@ def test_only_who_is_asked_to_end_has_to_finish_in_time(
     notices: queue.Queue[Notice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any other signal that Python handles does not limit how long results may be written."""
-    monkeypatch.setattr("gpubench_plugin.termination.FAREWELL_S", 0.0)
+    monkeypatch.setattr("gpubench_plugin.launchers.signals.FAREWELL_S", 0.0)
     ended = threading.Event()
-    monkeypatch.setattr("gpubench_plugin.termination.os._exit", lambda code: ended.set())
+    monkeypatch.setattr("gpubench_plugin.launchers.signals.os._exit", lambda code: ended.set())
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
     termination = Termination(notices.put, signals=(signal.SIGINT,))
     termination.finish()
@@ -149,7 +149,7 @@ def test_sigterm_and_ctrl_c_deep_in_c_are_told_from_outside() -> None:
     """A main thread that never comes back to Python does not keep its process from ending."""
     code = """
 import ctypes, os, threading
-from gpubench_plugin.termination import Termination
+from gpubench_plugin.launchers.signals import Termination
 def end(notice):
     os.write(1, f"{notice.signal.name} {notice.orphaned}".encode())
     os._exit(5)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin import waking
 from gpubench_plugin.distributed.world import World
-from gpubench_plugin.torchrun.assembly import Assembly
-from gpubench_plugin.waking import WakingClock, is_stopped, nap_s
+from gpubench_plugin.environment import waking_clock
+from gpubench_plugin.environment.waking_clock import WakingClock, is_stopped, nap_s
+from gpubench_plugin.launchers.torchrun.store import Assembly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +87,7 @@ def test_others_that_are_never_continued_are_a_hang(hand: Hand, clock: WakingClo
     """An hour after they were stopped the time begins to count."""
     hand.stopped = True
     hand.naps(clock, 600.0)
-    assert hand.now_s - 1000.0 == pytest.approx(waking.LONGEST_STOP_S + 600.0, abs=6.0)
+    assert hand.now_s - 1000.0 == pytest.approx(waking_clock.LONGEST_STOP_S + 600.0, abs=6.0)
 
 
 def test_limit_may_have_no_end(hand: Hand, clock: WakingClock) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import channel
-from gpubench_plugin.gang.launcher import Launcher
-from gpubench_plugin.gang.private_folder import PrivateFolder
-from gpubench_plugin.gang.verdict import Ending
-from gpubench_plugin.invitation import Invitation
+from gpubench_plugin.launchers.gang.invitation import Invitation
+from gpubench_plugin.launchers.gang.processes import Launcher
+from gpubench_plugin.launchers.outcome import Ending
+from gpubench_plugin.launchers.private_folder import PrivateFolder
+from gpubench_plugin.results import test_report
 
 Launch = Callable[..., Launcher]
 
@@ -27,7 +27,7 @@ def report(when: str = "call", outcome: str = "passed", **changes: Any) -> pytes
         **{**usual, "when": when, "outcome": outcome, "longrepr": None, **changes}
     )
     if outcome != "passed":
-        channel.attach_outcome(made, kind or outcome, reason)
+        test_report.attach_outcome(made, kind or outcome, reason)
     return made
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin import waking
+from gpubench_plugin.environment import waking_clock
 from gpubench_plugin.errors import GangError
-from gpubench_plugin.gang.gang import Gang
-from gpubench_plugin.gang.output import Output
-from gpubench_plugin.gang.patience import Patience
+from gpubench_plugin.launchers.deadlines import Patience
+from gpubench_plugin.launchers.gang.gang import Gang
+from gpubench_plugin.launchers.output_of_gang import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,9 +33,9 @@ PATIENCE = Patience(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
 RANK = r"""
 import os, signal, sys, time
 from socket import AF_UNIX, socket
-from gpubench_plugin.gang import lifeline, stacks
-from gpubench_plugin.gang.wire import Wire
-from gpubench_plugin.invitation import Invitation
+from gpubench_plugin.launchers import lifeline, stacks
+from gpubench_plugin.launchers.gang.wire import Wire
+from gpubench_plugin.launchers.gang.invitation import Invitation
 
 lifeline.die_with_parent()
 rank = int(os.environ["RANK"])
@@ -153,7 +153,7 @@ def test_rank_that_is_stopped_is_not_hung(
     if continued:
         threading.Timer(1.2, os.kill, (rank, signal.SIGCONT)).start()
     else:
-        monkeypatch.setattr(waking, "LONGEST_STOP_S", 0.2)
+        monkeypatch.setattr(waking_clock, "LONGEST_STOP_S", 0.2)
 
     zero, one = gang.run("stops", None, replace(PATIENCE, divergence_s=0.6))
 
@@ -165,8 +165,8 @@ def test_rank_that_is_stopped_is_not_hung(
 CONTROLLER = """
 import sys
 from pathlib import Path
-from gpubench_plugin.gang.gang import Gang
-from gpubench_plugin.gang.patience import Patience
+from gpubench_plugin.launchers.gang.gang import Gang
+from gpubench_plugin.launchers.deadlines import Patience
 
 here = Path.cwd()
 patience = Patience(timeout_s=float(sys.argv[2]), failure_grace_s=60.0, divergence_s=60.0)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin import channel
-from gpubench_plugin.gang.serial import (
+from gpubench_plugin.launchers.gang.protocol import (
     LIMIT_BYTES,
     LONGEST_TEXT,
     bounded,
@@ -18,6 +17,7 @@ from gpubench_plugin.gang.serial import (
     warning_from_json,
     warning_to_json,
 )
+from gpubench_plugin.results import test_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def test_report_is_the_same_after_the_way_through_json(
     back = report_from_json(pytestconfig, data)
 
     assert vars(back) == {**vars(skip), "$report_type": "TestReport"}
-    assert channel.read(back)["reason"] == "not here"
+    assert test_report.read(back)["reason"] == "not here"
 
 
 def test_traceback_keeps_its_form(request: pytest.FixtureRequest) -> None:
@@ -95,7 +95,7 @@ def test_what_a_rank_sends_is_bounded(
             when,
             "failed",
             longrepr=f"{huge} the cause",
-            reason=huge[: channel.LONGEST_REASON],
+            reason=huge[: test_report.LONGEST_REASON],
             sections=[(f"Captured {n}", f"{huge} end {n}") for n in range(20)],
             user_properties=[(str(n), huge) for n in range(100)],
         )
@@ -118,8 +118,8 @@ def test_texts_that_fit_are_whole(
     call = reported(longrepr=None, sections=[("whole", text), ("cut", f"begin{text}")])
     measurement: dict[str, Any] = {"samples": list(range(50_000))}
     events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(1000)]
-    channel.attach_outcome(call, "measured", "", events)
-    channel.read(call)["measurement"] = measurement
+    test_report.attach_outcome(call, "measured", "", events)
+    test_report.read(call)["measurement"] = measurement
 
     told = bounded(pytestconfig, [call], [warned("careful")], is_root=True)
 
@@ -128,8 +128,8 @@ def test_texts_that_fit_are_whole(
         ["cut", f"[5 characters left out]\n{text}"],
     ]
     back = report_from_json(pytestconfig, told["reports"][0])
-    assert channel.read(back)["measurement"] == measurement
-    assert channel.read(back)["events"] == events
+    assert test_report.read(back)["measurement"] == measurement
+    assert test_report.read(back)["events"] == events
     assert told["warnings"] == [warned("careful")]
 
 
@@ -139,12 +139,12 @@ def test_ranks_but_the_root_send_no_events(
     """Thousands of steps for the journal: it is rank zero's that are written there."""
     call = reported()
     events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(2000)]
-    channel.attach_outcome(call, "measured", "", events)
+    test_report.attach_outcome(call, "measured", "", events)
 
     told = bounded(pytestconfig, [call], [], is_root=False)
 
     assert len(json.dumps(told)) < 1000
-    assert "events" not in channel.read(report_from_json(pytestconfig, told["reports"][0]))
+    assert "events" not in test_report.read(report_from_json(pytestconfig, told["reports"][0]))
 
 
 def test_properties_that_json_has_no_form_for_are_text(

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.gang import stacks
+from gpubench_plugin.launchers import stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.gang.launcher import Launcher
-    from gpubench_plugin.invitation import Invitation
+    from gpubench_plugin.launchers.gang.invitation import Invitation
+    from gpubench_plugin.launchers.gang.processes import Launcher
 
 BUSY = """
 import os, threading, time
 from pathlib import Path
 from socket import socketpair
-from gpubench_plugin.gang import stacks
-from gpubench_plugin.gang.wire import Wire
+from gpubench_plugin.launchers import stacks
+from gpubench_plugin.launchers.gang.wire import Wire
 rank = int(os.environ["RANK"])
 def count_for_ever():
     while True: pass

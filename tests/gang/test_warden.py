@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from gpubench_plugin.gang.warden import Warden, wait_and_kill
+from gpubench_plugin.launchers.gang.warden import Warden, wait_and_kill
 
 CONTROLLER = """
 import pathlib, subprocess, sys, time
-from gpubench_plugin.gang.warden import Warden
+from gpubench_plugin.launchers.gang.warden import Warden
 warden = Warden()
 leader = subprocess.Popen(["sh", "-c", "sleep 600 & echo $! > pid; exit"], start_new_session=True)
 warden.guard(leader.pid)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from gpubench_plugin.compare.baselines.resolve import Reference
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.gate.judgement import Judgement, judged
-from gpubench_plugin.gate.rules import NOTHING_MEASURED
-from gpubench_plugin.judging.reference import Reference
 from gpubench_plugin.results.sources import run_of
+from gpubench_plugin.session.gate.judgement import Judgement, judged
+from gpubench_plugin.session.gate.rules import NOTHING_MEASURED
 from tests.runs_builder import MLP, RESNET, environment, measurement
 
 if TYPE_CHECKING:

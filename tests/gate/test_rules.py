@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.gate.rules import Policy, ending, line_of
+from gpubench_plugin.session.gate.rules import Policy, ending, line_of
 from gpubench_plugin.verdicts import VERDICT_KINDS, Verdict
 
 

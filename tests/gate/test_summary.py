@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.gate import summary
 from gpubench_plugin.reports.glyphs import glyphs_for
+from gpubench_plugin.session.gate import summary
 
 
 @pytest.mark.parametrize(

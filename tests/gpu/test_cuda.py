@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.agreement import Alone
+from gpubench_plugin.measure.clocks.select import clock_for
 from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.timer import clock_for
 
 pytestmark = [
     pytest.mark.gpu,

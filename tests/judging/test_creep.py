@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.compare.baselines.resolve import Reference, reference
+from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.compare.comparison import compare_history
-from gpubench_plugin.judging.reference import Reference, reference
-from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.sources import run_in

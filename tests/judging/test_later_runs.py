@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.compare.baselines.samples import LaterRuns
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.judging.later_runs import LaterRuns
-from gpubench_plugin.results.reachable import Reachable
+from gpubench_plugin.results.registry.reachable import Reachable
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_in
 from tests.runs_builder import MLP, measurement, run_id, write_run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpubench_plugin.cli.limit_options import LimitOptions
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.judging.limit_options import LimitOptions
 from gpubench_plugin.records import Metric
 from gpubench_plugin.runs import Result, Run
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.compare.baselines.named_run import named_run
+from gpubench_plugin.compare.baselines.resolve import Reference, reference, rested_on
+from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.judging.named_run import named_run
-from gpubench_plugin.judging.reference import Reference, reference, rested_on
-from gpubench_plugin.results.baselines import Baselines
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.sources import run_in

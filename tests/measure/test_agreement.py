@@ -9,7 +9,7 @@ from threading import Barrier
 
 import pytest
 
-from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.agreement import Agreement, Alone
 from gpubench_plugin.measure.clocks.base import Clock
 from gpubench_plugin.measure.clocks.cpu import CpuClock

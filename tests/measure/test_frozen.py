@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.config import rounds_file
+from gpubench_plugin.config.rounds_file import FrozenRounds
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.distributed.condensation import condensed
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.measure import frozen
 from gpubench_plugin.measure.agreement import Agreement, Alone
 from gpubench_plugin.measure.clocks.cpu import CpuClock
 from gpubench_plugin.measure.clocks.fake import FakeHost
-from gpubench_plugin.measure.frozen import FrozenRounds
 from gpubench_plugin.measure.loop import measure
 from gpubench_plugin.records import Samples
 
@@ -132,8 +132,8 @@ def test_rounds_of_another_kind_of_step_are_refused() -> None:
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     """What is written under a node id is found under it."""
     path = tmp_path / "rounds.json"
-    path.write_text(frozen.to_text({"test_a.py::test_b[fp32-ws1]": ROUNDS}))
-    assert frozen.read(path, "key") == {"test_a.py::test_b[fp32-ws1]": ROUNDS}
+    path.write_text(rounds_file.to_text({"test_a.py::test_b[fp32-ws1]": ROUNDS}))
+    assert rounds_file.read(path, "key") == {"test_a.py::test_b[fp32-ws1]": ROUNDS}
 
 
 GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
@@ -173,7 +173,7 @@ def test_a_bad_file_is_refused_with_its_name_and_the_key(
     path = tmp_path / "rounds.json"
     path.write_text(text)
     with pytest.raises(UsageProblem) as caught:
-        frozen.read(path, "measure.rounds_file")
+        rounds_file.read(path, "measure.rounds_file")
     assert str(caught.value).startswith(f"measure.rounds_file: {path}")
     assert said in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -182,16 +182,16 @@ def test_a_bad_file_is_refused_with_its_name_and_the_key(
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """Missing, a folder, larger than any such file, or bytes that are no text."""
     with pytest.raises(UsageProblem, match=r"missing\.json: no such file"):
-        frozen.read(tmp_path / "missing.json", "key")
+        rounds_file.read(tmp_path / "missing.json", "key")
     huge = tmp_path / "huge.json"
     with huge.open("wb") as file:
-        file.truncate(frozen.MAX_BYTES + 1)
+        file.truncate(rounds_file.MAX_BYTES + 1)
     with pytest.raises(UsageProblem, match="more than 67108864 bytes are not read"):
-        frozen.read(huge, "key")
+        rounds_file.read(huge, "key")
     binary = tmp_path / "binary.json"
     binary.write_bytes(b'{"\xff')
     with pytest.raises(UsageProblem, match="not JSON"):
-        frozen.read(binary, "key")
+        rounds_file.read(binary, "key")
 
 
 def test_rounds_are_json() -> None:
@@ -205,4 +205,4 @@ def test_a_pipe_is_no_file_of_rounds(tmp_path: Path) -> None:
     os.mkfifo(path)
     for place in (path, tmp_path):
         with pytest.raises(UsageProblem, match="no regular file"):
-            frozen.read(place, "key")
+            rounds_file.read(place, "key")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure.agreement import Alone
 from gpubench_plugin.measure.clocks.base import Block, Clock, Task

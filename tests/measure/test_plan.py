@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Clock
 from gpubench_plugin.measure.clocks.cpu import CpuClock
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock

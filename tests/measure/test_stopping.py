@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.configuration.schema import MeasureSection
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Block
 from gpubench_plugin.measure.plan import Plan
 from gpubench_plugin.measure.recording import Recording

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import MeasurementError, UsageProblem
-from gpubench_plugin.metrics import _all
-from gpubench_plugin.metrics.rounds import Rounds
+from gpubench_plugin.measure.metrics import _all
+from gpubench_plugin.measure.metrics.rounds import Rounds
 from gpubench_plugin.records import Work
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from gpubench_plugin.metrics import _peaks as peaks
+from gpubench_plugin.measure.metrics import _peaks as peaks
 
 
 @pytest.mark.parametrize(

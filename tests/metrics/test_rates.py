@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.metrics.algbw import AlgorithmBandwidth
-from gpubench_plugin.metrics.busbw import BusBandwidth
-from gpubench_plugin.metrics.mfu import Mfu
-from gpubench_plugin.metrics.tflops import Tflops
-from gpubench_plugin.metrics.throughput import Throughput
+from gpubench_plugin.measure.metrics.algbw import AlgorithmBandwidth
+from gpubench_plugin.measure.metrics.busbw import BusBandwidth
+from gpubench_plugin.measure.metrics.mfu import Mfu
+from gpubench_plugin.measure.metrics.tflops import Tflops
+from gpubench_plugin.measure.metrics.throughput import Throughput
 from gpubench_plugin.records import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.metrics.base import MetricSource
+    from gpubench_plugin.measure.metrics.base import MetricSource
     from gpubench_plugin.records import Observation, Samples
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.metrics.step_time import StepTime
+from gpubench_plugin.measure.metrics.step_time import StepTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable

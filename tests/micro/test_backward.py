@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpubench_plugin.micro.backward import Chains, NodeTimes
+from gpubench_plugin.workloads._micro.backward import Chains, NodeTimes
 
 _CPU = torch.device("cpu")
 
@@ -77,6 +77,6 @@ def test_observing_again_leaves_one_hook_per_node(chains: Chains) -> None:
 
 
 def _all_nodes(chains: Chains) -> list[object]:
-    from gpubench_plugin.micro.backward import _nodes
+    from gpubench_plugin.workloads._micro.backward import _nodes
 
     return list(_nodes(chains.losses))

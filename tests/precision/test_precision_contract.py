@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.metrics._peaks import DEVICES
+from gpubench_plugin.measure.metrics._peaks import DEVICES
 from gpubench_plugin.precision._fp32_switches import operations
 
 if TYPE_CHECKING:

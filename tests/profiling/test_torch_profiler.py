@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.configuration.profiling import ProfilingSection
+from gpubench_plugin.config.profiling import ProfilingSection
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.profiling.torch_profiler import profile
+from gpubench_plugin.measure.probes.profiler import profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,15 +14,18 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin import json_file, records, verdict_document
+from gpubench_plugin import records
 from gpubench_plugin.catalog import choices, load
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.reports import cells, github, markdown
+from gpubench_plugin.reports import github, markdown
+from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.glyphs import ASCII, UNICODE
 from gpubench_plugin.reports.headline import ORDER, headline
 from gpubench_plugin.reports.terminal import plain
 from gpubench_plugin.reports.verdict_cells import number, signed, worst_first
-from gpubench_plugin.reports.verdict_lines import verdict_lines
+from gpubench_plugin.reports.verdict_table import verdict_lines
+from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.verdicts import VERDICT_KINDS, Comparison, Difference, Verdict, VerdictKind
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "verdicts.schema.json"
@@ -237,7 +240,7 @@ def test_verdicts_that_are_no_file_are_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="is no regular file"):
         verdict_document.read(tmp_path / "pipe")
     with (tmp_path / "huge").open("wb") as huge:
-        huge.truncate(json_file.LIMIT_BYTES + 1)  # takes no room on the disk
+        huge.truncate(json_files.LIMIT_BYTES + 1)  # takes no room on the disk
     with pytest.raises(ResultsError, match="are not read"):
         verdict_document.read(tmp_path / "huge")
 

@@ -11,16 +11,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-from gpubench_plugin import cli
-from gpubench_plugin.results.baselines import Baselines
+from gpubench_plugin.cli import main
+from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.results.earlier_run import EarlierRun
-from gpubench_plugin.results.labels import tags_of
 from gpubench_plugin.results.recorded import read_record
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.registry.registry import upgrade
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.search import runs_in
 from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results.tags import tags_of
 from gpubench_plugin.verdicts import Comparison
 from tests.kill_points import Scenario
 from tests.runs_builder import MLP, RESNET, environment, measurement, run_id, write_run
@@ -36,7 +36,7 @@ CONFIGURATIONS = f"""
 "{RESNET}": {{distributed: {{world_size: 1}}}}
 """
 
-PARSER = cache(cli._parser)
+PARSER = cache(main._parser)
 """Made once: with all its commands it takes as long as most of them."""
 
 
@@ -60,9 +60,9 @@ class Results(Scenario):
         with (
             redirect_stdout(io.StringIO()) as out,
             redirect_stderr(io.StringIO()) as err,
-            patch.object(cli, "_parser", PARSER),
+            patch.object(main, "_parser", PARSER),
         ):
-            code = cli.main([*words, *where])
+            code = main.main([*words, *where])
         assert code in {0, *may}, (words, out.getvalue(), err.getvalue())
         return out.getvalue()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.environment import atomic
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Never
 
 import pytest
 
-from gpubench_plugin.results import code
+from gpubench_plugin.environment import code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

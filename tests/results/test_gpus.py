@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.results import gpus
+from gpubench_plugin.environment import hardware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def nvmlDeviceGetMigMode(handle):
 @pytest.fixture(autouse=True)
 def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Neither this machine's driver nor its pynvml takes part; the folder of driver files."""
-    monkeypatch.setattr(gpus, "DRIVER_FILES", tmp_path / "nvidia")
+    monkeypatch.setattr(hardware, "DRIVER_FILES", tmp_path / "nvidia")
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     (tmp_path / "pynvml.py").write_text(
         "class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError('no driver')\n"
@@ -58,7 +58,7 @@ def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def test_machine_without_gpu() -> None:
     """Without a driver there are no facts."""
-    assert gpus.gpu_facts() is None
+    assert hardware.gpu_facts() is None
 
 
 @pytest.mark.parametrize("kind", ["x86_64 Kernel Module", "Open Kernel Module for x86_64"])
@@ -67,7 +67,7 @@ def test_facts_from_the_drivers_files(no_driver: Path, kind: str) -> None:
     (no_driver / "gpus" / "0000:01:00.0").mkdir(parents=True)
     (no_driver / "version").write_text(VERSION.format(kind=kind))
     (no_driver / "gpus" / "0000:01:00.0" / "information").write_text(INFORMATION)
-    assert gpus.gpu_facts() == {
+    assert hardware.gpu_facts() == {
         "driver": "580.65.06",
         "devices": [
             {
@@ -85,7 +85,7 @@ def test_facts_from_nvml(tmp_path: Path) -> None:
     """NVML tells driver and devices, also in bytes; what a GPU does not know is None."""
     log = tmp_path / "log"
     (tmp_path / "pynvml.py").write_text(PYNVML.format(log=str(log)))
-    assert gpus.gpu_facts() == {
+    assert hardware.gpu_facts() == {
         "driver": "470.57.02",
         "devices": [
             {

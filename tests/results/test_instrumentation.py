@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import instrumentation
-from gpubench_plugin.instrumentation import interpreter_facts, is_instrumented
-from gpubench_plugin.judging.fitness import objections
-from gpubench_plugin.results.comparability import machine_facts
-from gpubench_plugin.results.fingerprint import fingerprint
+from gpubench_plugin.compare.baselines.fitness import objections
+from gpubench_plugin.environment import instrumentation
+from gpubench_plugin.environment.fingerprint import machine_facts
+from gpubench_plugin.environment.fingerprint_results import fingerprint
+from gpubench_plugin.environment.instrumentation import interpreter_facts, is_instrumented
 from gpubench_plugin.runs import Result, Run
 
 TOLD = """
 import json
-from gpubench_plugin.instrumentation import *
+from gpubench_plugin.environment.instrumentation import *
 print(json.dumps([interpreter_facts(), is_instrumented(), interpreter_options()]))
 """
 

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from pydantic import TypeAdapter
 from pydantic import ValidationError as Refused
 
-from gpubench_plugin import records, verdict_document
-from gpubench_plugin.results import journal_lines
+from gpubench_plugin import records
+from gpubench_plugin.results import journal_schema, verdicts
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.verdicts import Comparison, Verdict
 
@@ -34,7 +34,7 @@ def test_published_schema_is_current() -> None:
     """The schema in ``docs/`` is the one the models make, and a valid schema."""
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(published)
-    assert published == json.loads(journal_lines.schema_text())
+    assert published == json.loads(journal_schema.schema_text())
 
 
 def test_what_the_journal_writes_is_valid(
@@ -45,7 +45,7 @@ def test_what_the_journal_writes_is_valid(
     comparison = Comparison(base="main", head="now", verdicts=(found,))
     events: list[dict[str, Any]] = [
         {"event": "benchmark", **measured(correctness={"loss": float("nan")}).to_json()},
-        {"event": "verdicts", "verdicts": verdict_document.document([comparison])},
+        {"event": "verdicts", "verdicts": verdicts.document([comparison])},
         {"event": "training_step", "benchmark": "a", "step": 1, "loss": float("nan"), "lr": 0.1},
         {"event": "flops", "benchmark": "a", "per_call": 100, "uncounted_ops": ("aten.x",)},
         {"event": "code", "benchmark": "a", "files": {"lib/x.py": "0123456789abcdef"}},
@@ -77,7 +77,7 @@ def test_a_line_without_what_its_event_needs_is_invalid(wrong: dict[str, Any]) -
     """An event that is known has its fields: it does not pass for some other event."""
     with pytest.raises(ValidationError):
         VALIDATOR.validate(wrong)
-    adapter: TypeAdapter[Any] = TypeAdapter(journal_lines.Line)
+    adapter: TypeAdapter[Any] = TypeAdapter(journal_schema.Line)
     with pytest.raises(Refused):
         adapter.validate_python(wrong)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin import json_file
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile, UsageProblem
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def nested(depth: int, opened: str = "[", closed: str = "]", core: str = "") -> 
 @pytest.mark.parametrize(
     "data",
     [
-        nested(json_file.MAX_DEPTH),
-        nested(json_file.MAX_DEPTH, '{"a":', "}", "1"),
+        nested(json_files.MAX_DEPTH),
+        nested(json_files.MAX_DEPTH, '{"a":', "}", "1"),
         json.dumps({str(n): [{"a": [n]}] for n in range(1000)}).encode(),
         json.dumps("[" * 500 + '\\"' + "{" * 500).encode(),
         json.dumps([f"test_a[{n}" for n in range(500)]).encode(),
@@ -33,14 +33,14 @@ def nested(depth: int, opened: str = "[", closed: str = "]", core: str = "") -> 
 )
 def test_what_is_within_the_depth_is_read(data: bytes) -> None:
     """Brackets in texts open nothing, and neighbours are no levels; byte order marks are fine."""
-    assert json_file.parsed(data, "it") == json.loads(data.removeprefix(b"\xef\xbb\xbf"))
+    assert json_files.parsed(data, "it") == json.loads(data.removeprefix(b"\xef\xbb\xbf"))
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        nested(json_file.MAX_DEPTH + 1),
-        nested(json_file.MAX_DEPTH + 1, '{"a":', "}", "1"),
+        nested(json_files.MAX_DEPTH + 1),
+        nested(json_files.MAX_DEPTH + 1, '{"a":', "}", "1"),
         nested(60, '{"]": [', "]}"),
         nested(100_000, "[", ""),
         nested(100_000, '{"a":', ""),
@@ -51,13 +51,13 @@ def test_what_is_within_the_depth_is_read(data: bytes) -> None:
 def test_what_is_nested_deeper_is_refused(data: bytes) -> None:
     """Before any parser descends into it, whatever the encoding, whole or cut off."""
     with pytest.raises(BrokenFile, match="it is nested too deeply, more than 100 levels"):
-        json_file.parsed(data, "it")
+        json_files.parsed(data, "it")
 
 
 @pytest.mark.parametrize("digits", ["9" * 400, "-" + "9" * 400, "9" * 5000, "1e999"])
 def test_numbers_beyond_every_float_are_infinite(digits: str) -> None:
     """So that nobody who calculates with them meets another error than with ``1e999``."""
-    value: Any = json_file.parsed(f"[{digits}, 12]".encode(), "it")
+    value: Any = json_files.parsed(f"[{digits}, 12]".encode(), "it")
     assert math.isinf(value[0])
     assert value[1] == 12
     assert isinstance(value[1], int)
@@ -67,12 +67,12 @@ def test_numbers_beyond_every_float_are_infinite(digits: str) -> None:
 def test_what_is_no_text_is_refused(data: bytes) -> None:
     """One message, and no UnicodeError."""
     with pytest.raises(BrokenFile, match="it is not JSON"):
-        json_file.parsed(data, "it")
+        json_files.parsed(data, "it")
 
 
 def test_a_missing_file_is_the_users(tmp_path: Path) -> None:
     """A name that was mistyped is no broken file."""
     (tmp_path / "a.json").touch()
     with pytest.raises(UsageProblem, match=r"no such file \(did you mean 'a\.json'\?\)") as caught:
-        json_file.load(tmp_path / "b.json")
+        json_files.load(tmp_path / "b.json")
     assert not isinstance(caught.value, BrokenFile)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubench_plugin.results import json_text
+from gpubench_plugin.environment import json_text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results.labels import (
+from gpubench_plugin.results.tags import (
     TagChange,
     change_tags,
     from_text,

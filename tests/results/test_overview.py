@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.labels import change_tags
-from gpubench_plugin.results.overview import is_being_written, overview
+from gpubench_plugin.results.reader import is_being_written, overview
+from gpubench_plugin.results.tags import change_tags
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

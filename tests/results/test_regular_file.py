@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin import regular_file
+from gpubench_plugin.environment import files
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.results import rank_samples
 from gpubench_plugin.results.recorder import Recorder
@@ -41,16 +41,16 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     put(path, kind)
     with pytest.raises(BrokenFile, match=f"file is no regular file but {kind}"):
-        regular_file.read(path, limit=100)
+        files.read(path, limit=100)
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     """At the limit it is whole, beyond it is refused, also where the system tells no size."""
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
-    assert regular_file.read(path, limit=100) == b"x" * 100
+    assert files.read(path, limit=100) == b"x" * 100
     with pytest.raises(BrokenFile, match="has 100 bytes; such files of more than 99"):
-        regular_file.read(path, limit=99)
+        files.read(path, limit=99)
 
 
 def test_a_file_that_tells_no_size_is_read(tmp_path: Path) -> None:
@@ -59,18 +59,18 @@ def test_a_file_that_tells_no_size_is_read(tmp_path: Path) -> None:
 
     path = AnyPath("/proc/self/status")
     assert path.stat().st_size == 0
-    assert regular_file.read(path, limit=1 << 20).startswith(b"Name:")
+    assert files.read(path, limit=1 << 20).startswith(b"Name:")
     with pytest.raises(BrokenFile, match="more than 100 bytes"):
-        regular_file.read(path, limit=100)
+        files.read(path, limit=100)
 
 
 def test_reasons_of_the_system_are_told(tmp_path: Path) -> None:
     """A missing file is the caller's to judge; all else is an error of ours."""
     with pytest.raises(FileNotFoundError):
-        regular_file.read(tmp_path / "file", limit=1)
+        files.read(tmp_path / "file", limit=1)
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ResultsError, match="loop cannot be read: Too many levels"):
-        regular_file.read(tmp_path / "loop", limit=1)
+        files.read(tmp_path / "loop", limit=1)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "a link"])
@@ -80,7 +80,7 @@ def test_nothing_is_written_to_what_is_no_regular_file(tmp_path: Path, kind: str
     victim.write_text("mine")
     path.symlink_to(victim) if kind == "a link" else put(path, kind)
     with pytest.raises(OSError, match=r"not followed|no regular file"):
-        regular_file.open_to_write(path, append=True)
+        files.open_to_write(path, append=True)
     assert victim.read_text() == "mine"
 
 
@@ -88,7 +88,7 @@ def test_a_file_is_made_appended_to_and_emptied(tmp_path: Path) -> None:
     """As opening it plainly would do."""
     path = tmp_path / "file"
     for append, expected in ((True, b"a"), (True, b"aa"), (False, b"a")):
-        descriptor = regular_file.open_to_write(path, append=append)
+        descriptor = files.open_to_write(path, append=append)
         os.write(descriptor, b"a")
         os.close(descriptor)
         assert path.read_bytes() == expected

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin import json_file, records
+from gpubench_plugin import records
 from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.records import Launch, Measurement, Metric
 from gpubench_plugin.results import sources
@@ -390,7 +391,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageProblem, match="is no regular file"):
             read(path, tmp_path)
     with (tmp_path / "huge.json").open("wb") as huge:
-        huge.truncate(json_file.LIMIT_BYTES + 1)  # takes no room on the disk
+        huge.truncate(json_files.LIMIT_BYTES + 1)  # takes no room on the disk
     with pytest.raises(UsageProblem, match="are not read"):
         read("huge.json", tmp_path)
     (tmp_path / "folder").mkdir()

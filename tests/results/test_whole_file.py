@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin import whole_file
-from gpubench_plugin.results import atomic
+from gpubench_plugin.environment import atomic, whole_file
 from gpubench_plugin.results.journal import Journal
 from tests.kill_points import points
 

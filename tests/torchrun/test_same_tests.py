@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpubench_plugin.torchrun import same_tests
+from gpubench_plugin.launchers.torchrun import same_tests
 
 
 def test_difference_names_what_each_rank_has_and_lacks() -> None:

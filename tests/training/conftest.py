@@ -11,12 +11,8 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import (
-    ModelSection,
-    PrecisionSection,
-    TrainingSection,
-)
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import ModelSection, PrecisionSection, TrainingSection
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer
@@ -25,7 +21,7 @@ from gpubench_plugin.workloads.base import Batch, Workload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.configuration.schema import Configuration
+    from gpubench_plugin.config.sections import Configuration
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.check import (
     LossHistory,
     loss_drop,
@@ -15,6 +14,7 @@ from gpubench_plugin.training.check import (
     require_updates,
     scalar,
 )
+from gpubench_plugin.training.protocols import Alone
 
 ALONE = Alone()
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import DistributedSection, TrainingSection
+from gpubench_plugin.bench.convergence import in_fp32
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import DistributedSection, TrainingSection
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.fixtures.convergence import in_fp32
-from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.convergence import Convergence, Target
 from gpubench_plugin.training.course import Course
 from gpubench_plugin.training.evaluation import Evaluation, Evaluator
 from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.protocols import Alone
 from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.schema import DataSection
+from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.data._shares import held_out_rows
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.schema import DataSection
+from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.data._loading import Loader
 from gpubench_plugin.training.data._pictures import ArrayPictures

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training import determinism
+from gpubench_plugin.training import seeding
 from gpubench_plugin.training.data.synthetic import Synthetic
-from gpubench_plugin.training.determinism import (
+from gpubench_plugin.training.seeding import (
     deterministic,
     naming_what_is_not_deterministic,
     seeds_of,
@@ -122,4 +122,4 @@ def test_seeds_on_record_are_those_that_are_used(slope):
         source = Synthetic(slope, batch_size=2, device=CPU, world_size=2, rank=rank, seed=5)
         drawn = slope.synthetic_batch(2, device=CPU, generator=torch.Generator().manual_seed(seed))
         assert next(source).inputs.equal(drawn.inputs)
-    assert determinism.synthetic_seed(5, 2, 1) == 11
+    assert seeding.synthetic_seed(5, 2, 1) == 11

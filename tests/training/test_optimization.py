@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpubench_plugin.configuration.schema import TrainingSection
-from gpubench_plugin.training.determinism import deterministic
+from gpubench_plugin.config.sections import TrainingSection
 from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.seeding import deterministic
 
 CPU = torch.device("cpu")
 INF = float("inf")

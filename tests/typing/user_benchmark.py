@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from gpubench_plugin.bench import Bench
+    from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.trainer import Trainer
 

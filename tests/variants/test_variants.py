@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.config.marks import BenchmarkMark
+from gpubench_plugin.config.variants import CHANNELS_LAST, COMPILED, FSDP2, FULL, PLAIN, Variant
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.marks import BenchmarkMark
-from gpubench_plugin.variants import CHANNELS_LAST, COMPILED, FSDP2, FULL, PLAIN, Variant
 
 SUITE = """
 import pytest
 
-from gpubench_plugin.variants import (
+from gpubench_plugin.config.variants import (
     FSDP2,
     Variant,
     convolutional_training_variants,
@@ -50,7 +50,7 @@ class TestMarked:
 CONFTEST = """
 import json
 
-from gpubench_plugin.marks import BenchmarkMark, assignments, full_profile_only
+from gpubench_plugin.config.marks import BenchmarkMark, assignments, full_profile_only
 
 
 def pytest_collection_finish(session):

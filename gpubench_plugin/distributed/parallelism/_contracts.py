@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from gpubench_plugin.configuration.schema import ModelSection
+    from gpubench_plugin.config.sections import ModelSection
 
 
 class Examples(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from gpubench_plugin.configuration.schema import DistributedSection
+    from gpubench_plugin.config.sections import DistributedSection
 
 
 def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:

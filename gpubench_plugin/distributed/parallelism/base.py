@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from gpubench_plugin.configuration.schema import DistributedSection, TrainingSection
+    from gpubench_plugin.config.sections import DistributedSection, TrainingSection
     from gpubench_plugin.distributed.parallelism._contracts import Divisible, Numerics, Passes
     from gpubench_plugin.distributed.process_group import ProcessGroup
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from gpubench_plugin.configuration.schema import TrainingSection
+    from gpubench_plugin.config.sections import TrainingSection
     from gpubench_plugin.distributed.parallelism._contracts import Divisible, Numerics, Passes
 
 

@@ -17,7 +17,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-from gpubench_plugin.waking import SUSPENDED
+from gpubench_plugin.environment.waking_clock import SUSPENDED
 
 if TYPE_CHECKING:
     from types import TracebackType

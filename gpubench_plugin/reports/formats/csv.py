@@ -6,9 +6,9 @@ import csv
 import io
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports.cells import printable
 from gpubench_plugin.reports.formats.base import Format
 from gpubench_plugin.reports.glyphs import UNICODE
+from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_cells import changed, worst_first
 
 if TYPE_CHECKING:

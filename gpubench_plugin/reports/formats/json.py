@@ -29,7 +29,7 @@ class Json(Format):
         glyphs: Glyphs = UNICODE,
     ) -> str:
         """One document, also of several comparisons, the worst of each first."""
-        from gpubench_plugin import verdict_document
+        from gpubench_plugin.results import verdicts as verdict_document
 
         return verdict_document.to_text(
             [_shown(comparison, only_changed=only_changed) for comparison in comparisons]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.reports.formats.base import Format
 from gpubench_plugin.reports.glyphs import UNICODE
-from gpubench_plugin.reports.verdict_lines import verdict_lines
+from gpubench_plugin.reports.verdict_table import verdict_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.kernel_lock import KernelLock
 
 if TYPE_CHECKING:
     from pathlib import Path

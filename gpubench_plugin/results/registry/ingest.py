@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from gpubench_plugin.environment import json_text
+from gpubench_plugin.environment.fingerprint import fingerprint_of
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import json_text
-from gpubench_plugin.results.comparability import fingerprint_of
-from gpubench_plugin.results.labels import TagChange, from_text, tag_changes, tags_in, to_text
 from gpubench_plugin.results.registry import documents, reading
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, indexed
+from gpubench_plugin.results.tags import TagChange, from_text, tag_changes, tags_in, to_text
 
 TAGS_KIND: Final = "tags"
 """What the tags of a run, by its id, are called among the documents."""

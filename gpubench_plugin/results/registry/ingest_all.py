@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.overview import is_being_written
+from gpubench_plugin.results.reader import is_being_written
 from gpubench_plugin.results.registry import spool
 from gpubench_plugin.results.registry.location import location
 from gpubench_plugin.results.registry.reading import state_of

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from gpubench_plugin.environment.redaction import HIDDEN, redacted
 from gpubench_plugin.errors import RegistryError, UsageProblem, nearest
-from gpubench_plugin.results.redaction import HIDDEN, redacted
 
 NONE: Final = "none"
 """What is given instead of a URL where no registry is wanted."""

@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment.json_files import MALFORMED
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.json_file import MALFORMED
 from gpubench_plugin.results.registry.location import FILE
 
 if TYPE_CHECKING:

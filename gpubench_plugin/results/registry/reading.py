@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin import json_file, regular_file, verdict_document
+from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results.labels import TagChange, tag_changes, tags_of
+from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results.tags import TagChange, tag_changes, tags_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,11 +79,11 @@ def with_tags(state: str, tags: Iterable[str]) -> str:
 def _regressed(directory: RunDirectory) -> frozenset[str]:
     if not directory.verdicts.exists():
         return frozenset()
-    return verdict_document.read(directory.verdicts).ids("regressed")
+    return verdicts.read(directory.verdicts).ids("regressed")
 
 
 def _bytes(file: Path) -> bytes:
     try:
-        return regular_file.read(file, limit=json_file.LIMIT_BYTES)
+        return files.read(file, limit=json_files.LIMIT_BYTES)
     except FileNotFoundError:
         return b""

@@ -15,9 +15,9 @@ from sqlalchemy import delete, select
 from sqlalchemy import text as statement
 from sqlalchemy.exc import DatabaseError
 
-from gpubench_plugin import json_file, whole_file
+from gpubench_plugin.compare.baselines.baseline_files import BaselineFiles, merged_copy
+from gpubench_plugin.environment import json_files, whole_file
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError
-from gpubench_plugin.results.baseline_files import BaselineFiles, merged_copy
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
@@ -201,7 +201,7 @@ def _before_in_file(database: Database) -> _Before:
             with answering(database.location):
                 raise
         return _damaged(database.location, str(error.orig))
-    except json_file.MALFORMED as error:
+    except json_files.MALFORMED as error:
         return _damaged(database.location, f"{type(error).__name__}: {error}")
     if version:
         raise RegistryError(f"the registry {database.location.shown}: {schema.other(version)}")

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from gpubench_plugin.results.labels import TagChange
-    from gpubench_plugin.results.registry.checking import Findings
+    from gpubench_plugin.results.registry.check import Findings
     from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.registry.rows import Point, RunRow
     from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.results.tags import TagChange
     from gpubench_plugin.runs import Run
 
 PATIENCE_S: Final = 30.0
@@ -107,10 +107,10 @@ class Registry:
         `fingerprints` has one for a benchmark (:func:`~.comparability.fingerprint_of` of machine,
         settings and clock), only runs with it count.
         """
-        from gpubench_plugin.results.registry import history
+        from gpubench_plugin.results.registry import queries
 
         with self._reading() as connection:
-            return history.earlier(
+            return queries.earlier(
                 connection,
                 benchmarks,
                 branch=branch,
@@ -126,10 +126,10 @@ class Registry:
 
         The oldest comes first.
         """
-        from gpubench_plugin.results.registry import history
+        from gpubench_plugin.results.registry import queries
 
         with self._reading() as connection:
-            return history.points(connection, benchmark, metric, branch=branch, limit=limit)
+            return queries.points(connection, benchmark, metric, branch=branch, limit=limit)
 
     def run(self, run_id: str) -> Run | None:
         """The run with exactly that id, all its benchmarks included, or None."""
@@ -196,7 +196,7 @@ class Registry:
 
     def check(self) -> Findings:
         """Whether it is sound, and agrees with the run directories; nothing is changed."""
-        from gpubench_plugin.results.registry import checking
+        from gpubench_plugin.results.registry import check as checking
 
         with answering(self._database.location):
             return checking.check(self._database, self.results_dir)

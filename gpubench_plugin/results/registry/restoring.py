@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
+from gpubench_plugin.environment.json_files import MALFORMED
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.json_file import MALFORMED
 from gpubench_plugin.records import Better, Metric
 from gpubench_plugin.results.registry.problems import REBUILD
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RUNS

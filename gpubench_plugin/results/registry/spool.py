@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin import json_file
+from gpubench_plugin.environment import atomic, json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError
-from gpubench_plugin.results import atomic
 from gpubench_plugin.results.registry.location import NONE, Location, location
 from gpubench_plugin.results.registry.registry import PATIENCE_S, Registry
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -126,9 +125,9 @@ def _markers(where: Location, results_dir: Path) -> list[Marker]:
 def _marked(file: Path, results_dir: Path) -> RunDirectory | None:
     """The run that a marker names; None where the file is no marker, which is left alone."""
     try:
-        marker = json_file.load(file, limit=json_file.LIMIT_OF_LABELS_BYTES)
+        marker = json_files.load(file, limit=json_files.LIMIT_OF_LABELS_BYTES)
         experiment, run_id = marker["run"].split("/")
-    except (GpubenchError, *json_file.MALFORMED):
+    except (GpubenchError, *json_files.MALFORMED):
         return None
     return RunDirectory(path=results_dir / experiment / run_id)
 

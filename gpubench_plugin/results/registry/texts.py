@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpubench_plugin.results import json_text
+from gpubench_plugin.environment import json_text
 
 _LONGEST: Final = 200
 """Characters of a text in an index: PostgreSQL takes no entry above 2.7 kB."""

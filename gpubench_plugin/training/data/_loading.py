@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.configuration.schema import DataSection
+    from gpubench_plugin.config.sections import DataSection
     from gpubench_plugin.training.data._pictures import Gallery, Picture
     from gpubench_plugin.training.data._shares import Indices
 

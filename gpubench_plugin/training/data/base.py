@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.configuration.schema import DataSection
+    from gpubench_plugin.config.sections import DataSection
     from gpubench_plugin.workloads.base import Batch, Workload
 
 Convert = Callable[["Batch"], "Batch"]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpubench_plugin.configuration.schema import DataSection
+from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._cifar import ARCHIVE, is_cifar, read_cifar
 from gpubench_plugin.training.data._folder import read_folder
+from gpubench_plugin.training.data._image_files import ARCHIVE, is_cifar, read_cifar
 from gpubench_plugin.training.data._loading import Loader, batch_from
 from gpubench_plugin.training.data._mnist import TRAINING, is_mnist, read_mnist
 from gpubench_plugin.training.data._shares import held_out_of, require_enough

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
-from gpubench_plugin.training.determinism import synthetic_seed
+from gpubench_plugin.training.seeding import synthetic_seed
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Batch, Workload

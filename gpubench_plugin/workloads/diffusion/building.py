@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import distributed as dist
     from torch import nn
 
-    from gpubench_plugin.configuration.diffusion import DiffusionSection
+    from gpubench_plugin.config.diffusion import DiffusionSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.records import Json
     from gpubench_plugin.workloads.base import Workload

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.configuration.diffusion import SCHEDULERS
+from gpubench_plugin.config.diffusion import SCHEDULERS
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads._transformers import from_library
 

@@ -23,7 +23,7 @@ from gpubench_plugin.workloads.moe.routing import Router
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpubench_plugin.configuration.moe import MoeSection
+    from gpubench_plugin.config.moe import MoeSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
 

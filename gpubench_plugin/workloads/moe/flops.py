@@ -11,7 +11,7 @@ from gpubench_plugin.workloads.moe.experts.grouped import Grouped
 from gpubench_plugin.workloads.moe.routing import Router
 
 if TYPE_CHECKING:
-    from gpubench_plugin.configuration.moe import MoeSection
+    from gpubench_plugin.config.moe import MoeSection
 
 
 def run_even_loads(

@@ -13,7 +13,7 @@ from gpubench_plugin.errors import Unsupported
 if TYPE_CHECKING:
     from typing import Self
 
-    from gpubench_plugin.configuration.moe import MoeSection
+    from gpubench_plugin.config.moe import MoeSection
 
 Ranks = Sequence[int]
 

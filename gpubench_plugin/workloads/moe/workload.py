@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.configuration.moe import MoeSection
-from gpubench_plugin.configuration.section import PositiveFloat, PositiveInt
+from gpubench_plugin.config.moe import MoeSection
+from gpubench_plugin.config.section import PositiveFloat, PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.moe.dispatchers.local import Local
 from gpubench_plugin.workloads.moe.experts import KINDS

@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import DistributedSection
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.training.check import require_gradients
 from gpubench_plugin.training.inference import Inference

@@ -11,15 +11,15 @@ from pathlib import Path
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import DistributedSection
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
-from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.convergence import Convergence
 from gpubench_plugin.training.course import Course
 from gpubench_plugin.training.evaluation import Evaluator
 from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.protocols import Alone
 from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ import torch
 from torch import distributed as dist
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.resolve import resolve
+from gpubench_plugin.config.resolve import resolve
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import CorrectnessError, MeasurementError

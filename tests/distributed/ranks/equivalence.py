@@ -12,8 +12,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import DistributedSection
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.training.model import build_model

@@ -12,15 +12,15 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.resolve import resolve
-from gpubench_plugin.configuration.schema import DistributedSection
+from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training.agreement import Alone
 from gpubench_plugin.training.check import require_gradients
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.protocols import Alone
 from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import verdict_document
+from gpubench_plugin.environment import atomic
 from gpubench_plugin.records import Launch, Measurement, Metric, RunRecord
-from gpubench_plugin.results import atomic
+from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary

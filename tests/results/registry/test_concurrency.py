@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpubench_plugin.results.baselines import Baselines
-from gpubench_plugin.results.labels import tags_of
+from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.results.registry.ingest_all import ingest_all
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results.tags import tags_of
 
 WRITERS = Path(__file__).with_name("writers.py")
 

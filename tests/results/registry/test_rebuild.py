@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli import main
-from gpubench_plugin.results import atomic
-from gpubench_plugin.results.baselines import Baselines
+from gpubench_plugin.cli.main import main
+from gpubench_plugin.compare.baselines.store import Baselines
+from gpubench_plugin.environment import atomic
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.registry import rebuild as rebuilding
 from gpubench_plugin.results.registry.location import location

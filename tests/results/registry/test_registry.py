@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment.fingerprint import fingerprint_of
 from gpubench_plugin.errors import RegistryError, ResultsError
-from gpubench_plugin.results import atomic
-from gpubench_plugin.results.comparability import fingerprint_of
-from gpubench_plugin.results.labels import change_tags
 from gpubench_plugin.results.registry import documents, ingest
-from gpubench_plugin.results.registry.history import samples, values
 from gpubench_plugin.results.registry.ingest import digest
+from gpubench_plugin.results.registry.queries import samples, values
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results.tags import change_tags
 
 
 def ids(runs: Any) -> list[str]:

@@ -13,31 +13,31 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpubench_plugin import verdict_document
-from gpubench_plugin.cli import main as main_command
-from gpubench_plugin.results import baseline_document
-from gpubench_plugin.results.baselines import Baselines
-from gpubench_plugin.results.labels import change_tags, tags_of
+from gpubench_plugin.cli.main import main as main_command
+from gpubench_plugin.compare.baselines import model
+from gpubench_plugin.compare.baselines.store import Baselines
+from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.registry import (
     database,
     documents,
-    history,
     ingest,
+    queries,
     run_queries,
     schema,
 )
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.tags import change_tags, tags_of
 
 LOADED = (
-    baseline_document,
+    model,
     database,
     documents,
-    history,
+    queries,
     ingest,
     run_queries,
     schema,
-    verdict_document,
+    verdicts,
 )
 
 

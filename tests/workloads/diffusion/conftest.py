@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.configuration.diffusion import DiffusionSection
+from gpubench_plugin.config.diffusion import DiffusionSection
 from gpubench_plugin.distributed.agreement import RankAgreement
 from gpubench_plugin.workloads.diffusion import building
 
@@ -61,7 +61,7 @@ def unet() -> Any:
     """The dummy, with random weights, and its workload."""
     from pathlib import Path
 
-    from gpubench_plugin.configuration.resolve import resolve
+    from gpubench_plugin.config.resolve import resolve
 
     section = resolve(
         name="diffusion",

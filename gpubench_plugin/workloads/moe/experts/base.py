@@ -15,7 +15,7 @@ from gpubench_plugin.workloads.moe.initialisation import uniform
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.configuration.moe import MoeSection
+    from gpubench_plugin.config.moe import MoeSection
 
 
 class Experts(nn.Module):

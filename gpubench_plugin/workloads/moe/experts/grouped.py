@@ -9,16 +9,12 @@ from torch._subclasses import FakeTensor
 from torch.nn import functional
 
 from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
-from gpubench_plugin.workloads.moe.experts.base import (
-    StackedExperts,
-    gated,
-    one_after_another,
-)
+from gpubench_plugin.workloads.moe.experts.base import StackedExperts, gated, one_after_another
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpubench_plugin.configuration.moe import MoeSection
+    from gpubench_plugin.config.moe import MoeSection
 
 _DTYPES: Final = {
     "fp32": torch.float32,

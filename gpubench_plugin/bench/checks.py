@@ -1,0 +1,188 @@
+"""What stands beside a training: the reference it is compared with, its checkpoints, its seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.bench.running import case_of, subjects_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import pytest
+    import torch
+
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.distributed.parallelism.base import Parallelism
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.checkpoint import Checkpoints
+    from gpubench_plugin.training.convergence import Convergence
+    from gpubench_plugin.training.evaluation import Evaluation
+    from gpubench_plugin.training.record_only import Seeded
+    from gpubench_plugin.training.reference import Reference
+    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.workloads.base import Workload
+
+
+def reference_of(
+    configuration: Configuration[Any],
+    workload: Workload[Any],
+    precision: Precision,
+    device: torch.device,
+    group: ProcessGroup,
+    parallelism: Parallelism,
+) -> Reference | None:
+    """What the first training steps are compared with; None: nothing."""
+    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.training.reference import Reference
+
+    training, measure = configuration.training, configuration.measure
+    if training.resume is not None:
+        if measure.check:
+            raise UsageProblem(
+                "measure.check=true beside training.resume: the reference starts from the seed's "
+                "weights, not from a checkpoint's; allowed: false, null"
+            )
+        return None
+    if not (configuration.experiment.preset == "tiny" if measure.check is None else measure.check):
+        return None
+    reduced_in = configuration.distributed.fsdp_reduce_dtype
+    return Reference(
+        workload=workload,
+        training=training,
+        measure=measure,
+        precision=precision.name,
+        compute_dtypes=[precision.compute_dtype, *([reduced_in] if reduced_in else [])],
+        seed=configuration.experiment.seed,
+        device=device,
+        agreement=group.agreement,
+        averaging=parallelism.name != "none",
+        shares_batch=parallelism.shares_batch,
+    )
+
+
+def seeds_of(configuration: Configuration[Any], group: ProcessGroup) -> Seeded:
+    """The seeds, for the record."""
+    from gpubench_plugin.training import seeding
+    from gpubench_plugin.training.record_only import Seeded
+
+    seed = configuration.experiment.seed
+    return Seeded(seeding.seeds_of(seed, world_size=group.world.size))
+
+
+def add_resumption(
+    request: pytest.FixtureRequest, trainer: Trainer, group: ProcessGroup, parallelism: Parallelism
+) -> None:
+    """Let `trainer` go on from ``training.resume``, if that is asked for."""
+    configuration = case_of(request).configuration
+    path = configuration.training.resume
+    if path is None:
+        return
+    from gpubench_plugin.training.checkpointing import Resumption
+
+    resumption = Resumption(
+        _checkpoints(request, "training.resume", group, parallelism),
+        request.config.rootpath / path,
+        trainer,
+        rank=group.world.rank,
+        agreement=group.agreement,
+    )
+    subjects_of(request).append(resumption)
+
+
+def add_checkpointing(
+    request: pytest.FixtureRequest,
+    trainer: Trainer,
+    group: ProcessGroup,
+    parallelism: Parallelism,
+    evaluate: Callable[[], Evaluation] | None,
+) -> None:
+    """Write a checkpoint of `trainer` once it has trained, if ``training.checkpoint`` asks."""
+    if not case_of(request).configuration.training.checkpoint:
+        return
+    from gpubench_plugin.training.checkpointing import Checkpointing
+
+    def metrics() -> Mapping[str, float]:
+        (loss,) = group.agreement.mean([float(trainer.last_loss)])
+        return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
+
+    checkpoints = _checkpoints(request, "training.checkpoint", group, parallelism)
+    by = "loss" if evaluate is None else "test_loss"
+    subjects_of(request).append(Checkpointing(checkpoints, trainer, metrics=metrics, by=by))
+
+
+def observe_with_checkpoints(
+    request: pytest.FixtureRequest,
+    convergence: Convergence,
+    group: ProcessGroup,
+    parallelism: Parallelism,
+) -> None:
+    """Write a checkpoint at every evaluation on the way to a target, if that is asked for.
+
+    Raises:
+        UsageProblem: ``training.resume`` is set: such a training begins anew for every timed call.
+    """
+    from gpubench_plugin.errors import UsageProblem
+
+    training = case_of(request).configuration.training
+    if training.resume is not None:
+        raise UsageProblem(
+            f"training.resume={training.resume}: the time to a target is that from the start; "
+            "allowed: null"
+        )
+    if training.checkpoint:
+        checkpoints = _checkpoints(request, "training.checkpoint", group, parallelism)
+        convergence.observers.append(
+            lambda milestone: checkpoints.save(
+                milestone.trainer, milestone.evaluation.metrics, is_best=milestone.is_best
+            )
+        )
+
+
+def _checkpoints(
+    request: pytest.FixtureRequest, key: str, group: ProcessGroup, parallelism: Parallelism
+) -> Checkpoints:
+    """The checkpoints of this benchmark, in the run's folder.
+
+    Raises:
+        Unsupported: rank zero has not the whole model that all ranks train.
+    """
+    from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.training.checkpoint import Checkpoints
+
+    replicated = parallelism.name == "ddp" or group.world.size == 1
+    if not replicated:
+        raise Unsupported(
+            f"{key}: under distributed.parallelism={parallelism.name} no rank has the whole model "
+            "that all of them train, and a checkpoint is one file; use ddp"
+        )
+    configuration = case_of(request).configuration
+    training = configuration.training
+    settings = {
+        "model.name": configuration.model.name,
+        "precision.name": configuration.precision.name,
+        "training.optimizer": training.optimizer,
+        "training.scheduler": training.scheduler,
+        # Which batch comes next depends on these.
+        "experiment.seed": configuration.experiment.seed,
+        "data.source": configuration.data.source,
+        "training.batch_size": training.batch_size,
+    }
+    return Checkpoints(
+        _folder(request),
+        settings={key: str(value) for key, value in settings.items()},
+        device=group.device,
+        gather=group.gather,
+        agreement=group.agreement,
+    )
+
+
+def _folder(request: pytest.FixtureRequest) -> Path | None:
+    """Where rank zero writes; None on the other ranks."""
+    from gpubench_plugin.bench.bench import file_name
+    from gpubench_plugin.results.test_report import CHECKPOINTS
+
+    root = request.config.stash.get(CHECKPOINTS, None)
+    return root and root / file_name(case_of(request))

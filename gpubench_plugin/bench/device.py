@@ -1,0 +1,94 @@
+"""Where a benchmark runs: configuration, device, ranks, precision."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.bench.running import case_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.precision.base import Precision
+
+
+@pytest.fixture
+def gpubench_config(request: pytest.FixtureRequest) -> Configuration[Any]:
+    """The benchmark's resolved configuration."""
+    return case_of(request).configuration
+
+
+@pytest.fixture
+def world_size(request: pytest.FixtureRequest) -> int:
+    """The number of ranks that run this benchmark together."""
+    return case_of(request).world_size
+
+
+@pytest.fixture
+def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """The device to measure on; chosen by --device.
+
+    The process' state (TF32 switches, RNG, thread count, allocator peaks, …) is put back after
+    the test.
+    """
+    import torch
+
+    from gpubench_plugin.distributed.ranks import RANKS
+    from gpubench_plugin.distributed.threads import threads_per_rank
+    from gpubench_plugin.measure.state import preserved
+
+    case = case_of(request)
+    device = torch.device(case.device.torch_name)
+    with ExitStack() as stack:
+        stack.enter_context(preserved(device))
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+            torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
+        torch.set_num_threads(
+            threads_per_rank(
+                request.config.stash[RANKS].world.local_size,
+                configured=case.configuration.distributed.threads,
+            )
+        )
+        if case.configuration.training.deterministic:
+            from gpubench_plugin.training.seeding import deterministic
+
+            stack.enter_context(deterministic(device))
+        torch.manual_seed(case.configuration.experiment.seed)
+        yield device
+
+
+@pytest.fixture
+def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
+    """The ranks that run together: torchrun's, else a group of one. It lives for the session."""
+    from gpubench_plugin.distributed.ranks import RANKS
+
+    case = case_of(request)
+    return request.config.stash[RANKS].process_group(
+        case.configuration.distributed.backend, torch_device, shared=case.shares_device
+    )
+
+
+@pytest.fixture
+def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Iterator[Precision]:
+    """The numeric precision; chosen by --precision.
+
+    Its global switches are set for the test and put back after it. A precision that the device
+    lacks makes the benchmark ``unsupported``.
+    """
+    from gpubench_plugin import catalog
+    from gpubench_plugin.errors import Unsupported
+
+    name = case_of(request).precision
+    chosen: Precision = catalog.load("precision", name)()
+    if reason := chosen.unsupported(torch_device):
+        raise Unsupported(f"{name}: {reason}")
+    with chosen.switches():
+        yield chosen

@@ -1,0 +1,107 @@
+"""What measures: the bench, and the collectives it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.bench.running import case_of, subjects_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.distributed.exchange import Exchange
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.precision.base import Precision
+
+
+@pytest.fixture
+def collective(
+    request: pytest.FixtureRequest,
+    gpubench_config: Configuration[Any],
+    torch_device: torch.device,
+    process_group: ProcessGroup,
+    precision: Precision,
+) -> Callable[[str, str], Exchange]:
+    """Makes a collective to measure: ``gpubench(collective("all-reduce", "1MiB").step)``.
+
+    It exchanges what the precision computes in, and is verified on every rank. Ask for one in a
+    test.
+    """
+    from gpubench_plugin.distributed.exchange import exchange
+
+    def bound(name: str, size: str) -> Exchange:
+        made = exchange(
+            name,
+            size,
+            group=process_group,
+            device=torch_device,
+            largest_bytes=gpubench_config.distributed.largest_message_bytes,
+            computed_in=precision.compute_dtype,
+        )
+        subjects_of(request).append(made)
+        return made
+
+    return bound
+
+
+@pytest.fixture
+def _gpubench_carrier(
+    request: pytest.FixtureRequest, benchmark: BenchmarkFixture
+) -> BenchmarkFixture:
+    """pytest-benchmark's fixture, known also where a later fixture ends the test."""
+    from gpubench_plugin.results.test_report import CARRIER
+
+    request.node.stash[CARRIER] = benchmark
+    return benchmark
+
+
+@pytest.fixture
+def gpubench(
+    request: pytest.FixtureRequest,
+    _gpubench_carrier: BenchmarkFixture,
+    torch_device: torch.device,
+    precision: Precision,
+    world_size: int,
+    process_group: ProcessGroup,
+) -> Bench:
+    """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
+    from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.precision.base import Precision
+
+    _require_ours(request, "precision", precision, Precision)
+    _require_ours(request, "process_group", process_group, ProcessGroup)
+    from gpubench_plugin.results.test_report import CARRIED, NOTES, PROGRESS, TRACES, Notes
+
+    request.node.stash[NOTES] = notes = Notes()
+    return Bench(
+        item=request.node,
+        case=case_of(request),
+        carrier=_gpubench_carrier,
+        device=torch_device,
+        precision=precision,
+        group=process_group,
+        subjects=subjects_of(request),
+        notes=notes,
+        traces=request.config.stash.get(TRACES, None),
+        carried=request.config.stash.setdefault(CARRIED, {}),
+        progress=request.config.stash.get(PROGRESS, None),
+    )
+
+
+def _require_ours(request: pytest.FixtureRequest, name: str, value: object, kind: type) -> None:
+    """Refuse a benchmark in which a project's own fixture or parameter has taken our place."""
+    from gpubench_plugin.errors import UsageProblem
+
+    if not isinstance(value, kind):
+        raise UsageProblem(
+            f"{request.node.nodeid}: {name!r} is a fixture of gpubench, and something of that name "
+            f"in this project gave {value!r} instead; rename it"
+        )

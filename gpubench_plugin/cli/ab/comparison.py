@@ -1,0 +1,226 @@
+"""A whole comparison: two sides set up, measured, judged, and cleaned up after."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpubench_plugin.cli.ab import probe
+from gpubench_plugin.cli.ab.findings import Findings
+from gpubench_plugin.cli.ab.git import Repository
+from gpubench_plugin.cli.ab.launch import PROBE, Launcher
+from gpubench_plugin.cli.ab.offers import offers
+from gpubench_plugin.cli.ab.progress import Progress, counted
+from gpubench_plugin.cli.ab.request import Asked
+from gpubench_plugin.cli.ab.sides import SIDES, SideName, Source, side, source
+from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.trial import Contender, Trial
+from gpubench_plugin.cli.ab.workspace import Workspace, workspace
+from gpubench_plugin.environment import atomic, json_files
+from gpubench_plugin.errors import BrokenFile, ResultsError
+from gpubench_plugin.launchers.ab_signals import ended_by_signals
+from gpubench_plugin.results.run_id import new_run_id
+from gpubench_plugin.verdicts import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What came out: `folder` holds all of it.
+
+    `locations` are file and line of the benchmarks; `broken` those that work on the base and fail
+    on the head; `judged` counts the series that could be judged.
+    """
+
+    folder: Path
+    asked: Asked
+    comparison: Comparison
+    locations: dict[str, tuple[str, int]]
+    broken: tuple[str, ...]
+    judged: int
+
+
+def new_state(results_dir: Path, asked: Asked) -> State:
+    """A comparison that begins now, in a folder of its own below ``<results>/ab``.
+
+    That folder ignores itself, so that no result is ever an uncommitted change.
+
+    Raises:
+        UsageProblem: a side does not exist.
+        ResultsError: the folder cannot be written.
+    """
+    sources = _sources(asked)
+    # Before the identity, so that each change of that is a change of these.
+    files = {name: one.files() for name, one in sources.items()}
+    identity = _identity(asked, sources)
+    folder = results_dir / "ab" / new_run_id("ab", datetime.now(UTC))
+    try:
+        folder.mkdir(parents=True)
+        mark = folder.parent / ".gitignore"
+        if not mark.exists():
+            atomic.write_text(mark, "*\n")
+    except OSError as error:
+        raise ResultsError(f"{folder} cannot be made: {error.strerror}") from error
+    state = State(
+        folder=folder,
+        asked=asked.to_json(),
+        identity=identity,
+        seed=secrets.randbits(32),
+        files=files,
+    )
+    state.write()
+    return state
+
+
+def earlier_state(folder: Path) -> tuple[State, Asked]:
+    """The comparison in `folder` and what it was asked for.
+
+    Raises:
+        UsageProblem: there is none, or it is not as it was written.
+        ResultsError: it cannot be read.
+    """
+    state = State.read(folder.resolve())
+    try:
+        return state, Asked.from_json(state.asked)
+    except json_files.MALFORMED as error:
+        raise BrokenFile(f"--resume={folder}: not as it was written: {error!r:.300}") from None
+
+
+def compare(state: State, asked: Asked, progress: Progress) -> Compared:
+    """Measure what `state` lacks, and judge; nothing is left outside of its folder.
+
+    Raises:
+        UsageProblem: bad input, see the modules; or the sides are not those of `state`.
+        NothingComparable: pytest selected no benchmark.
+        ResultsError: launches fail, or a file could not be written.
+    """
+    try:
+        return _compare(state, asked, progress)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise ResultsError(f"{where}{error.strerror or error}") from error
+
+
+def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
+    sources = _sources(asked)
+    _require_same(state, asked, sources)
+    repository = Repository.around(asked.here)
+    with state.held(), ended_by_signals(), workspace(repository, progress.say) as space:
+        contenders, notes = _contenders(sources, asked, space, repository)
+        own = _own_repository(sources, repository)
+        trial = Trial(
+            state,
+            asked,
+            contenders,
+            repository=own,
+            launcher=_launcher(asked, space, state.folder, own),
+            progress=progress,
+        )
+        try:
+            findings = trial.run()
+        finally:
+            progress.clear()
+        if asked.exempt:
+            notes += [
+                f"{n}: Python {c.offers.python}, {c.side.python}" for n, c in contenders.items()
+            ]
+        return _compared(state, asked, trial, findings, [*notes, *_notes(trial, state)])
+
+
+def _compared(
+    state: State, asked: Asked, trial: Trial, findings: Findings, notes: list[str]
+) -> Compared:
+    if findings.broken:
+        broken = counted(len(findings.broken), "benchmark")
+        notes.append(f"works on the base, fails on the head: {broken}")
+    return Compared(
+        folder=state.folder,
+        asked=asked,
+        comparison=findings.comparison(*notes),
+        locations=trial.locations(),
+        broken=tuple(findings.broken),
+        judged=findings.suite,
+    )
+
+
+def _sources(asked: Asked) -> dict[SideName, Source]:
+    repository = Repository.around(asked.here)
+    texts = {"base": asked.base, "head": asked.head}
+    pythons = {"base": asked.base_python, "head": asked.head_python}
+    return {
+        name: source(name, texts[name], pythons[name], here=asked.here, repository=repository)
+        for name in SIDES
+    }
+
+
+def _identity(asked: Asked, sources: dict[SideName, Source]) -> dict[str, Any]:
+    told = asked.to_json()
+    kept = ("here", "arguments", "limits", "allow_incomparable")
+    return {
+        **{name: source.identity() for name, source in sources.items()},
+        **{name: told[name] for name in kept},
+    }
+
+
+def _require_same(state: State, asked: Asked, sources: dict[SideName, Source]) -> None:
+    """Refuse other code than that of `state`; one that begins now was asked for nothing else."""
+    if not state.files:
+        state.require_same(_identity(asked, sources))
+    for name, files in state.files.items():
+        sources[name].require_unchanged(state.identity[name], files)
+
+
+def _contenders(
+    sources: dict[SideName, Source], asked: Asked, space: Workspace, repository: Repository | None
+) -> tuple[dict[SideName, Contender], list[str]]:
+    """Both sides in their trees, and what a tree that was checked out lacks."""
+    below = asked.here.relative_to(repository.top) if repository else Path()
+    launcher = _launcher(asked, space, space.path, _own_repository(sources, repository))
+    found: dict[SideName, Contender] = {}
+    notes: list[str] = []
+    for name, one in sources.items():
+        tree = one.folder
+        if tree is None and one.repository is not None and one.commit is not None:
+            tree = space.tree(name)
+            one.repository.check_out(one.commit, tree)
+            notes += [f"{name}: {said}" for said in one.repository.missing_in(tree)]
+        ready = side(one, tree=tree or asked.here, below=below)
+        found[name] = Contender(
+            source=one,
+            side=ready,
+            offers=offers(ready, launcher.environment(ready)),
+        )
+    return found, notes
+
+
+def _own_repository(sources: dict[SideName, Source], repository: Repository | None) -> Path | None:
+    """The user's repository, where a side is one of its states."""
+    if repository is None:
+        return None
+    of_it = any(one.commit is not None or one.folder == repository.top for one in sources.values())
+    return repository.top if of_it else None
+
+
+def _launcher(asked: Asked, space: Workspace, folder: Path, repository: Path | None) -> Launcher:
+    """A launcher with a copy of the probe, alone in its folder: nothing else comes with it."""
+    copy = space.path / "probe" / f"{PROBE}.py"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copyfile(probe.__file__, copy)
+    return Launcher(asked.arguments, workspace=space, probe=copy, repository=repository)
+
+
+def _notes(trial: Trial, state: State) -> list[str]:
+    launches = sum(not done.problem for done in state.done)
+    failed = len(state.done) - launches
+    said = [f"{launches} launches, interleaved from seed {state.seed}"]
+    if failed:
+        said.append(f"launches that failed, so that their pair was repeated: {failed}")
+    if not trial.freezes_rounds:
+        said.append(
+            "the number of rounds is not fixed, since a side's gpubench is too old for it: a "
+            "minimum of more rounds is lower"
+        )
+    return said

@@ -1,0 +1,123 @@
+"""What the pairs say so far: verdicts that are final, and benchmarks that must go on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from gpubench_plugin.compare import judges
+from gpubench_plugin.compare.matching import Matched, match
+from gpubench_plugin.errors import NothingComparable
+from gpubench_plugin.runs import Run
+from gpubench_plugin.verdicts import Comparison, Difference, Verdict
+
+_Key = tuple[str, str]
+
+
+class Findings:
+    """Judged from the rehearsal on: it says which benchmarks can be compared at all.
+
+    The suite that counts for the rate of false alarms is what could be judged then, at every look.
+
+    Args:
+        base: the rehearsal of the base.
+        head: the rehearsal of the head.
+        limits: by metric, over those that the benchmarks state.
+        allow_incomparable: compare whatever the machines and settings are.
+        exempt: beginnings of the facts that may differ.
+
+    Raises:
+        NothingComparable: neither side has a benchmark.
+    """
+
+    def __init__(
+        self,
+        base: Run,
+        head: Run,
+        *,
+        limits: Mapping[str, str] = {},
+        allow_incomparable: bool = False,
+        exempt: Sequence[str] = (),
+    ):
+        if not base.results and not head.results:
+            raise NothingComparable("pytest selected no benchmark, on neither side")
+        self._limits = dict(limits)
+        self._allow_incomparable = allow_incomparable
+        self._exempt = tuple(exempt)
+        self._labels = (base.label, head.label)
+        matched = self._match([base], [head])
+        series = [(one.id, one.metric) for one in matched.series]
+        self._order = list(dict.fromkeys((*head.results, *base.results)))
+        self._suite = len(series)
+        self._open: dict[_Key, Verdict | None] = dict.fromkeys(series)
+        self._final = {(v.id, v.metric): v for v in matched.verdicts}
+        self.environment_differences: tuple[Difference, ...] = matched.environment_differences
+        self.notes = matched.notes
+        self._worked = {i for i, one in base.results.items() if one.outcome == "measured"}
+
+    @property
+    def broken(self) -> list[str]:
+        """The benchmarks that work on the base and fail on the head."""
+        errored = (v.id for v in self._final.values() if v.kind == "errored")
+        return [node_id for node_id in errored if node_id in self._worked]
+
+    @property
+    def open(self) -> frozenset[str]:
+        """The benchmarks of which something is not decided."""
+        return frozenset(node_id for node_id, _ in self._open)
+
+    @property
+    def left_out(self) -> list[str]:
+        """The benchmarks that need not run again."""
+        return [node_id for node_id in self._order if node_id not in self.open]
+
+    @property
+    def decided(self) -> int:
+        """How many of the series that could be judged have a final verdict."""
+        return self._suite - len(self._open)
+
+    @property
+    def suite(self) -> int:
+        """How many series could be judged."""
+        return self._suite
+
+    def look(self, bases: Sequence[Run], heads: Sequence[Run]) -> None:
+        """Judge what is open by all pairs so far."""
+        going = self.open
+        matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
+        series = [one for one in matched.series if (one.id, one.metric) in self._open]
+        verdicts = judges.judge(series, m=self._suite)
+        self._open = {}
+        for verdict in verdicts:
+            known = self._open if verdict.kind == "inconclusive" else self._final
+            known[verdict.id, verdict.metric] = verdict
+        for verdict in matched.verdicts:  # of a benchmark that failed meanwhile, for example
+            self._final.setdefault((verdict.id, verdict.metric), verdict)
+
+    def comparison(self, *notes: str) -> Comparison:
+        """All verdicts, in the order of the head's benchmarks; what is open is inconclusive."""
+        verdicts = [*self._final.values(), *filter(None, self._open.values())]
+        position = {node_id: number for number, node_id in enumerate(self._order)}
+        verdicts.sort(key=lambda v: position.get(v.id, len(position)))
+        base, head = self._labels
+        return Comparison(
+            base=base,
+            head=head,
+            verdicts=tuple(verdicts),
+            environment_differences=self.environment_differences,
+            notes=(*notes, *self.notes),
+        )
+
+    def _match(self, bases: Sequence[Run], heads: Sequence[Run]) -> Matched:
+        return match(
+            bases,
+            heads,
+            paired=True,
+            limits=self._limits,
+            allow_incomparable=self._allow_incomparable,
+            exempt=self._exempt,
+        )
+
+
+def _only(run: Run, ids: Collection[str]) -> Run:
+    return replace(run, results={i: found for i, found in run.results.items() if i in ids})

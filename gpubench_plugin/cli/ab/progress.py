@@ -1,0 +1,77 @@
+"""What is going on, for the one who waits: a line that is rewritten, or lines in a log."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from typing import Final, TextIO
+
+from gpubench_plugin.cli.ab.schedule_ab import REHEARSAL
+from gpubench_plugin.cli.ab.sides import SideName
+from gpubench_plugin.reports.glyphs import glyphs_for
+from gpubench_plugin.reports.text import cut, printable
+
+_CLEAR: Final = "\r\x1b[K"
+"""Back to the line's beginning, and erase it (ECMA-48, EL)."""
+
+
+class Progress:
+    """Writes to `stream`; where that is a terminal, the line of the launch is rewritten.
+
+    Nothing is written while a launch runs: the machine belongs to what is measured.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._rewrites = stream.isatty()
+        self._glyphs = glyphs_for(getattr(stream, "encoding", None))
+        self._shown = False
+
+    def launch(
+        self, *, pair: int, pairs: int, side: SideName, benchmarks: int | None, left_s: float | None
+    ) -> None:
+        """A launch begins; with so many `benchmarks`; `left_s` is the longest it takes."""
+        what = "rehearsal" if pair == REHEARSAL else f"pair {pair} of at most {pairs}"
+        parts = [what, side]
+        if benchmarks is not None:
+            parts.append(counted(benchmarks, "benchmark"))
+        if left_s is not None:
+            parts.append(f"at most {duration(left_s)} left")
+        text = f"gpubench ab: {', '.join(parts)}"
+        if self._rewrites:
+            columns = shutil.get_terminal_size().columns - 1
+            self._write(_CLEAR + cut(printable(text), columns, self._glyphs.ellipsis))
+            self._shown = True
+        else:
+            self._write(f"{printable(text)}\n")
+
+    def say(self, text: str, lines: Iterable[str] = ()) -> None:
+        """Something that stays, with the `lines` that belong to it, indented."""
+        self.clear()
+        self._write(f"gpubench ab: {printable(text)}\n")
+        for line in lines:
+            self._write(f"    {printable(line)}\n")
+
+    def clear(self) -> None:
+        """Take the line of the launch away."""
+        if self._shown:
+            self._write(_CLEAR)
+            self._shown = False
+
+    def _write(self, text: str) -> None:
+        encoding = getattr(self._stream, "encoding", None) or "ascii"
+        self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        self._stream.flush()
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 benchmark``, ``2 benchmarks``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def duration(seconds: float) -> str:
+    """`seconds` as one reads a clock: ``40 s``, ``3 min``, ``1 h 20 min``."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,234 @@
+"""The two sides of a comparison: which code, in which folder, by which Python."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Literal
+
+from gpubench_plugin.cli.ab.git import Repository
+from gpubench_plugin.cli.ab.outputs import own_output
+from gpubench_plugin.environment.code import fingerprint
+from gpubench_plugin.environment.differences import listed
+from gpubench_plugin.errors import UsageProblem
+
+SideName = Literal["base", "head"]
+SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
+
+_NOT_CODE: Final = frozenset({".git", "__pycache__", ".pytest_cache", ".venv", "node_modules"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a side is, before any tree is checked out for it.
+
+    Exactly one of `commit` and `folder` is given. `label` is what the reports call it.
+    """
+
+    name: SideName
+    label: str
+    python: str
+    commit: str | None = None
+    folder: Path | None = None
+    repository: Repository | None = None
+
+    def identity(self) -> dict[str, str | None]:
+        """What must be equal for a comparison to go on: commit, changes and Python."""
+        if self.folder is None:
+            return {"commit": self.commit, "python": self.python}
+        known = self.repository is not None and self.repository.top == self.folder
+        if known and self.repository is not None:
+            state = {"commit": self.repository.head(), "changes": self.repository.digest()}
+        else:
+            state = {"contents": _contents(self.folder)}
+        return {"folder": str(self.folder), **state, "python": self.python}
+
+    def changed_files(self) -> list[str]:
+        """The uncommitted changes of a working tree."""
+        if self.folder is None or self.repository is None or self.repository.top != self.folder:
+            return []
+        return self.repository.changed_files()
+
+    def files(self) -> dict[str, bytes]:
+        """What tells the files of a folder from others, by name; in git of the changed ones."""
+        if self.folder is None:
+            return {}
+        if self.repository is not None and self.repository.top == self.folder:
+            return {name: fingerprint(self.folder / name) for name in self.changed_files()}
+        return _fingerprints(self.folder)
+
+    def require_unchanged(
+        self, identity: Mapping[str, str | None], files: Mapping[str, bytes]
+    ) -> None:
+        """Refuse code that is not that of the beginning, which :meth:`identity` told apart.
+
+        Raises:
+            UsageProblem: it is not; the message names what is not as :meth:`files` found it.
+        """
+        if self.identity() == identity:
+            return
+        if self.folder is None:
+            raise UsageProblem(
+                f"--{self.name}: {self.label} is another commit than when the comparison began; "
+                "begin again"
+            )
+        raise UsageProblem(
+            f"the files of the {self.name} in {self.folder} changed after the comparison had "
+            f"begun, so its launches would not be of the same code: {self._changes_since(files)}"
+        )
+
+    def _changes_since(self, before: Mapping[str, bytes]) -> str:
+        """Which files are not as they were `before`, in words with what to do."""
+        after = self.files()
+        names = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
+        if not names:
+            return "another commit is checked out; begin again"
+        ignored = (
+            "ignore them in git"
+            if self.repository is not None and self.repository.top == self.folder
+            else "let that folder have a .gitignore of '*'"
+        )
+        return (
+            f"{listed(names)}. If the benchmarks write them, or they are logs, "
+            f"{ignored} or write them elsewhere; then begin again"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A side that can be launched.
+
+    `tree` is the top of its code and `folder`, in or below it, where pytest runs.
+    """
+
+    name: SideName
+    tree: Path
+    folder: Path
+    python: str
+
+    def import_roots(self) -> list[Path]:
+        """The folders of `tree` from which its packages are imported."""
+        return [root for root in (self.tree / "src", self.tree) if root.is_dir()]
+
+
+def source(
+    name: SideName,
+    text: str | None,
+    python: str | None,
+    *,
+    here: Path,
+    repository: Repository | None,
+) -> Source:
+    """The side that the command line asks for with ``--base`` or ``--head``.
+
+    Args:
+        name: which of the two.
+        text: a ref or a folder; None is the working tree around `here`.
+        python: an interpreter by path or name; None is the one running now.
+        here: where the user stands.
+        repository: the one `here` is in, if any.
+
+    Raises:
+        UsageProblem: it does not exist.
+    """
+    option = f"--{name}"
+    interpreter = _interpreter(f"{option}-python", python, here)
+    if text is None:
+        tree = here if repository is None else repository.top
+        return _folder(name, "working tree", tree, interpreter, repository)
+    if not text:
+        raise UsageProblem(f"{option}: empty; allowed: a commit, branch or tag, or a folder")
+    folder = here / Path(text).expanduser()
+    looks_like_folder = text.startswith((".", "/", "~"))
+    commit = None if looks_like_folder or repository is None else repository.commit(text)
+    if commit is None and folder.is_dir():
+        folder = folder.resolve()
+        return _folder(name, text, folder, interpreter, Repository.around(folder))
+    if repository is None:
+        raise UsageProblem(
+            f"{option}: {text!r} is no folder, and {here} is in no git repository where it could "
+            "be a commit, branch or tag"
+        )
+    if commit is None and looks_like_folder:
+        raise UsageProblem(f"{option}: {text!r}: no such folder")
+    commit = commit or repository.required_commit(text, option)
+    return Source(
+        name=name,
+        label=f"{text} ({commit[:9]})" if not commit.startswith(text) else text,
+        python=interpreter,
+        commit=commit,
+        repository=repository,
+    )
+
+
+def side(source: Source, *, tree: Path, below: Path) -> Side:
+    """`source` with its code in `tree`; `below` is where in it the user stands, relatively.
+
+    Raises:
+        UsageProblem: a checked out tree has no such folder.
+    """
+    folder = tree / below
+    if not folder.is_dir():
+        if source.folder is None:
+            raise UsageProblem(
+                f"--{source.name}: {source.label} has no folder {below}, in which pytest is to run"
+            )
+        folder = tree
+    return Side(name=source.name, tree=tree, folder=folder, python=source.python)
+
+
+def _folder(
+    name: SideName, label: str, folder: Path, python: str, repository: Repository | None
+) -> Source:
+    """A folder as it is; what is not committed in it is said."""
+    found = Source(name=name, label=label, python=python, folder=folder, repository=repository)
+    changed = len(found.changed_files())
+    said = f"{label} ({changed} changed file{'s' * (changed != 1)})" if changed else label
+    return replace(found, label=said)
+
+
+def _interpreter(option: str, text: str | None, here: Path) -> str:
+    if text is None:
+        return sys.executable
+    # Not resolved: a virtual environment's python is a link, and is known by where the link lies.
+    found = os.path.normpath(here / Path(text).expanduser()) if os.sep in text else text
+    usable = shutil.which(found)
+    if usable is None:
+        raise UsageProblem(f"{option}: {text!r} is no program that can be run")
+    return usable
+
+
+def _contents(folder: Path) -> str:
+    """What tells the files below `folder` from others: 16 hexadecimal digits."""
+    sums = sha256()
+    for name, of_file in _fingerprints(folder).items():
+        sums.update(os.fsencode(name))
+        sums.update(of_file)
+    return sums.hexdigest()[:16]
+
+
+def _fingerprints(folder: Path) -> dict[str, bytes]:
+    """Of all files below `folder` that may be code, by name."""
+    found = {}
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in _NOT_CODE and not _ignored(parent, f))
+        for name in sorted(files):
+            file = Path(parent, name)
+            if own_output(file):
+                continue
+            found[str(file.relative_to(folder))] = fingerprint(file)
+    return found
+
+
+def _ignored(parent: str, folder: str) -> bool:
+    """Whether results lie there, which are no code: such a folder ignores itself."""
+    mark = Path(parent, folder, ".gitignore")
+    try:
+        return mark.read_text(encoding="utf-8").strip() == "*"
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,168 @@
+"""What a comparison has done so far, on disk after every launch, so that it can go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from gpubench_plugin.cli.ab.sides import SIDES, SideName
+from gpubench_plugin.environment import atomic, json_files
+from gpubench_plugin.environment.differences import described, differences, flat
+from gpubench_plugin.environment.locks import KernelLock
+from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
+
+SCHEMA_VERSION: Final = 1
+STATE: Final = "state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """One launch that has ended.
+
+    `attempt` counts the tries of its pair, which is repeated as a whole where one of its launches
+    failed. `folder` is the launch's own, below the comparison's; `run` its run directory, below
+    that, empty where no benchmark was selected.
+    """
+
+    pair: int
+    attempt: int
+    side: SideName
+    folder: str
+    run: str = ""
+    seconds: float
+    problem: str = ""
+
+
+@dataclass(kw_only=True)
+class State:
+    """A comparison in `folder`.
+
+    `asked` is the command line by option, `identity` what must stay as it was: commits, changes,
+    Pythons, arguments, by dot key. `seed` says which side begins. `files` is not written down: of
+    a comparison that begins now it tells each side's files from others, by name; it is empty of one
+    that goes on.
+    """
+
+    folder: Path
+    asked: Mapping[str, Any]
+    identity: Mapping[str, Any]
+    seed: int
+    done: list[Done] = field(default_factory=list)
+    files: Mapping[SideName, Mapping[str, bytes]] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The comparison in `folder`.
+
+        Raises:
+            UsageProblem: there is none, it is of a newer version, or not as it was written.
+            ResultsError: the operating system does not let it be read.
+        """
+        file = folder / STATE
+        if not os.path.lexists(file):
+            raise UsageProblem(
+                f"--resume={folder}: no comparison of `gpubench ab` there: it has no {STATE}"
+            )
+        data = json_files.load(file, limit=json_files.LIMIT_OF_FACTS_BYTES)
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise UsageProblem(
+                f"--resume: {file}: schema_version {version}, but this version of gpubench reads "
+                f"up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
+            )
+        try:
+            return cls(
+                folder=folder,
+                asked=dict(data["asked"]),
+                identity=dict(data["identity"]),
+                seed=int(data["seed"]),
+                done=[_done(launch) for launch in data["launches"]],
+            )
+        except json_files.MALFORMED as error:
+            raise BrokenFile(f"--resume: {file} is not as it was written: {error!r:.300}") from None
+
+    def write(self) -> None:
+        """Write it down, whole or not at all; raises ResultsError."""
+        atomic.write_json(
+            self.folder / STATE,
+            {
+                "schema_version": SCHEMA_VERSION,
+                "asked": self.asked,
+                "identity": self.identity,
+                "seed": self.seed,
+                "launches": [asdict(launch) for launch in self.done],
+            },
+        )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the comparison alone; the lock goes with the process, however that ends.
+
+        Raises:
+            UsageProblem: another process goes on with it.
+            ResultsError: the folder cannot be opened.
+        """
+        try:
+            lock = KernelLock(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise ResultsError(f"{self.folder} cannot be opened: {error.strerror}") from error
+        with lock:
+            try:
+                lock.take()
+            except BlockingIOError:
+                raise UsageProblem(
+                    f"--resume={self.folder}: another process is measuring it now"
+                ) from None
+            except OSError:
+                pass  # a file system without locks: as much as it offers
+            yield
+
+    def add(self, launch: Done) -> None:
+        """Note a launch that has ended."""
+        self.done.append(launch)
+        self.write()
+
+    def require_same(self, identity: Mapping[str, Any]) -> None:
+        """Refuse to go on with other code, Pythons or arguments.
+
+        Raises:
+            UsageProblem: something differs; the message names each key with both values.
+        """
+        changed = differences(flat(self.identity), flat(identity))
+        if changed:
+            said = "; ".join(f"{key}: {described(pair)}" for key, pair in changed.items())
+            raise UsageProblem(
+                f"--resume={self.folder}: it cannot go on, since what it compares has changed: "
+                f"{said}"
+            )
+
+    def attempts(self, pair: int) -> int:
+        """How many times that pair was begun."""
+        return max((launch.attempt for launch in self.done if launch.pair == pair), default=0)
+
+    def complete(self, pair: int) -> dict[SideName, Done] | None:
+        """Both launches of the pair, of the attempt in which both ended in order, or None."""
+        last = self.attempts(pair)
+        both = {
+            launch.side: launch
+            for launch in self.done
+            if launch.pair == pair and launch.attempt == last and not launch.problem
+        }
+        return both if len(both) == len(SIDES) else None
+
+    def seconds(self) -> dict[SideName, list[float]]:
+        """How long the launches of each side took that ended in order."""
+        return {
+            side: [d.seconds for d in self.done if d.side == side and not d.problem]
+            for side in SIDES
+        }
+
+
+def _done(data: Mapping[str, Any]) -> Done:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Done).validate_python(data)

@@ -1,0 +1,275 @@
+"""The course of a comparison: the rehearsal, then pairs of launches until all is decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gpubench_plugin.cli.ab.findings import Findings
+from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
+from gpubench_plugin.cli.ab.offers import Offers
+from gpubench_plugin.cli.ab.preflight import imported, require_own_code
+from gpubench_plugin.cli.ab.progress import Progress, counted
+from gpubench_plugin.cli.ab.request import Asked
+from gpubench_plugin.cli.ab.schedule import freeze
+from gpubench_plugin.cli.ab.schedule_ab import REHEARSAL, longest_left, order
+from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
+from gpubench_plugin.cli.ab.state import Done, State
+from gpubench_plugin.compare.judges import LOOKS
+from gpubench_plugin.environment import atomic
+from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.runs import Run
+
+_REHEARSAL_S: Final = 3600.0
+_LAUNCHES_AT_MOST: Final = 10.0
+"""A launch may take so many times as long as its side's rehearsal,"""
+_HANG_S: Final = 660.0
+"""and then the time after which pytest itself ends a benchmark that hangs (600 s by default)."""
+_FAILURES: Final = 2
+"""Launches that fail in a row end the comparison."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A side with what it is, where it is, and what its gpubench offers."""
+
+    source: Source
+    side: Side
+    offers: Offers
+
+
+class Trial:
+    """Launches both sides in turns, and notes in `state` what has ended.
+
+    Args:
+        state: what was done so far; pairs that are complete are not launched again.
+        asked: what the command line asks for.
+        contenders: both sides.
+        repository: the top of the working tree that a side was taken from, if one was.
+        launcher: starts pytest.
+        progress: tells the user.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        asked: Asked,
+        contenders: Mapping[SideName, Contender],
+        *,
+        repository: Path | None,
+        launcher: Launcher,
+        progress: Progress,
+    ):
+        self._state = state
+        self._asked = asked
+        self._contenders = contenders
+        self._repository = repository
+        self._launcher = launcher
+        self._progress = progress
+        self._files = state.files or {n: one.source.files() for n, one in contenders.items()}
+        self._failed = 0
+        self._rounds: Path | None = None
+
+    def run(self) -> Findings:
+        """Go on until every benchmark is decided, or the last pair has ended.
+
+        Raises:
+            UsageProblem: pytest did not take its arguments, both sides ran the same code, a tree
+                changed meanwhile, or a launch has recorded another commit than its side's.
+            NothingComparable: no benchmark was selected.
+            ResultsError: two launches in a row failed, or a file could not be written.
+        """
+        self._require_unchanged()
+        rehearsal = self._pair(REHEARSAL, None)
+        base, head = self._runs(rehearsal)
+        findings = Findings(
+            base,
+            head,
+            limits=self._asked.limits,
+            allow_incomparable=self._asked.allow_incomparable,
+            exempt=self._asked.exempt,
+        )
+        self._freeze(base, head)
+        runs: dict[SideName, list[Run]] = {side: [] for side in SIDES}
+        before = 0
+        for look in (look for look in LOOKS if look <= self._asked.pairs):
+            if not findings.open:
+                break
+            for pair in range(before + 1, look + 1):
+                both = self._runs(self._pair(pair, findings))
+                for side, run in zip(SIDES, both, strict=True):
+                    runs[side].append(run)
+            findings.look(runs["base"], runs["head"])
+            before = look
+            self._progress.say(
+                f"{look} pairs: {findings.decided} of {findings.suite} decided"
+                + (f", {counted(len(findings.open), 'benchmark')} not yet" if findings.open else "")
+            )
+        return findings
+
+    def locations(self) -> dict[str, tuple[str, int]]:
+        """File and line of every benchmark of the head, by node id."""
+        done = (self._state.complete(REHEARSAL) or {}).get("head")
+        if done is None:
+            return {}
+        report = self._state.folder / done.folder / "report"
+        return dict(imported(report, self._contenders["head"].side).tests)
+
+    @property
+    def freezes_rounds(self) -> bool:
+        """Whether the gpubench of both sides can be told how many rounds to take."""
+        return all(one.offers.freezes_rounds for one in self._contenders.values())
+
+    def _pair(self, pair: int, findings: Findings | None) -> Mapping[SideName, Done]:
+        """Both launches of a pair, side by side in time: half a pair is repeated as a whole."""
+        while True:
+            complete = self._state.complete(pair)
+            if complete is not None:
+                return complete
+            attempt = self._state.attempts(pair) + 1
+            sides = order(pair, self._state.seed)
+            for number, side in enumerate(sides):
+                self._announce(pair, side, sides[number:], findings)
+                if self._launch(pair, attempt, side, findings).problem:
+                    break
+
+    def _announce(
+        self, pair: int, side: SideName, running: tuple[SideName, ...], findings: Findings | None
+    ) -> None:
+        left = longest_left(
+            pairs_left=self._asked.pairs - pair, seconds=self._state.seconds(), running=running
+        )
+        self._progress.launch(
+            pair=pair,
+            pairs=self._asked.pairs,
+            side=side,
+            benchmarks=None if findings is None else len(findings.open),
+            left_s=left,
+        )
+
+    def _launch(self, pair: int, attempt: int, side: SideName, findings: Findings | None) -> Done:
+        name = f"launches/{self._next_number():03}-{side}"
+        folder = self._state.folder / name
+        contender = self._contenders[side]
+        launched = self._launcher.launch(
+            Order(
+                side=contender.side,
+                folder=folder,
+                offers=contender.offers,
+                leave_out=None if findings is None else self._left_out(findings),
+                rounds=self._rounds,
+                timeout_s=self._timeout_s(pair, side),
+            )
+        )
+        if not launched.problem:
+            self._require_own_code(side, folder)
+            self._require_own_commit(side, folder, launched.run)
+            self._require_unchanged()
+        done = Done(
+            pair=pair,
+            attempt=attempt,
+            side=side,
+            folder=name,
+            run="" if launched.run is None else str(launched.run.relative_to(folder)),
+            seconds=launched.seconds,
+            problem=launched.problem,
+        )
+        self._state.add(done)
+        self._note_failure(side, launched, folder)
+        return done
+
+    def _next_number(self) -> int:
+        """One more than any launch has, also one whose end was not noted."""
+        there = (self._state.folder / "launches").glob("[0-9]*-*")
+        return 1 + max((int(path.name.partition("-")[0]) for path in there), default=0)
+
+    def _note_failure(self, side: SideName, launched: Launched, folder: Path) -> None:
+        if not launched.problem:
+            self._failed = 0
+            return
+        self._failed += 1
+        self._progress.say(f"a launch of the {side} {launched.problem}:", launched.last_lines)
+        output = folder / "output.txt"
+        if launched.refused:
+            raise UsageProblem(
+                f"pytest did not take its arguments on the {side}: "
+                f"{_said(launched.last_lines)} (all of it: {output})"
+            )
+        if self._failed >= _FAILURES:
+            raise ResultsError(
+                f"{self._failed} launches in a row failed, the last one of the {side}, which "
+                f"{launched.problem} (its output: {output}); what was measured is kept, go on "
+                f"with --resume={self._state.folder}; with --isolate, one benchmark that crashes "
+                "costs no other"
+            )
+
+    def _timeout_s(self, pair: int, side: SideName) -> float:
+        if self._asked.launch_timeout_s is not None:
+            return self._asked.launch_timeout_s
+        rehearsal = self._state.complete(REHEARSAL)
+        if pair == REHEARSAL or rehearsal is None:
+            return _REHEARSAL_S
+        return rehearsal[side].seconds * _LAUNCHES_AT_MOST + _HANG_S
+
+    def _left_out(self, findings: Findings) -> Path:
+        file = self._state.folder / "left-out.json"
+        atomic.write_text(file, json.dumps(findings.left_out))
+        return file
+
+    def _freeze(self, base: Run, head: Run) -> None:
+        if self.freezes_rounds and base.path is not None and head.path is not None:
+            self._rounds = self._state.folder / "rounds.json"
+            freeze(self._rounds, base.path, head.path)
+
+    def _runs(self, pair: Mapping[SideName, Done]) -> tuple[Run, Run]:
+        base, head = (self._run(pair[side]) for side in SIDES)
+        return base, head
+
+    def _run(self, done: Done) -> Run:
+        label = self._contenders[done.side].source.label
+        if not done.run:
+            return Run(label=label)
+        directory = RunDirectory(path=self._state.folder / done.folder / done.run)
+        return replace(run_in(directory, label=label), path=directory.path)
+
+    def _require_own_code(self, side: SideName, folder: Path) -> None:
+        (other,) = (self._contenders[name].side for name in SIDES if name != side)
+        mine = self._contenders[side].side
+        modules = imported(folder / "report", mine).modules
+        require_own_code(mine, other, modules, self._repository)
+
+    def _require_own_commit(self, side: SideName, folder: Path, run: Path | None) -> None:
+        """Refuse a launch of a commit that has recorded another one.
+
+        Uncommitted changes are the benchmarks' own doing, or that of git's filters.
+        """
+        contender = self._contenders[side]
+        tree, commit = contender.side.tree.resolve(), contender.source.commit
+        rootdirs = imported(folder / "report", contender.side).rootdirs
+        of_tree = bool(rootdirs) and all(rootdir.is_relative_to(tree) for rootdir in rootdirs)
+        if commit is None or run is None or not of_tree:
+            return
+        recorded = run_in(RunDirectory(path=run))
+        if recorded.commit == commit:
+            return
+        raise UsageProblem(
+            f"a launch of the {side}, which is {contender.source.label}, recorded "
+            f"{recorded.commit or 'no commit'}: something else has changed {tree} or how "
+            f"git knows it, so nothing is judged; begin again, or go on with "
+            f"--resume={self._state.folder}"
+        )
+
+    def _require_unchanged(self) -> None:
+        for name, contender in self._contenders.items():
+            contender.source.require_unchanged(self._state.identity[name], self._files[name])
+
+
+def _said(lines: tuple[str, ...]) -> str:
+    """What of pytest's last lines is the error."""
+    errors = [line for line in lines if line.lower().startswith("error") or "error:" in line]
+    return "; ".join(line.strip() for line in errors or lines[-1:]) or "it said nothing"

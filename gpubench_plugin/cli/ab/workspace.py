@@ -1,0 +1,106 @@
+"""The temporary folder of a comparison: trees checked out, byte code, caches; gone at the end."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gpubench_plugin.cli.ab.git import Repository, unregister
+from gpubench_plugin.cli.ab.sides import SIDES
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.launchers.ab_signals import unheard
+from gpubench_plugin.launchers.scratch import ScratchFolder, abandoned
+
+_PREFIX: Final = "gpubench-ab-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """A folder of this process alone, outside of the user's tree.
+
+    git registers a tree under the last part of its path: `id`, which is part of it, keeps apart
+    those of several hosts or containers that work on one repository.
+    """
+
+    path: Path
+    id: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    def tree(self, name: str) -> Path:
+        """Where the tree of that side is checked out."""
+        return self.path / _tree(name, self.id)
+
+    @property
+    def byte_code(self) -> Path:
+        """Where Python keeps what it compiled, of both sides: by the path of each source."""
+        return self.path / "pycache"
+
+    @property
+    def storage(self) -> Path:
+        """Where pytest-benchmark makes a folder for what it is asked to keep."""
+        return self.path / "benchmarks"
+
+    def cache(self, name: str) -> Path:
+        """Where pytest keeps its cache of that side."""
+        return self.path / f"pytest-cache-{name}"
+
+
+@contextmanager
+def workspace(
+    repository: Repository | None, say: Callable[[str], object] = lambda _: None
+) -> Iterator[Workspace]:
+    """A new workspace, removed in the end; what killed comparisons left goes first, and is said.
+
+    Raises:
+        ResultsError: the temporary folder cannot be written.
+    """
+    for path in remove_abandoned():
+        say(f"removed {path}, which a comparison that was killed had left")
+    own = secrets.token_hex(6)
+    try:
+        folder = ScratchFolder.make(
+            Path(tempfile.gettempdir()), _PREFIX, facts=_registrations(repository, own)
+        )
+    except OSError as error:
+        raise ResultsError(f"no temporary folder: {error.strerror}") from error
+    try:
+        yield Workspace(path=folder.path, id=own)
+    finally:
+        with unheard():
+            _remove(folder)
+
+
+def remove_abandoned() -> list[Path]:
+    """Remove the workspaces whose processes are gone, and their trees' registrations; which."""
+    left = abandoned(Path(tempfile.gettempdir()), _PREFIX)
+    return [folder.path for folder in left if _remove(folder)]
+
+
+def _registrations(repository: Repository | None, own: str) -> dict[str, Any]:
+    """For the token: where git will list which trees of this workspace."""
+    common = None if repository is None else repository.common_folder()
+    if common is None:
+        return {}
+    return {"repository": str(common), "trees": [_tree(side, own) for side in SIDES]}
+
+
+def _tree(side: str, own: str) -> str:
+    return f"{side}-{own}"
+
+
+def _remove(folder: ScratchFolder) -> bool:
+    """Remove a workspace of ours, whole; while git still lists its trees, its token stays."""
+    folder.clear()
+    return _unregistered(folder.path, folder.facts) and folder.remove()
+
+
+def _unregistered(path: Path, facts: Mapping[str, Any]) -> bool:
+    names, repository = facts.get("trees"), facts.get("repository")
+    if not isinstance(names, list) or not isinstance(repository, str):
+        return True
+    trees = [path / Path(str(name)).name for name in names]
+    return unregister(Path(repository), trees)

@@ -1,0 +1,100 @@
+"""Where runs and their registry are: the arguments that most commands share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+
+    from gpubench_plugin.compare.baselines.store import Baselines
+    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.results.registry.registry import Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """`results_dir` is absolute; `registry` is a URL, ``none``, or empty for the default one."""
+
+    results_dir: Path
+    registry: str
+    here: Path
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Places:
+        """What the arguments of :func:`add_places` say."""
+        here = Path.cwd()
+        url = options.registry
+        return cls(
+            results_dir=here / options.results_dir,
+            registry=os.environ.get("GPUBENCH_REGISTRY", "") if url is None else url,
+            here=here,
+        )
+
+    @contextmanager
+    def baselines(self) -> Iterator[tuple[Baselines, Registry | None]]:
+        """The baselines, and the registry if it can be reached.
+
+        In the end their notes are told, of which one says that it cannot; also where the block
+        raises, but for a RegistryError, which says it itself.
+        """
+        from gpubench_plugin.compare.baselines.store import Baselines
+        from gpubench_plugin.errors import RegistryError
+        from gpubench_plugin.results.registry.reachable import reachable
+
+        with reachable(self.registry, self.results_dir) as reached:
+            baselines = Baselines(self.results_dir, reached.registry, unanswered=reached.note)
+            if reached.note:
+                baselines.notes.append(f"baselines are not shared now: {reached.note}")
+            told = True
+            try:
+                yield baselines, reached.registry
+            except RegistryError:
+                told = False
+                raise
+            finally:
+                note(baselines.notes if told else ())
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the arguments ``--results-dir`` and ``--registry``."""
+    parser.add_argument(
+        "--results-dir", default="results", metavar="DIR", help="folder of the runs (results)"
+    )
+    parser.add_argument(
+        "--registry",
+        metavar="URL",
+        help="database that indexes the runs, or none (GPUBENCH_REGISTRY, else registry.sqlite in "
+        "the folder of the runs)",
+    )
+
+
+def say(lines: Iterable[str]) -> None:
+    """Write `lines` to the standard output."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def note(lines: Iterable[str]) -> None:
+    """Write `lines`, which are no part of the answer, to the standard error."""
+    from gpubench_plugin.reports.text import printable
+
+    sys.stderr.write("".join(f"gpubench: {printable(line)}\n" for line in lines))
+
+
+def columns() -> int:
+    """Columns to fill: those of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
+def glyphs() -> Glyphs:
+    """The signs that the standard output can show."""
+    from gpubench_plugin.reports.glyphs import glyphs_for
+
+    return glyphs_for(sys.stdout.encoding)

@@ -1,0 +1,171 @@
+"""``gpubench ab``: two states of the code, measured in turns and judged."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gpubench_plugin import catalog
+from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.errors import UsageProblem, not_one_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gpubench_plugin.cli.ab.comparison import Compared
+    from gpubench_plugin.cli.ab.request import Asked
+    from gpubench_plugin.cli.ab.state import State
+
+
+class Ab(Command):
+    """Measure base and head in turns, in fresh processes, and say which benchmarks got worse.
+
+    What pytest is to get stands after ``--``, as one would type it in the folder one stands in.
+    """
+
+    help: ClassVar[str] = "measure two states of the code in turns, and judge"
+    hint_for_unknown: ClassVar[str] = "what pytest is to get stands after --"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Its own options, and after them the arguments of pytest."""
+        add = parser.add_argument
+        add("--base", metavar="REF|DIR", help="what is compared with: a git ref or a folder")
+        add("--head", metavar="REF|DIR", help="what is judged (default: the working tree as it is)")
+        add("--base-python", metavar="PY", help="the base's Python (default: this one)")
+        add("--head-python", metavar="PY", help="the head's Python (default: this one)")
+        add("--pairs", metavar="N", type=int, help="at most: 5, 10 or 15 (default: 15)")
+        add(
+            "--limit",
+            metavar="METRIC=LIMIT",
+            action="append",
+            help="how much worse a metric may get, step_time_s=3%%; repeatable",
+        )
+        add(
+            "--allow-incomparable",
+            action="store_true",
+            help="compare whatever the machines and settings are, and say so",
+        )
+        add("--launch-timeout", metavar="SECONDS", type=float, help="a longer launch is killed")
+        add("--resume", metavar="DIR", help="go on with an interrupted comparison")
+        add("--results-dir", metavar="DIR", help="where it is kept, below ab (default: results)")
+        add("--format", metavar="NAME", default="table", help="table, markdown, csv or json")
+        add("--output", metavar="FILE", help="write it there instead of to the terminal")
+        add("arguments", nargs="*", metavar="-- ARGUMENT", help="what pytest gets")
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Measure, judge, and tell."""
+        from gpubench_plugin.cli.ab import comparison
+        from gpubench_plugin.cli.ab.progress import Progress
+
+        formats = catalog.choices("formats")
+        if options.format not in formats:
+            raise not_one_of("--format", options.format, formats)
+        output = _output(options.output)
+        state, asked = _begin(options)
+        progress = Progress(sys.stderr)
+        progress.say(f"results in {state.folder}")
+        try:
+            compared = comparison.compare(state, asked, progress)
+        except (KeyboardInterrupt, SystemExit):
+            progress.say(f"interrupted; go on with gpubench ab --resume={state.folder}")
+            raise
+        code = _exit(compared)
+        try:
+            _tell(compared, options.format, output)
+        except BrokenPipeError:  # ``| head``: the verdict stays the exit code
+            progress.say("the output was not read to its end")
+        return code
+
+
+def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
+    """A new comparison, or the one that goes on."""
+    from gpubench_plugin.cli.ab import comparison
+    from gpubench_plugin.cli.ab.request import Asked
+    from gpubench_plugin.cli.ab.resumption import resumed
+
+    if options.resume is None:
+        if options.base is None:
+            raise UsageProblem("--base is missing: a git ref or a folder to compare with")
+        asked = Asked(here=Path.cwd(), **_given(options, Path.cwd()))
+        return comparison.new_state(_results_dir(options), asked), asked
+    if options.results_dir is not None:
+        raise UsageProblem(
+            f"--results-dir={options.results_dir}: not with --resume: the comparison stays where "
+            "it is"
+        )
+    state, before = comparison.earlier_state(Path(options.resume))
+    return state, resumed(before, _given(options, before.here), f"--resume={options.resume}")
+
+
+def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
+    """The fields of `Asked` that were given; paths in them are seen from `here`."""
+    from gpubench_plugin.cli.ab.arguments import arguments_from
+    from gpubench_plugin.cli.ab.git import Repository
+    from gpubench_plugin.cli.ab.request import check_pairs, limits_from
+
+    repository = Repository.around(here)
+    top = None if repository is None else repository.top
+    sides = ("base", "head", "base_python", "head_python")
+    asked = {
+        **{name: getattr(options, name) for name in sides},
+        "limits": limits_from(options.limit or ()) or None,
+        "allow_incomparable": options.allow_incomparable or None,
+        "pairs": None if options.pairs is None else check_pairs(options.pairs),
+        "launch_timeout_s": _timeout(options),
+        "arguments": arguments_from(options.arguments, here=here, repository=top) or None,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _timeout(options: argparse.Namespace) -> float | None:
+    seconds: float | None = options.launch_timeout
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise UsageProblem(f"--launch-timeout={seconds}: not a number of seconds above 0")
+    return seconds
+
+
+def _results_dir(options: argparse.Namespace) -> Path:
+    if options.results_dir == "":
+        raise UsageProblem("--results-dir=: empty; allowed: a folder")
+    return Path.cwd() / (options.results_dir or "results")
+
+
+def _output(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    file = Path.cwd() / text
+    if not text or file.is_dir() or not file.parent.is_dir():
+        raise UsageProblem(f"--output={text}: not a file in a folder that exists")
+    return file
+
+
+def _tell(compared: Compared, form: str, output: Path | None) -> None:
+    from gpubench_plugin.cli.ab import report
+    from gpubench_plugin.environment import atomic
+
+    comparison = compared.comparison
+    report.write_files(compared.folder, comparison)
+    terminal = output is None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else 120
+    text = report.rendered(comparison, form, width=width, color=terminal)
+    # What may fail comes last: a full disk behind the output costs nobody GitHub's page.
+    command = ["gpubench", "ab", *compared.asked.options()]
+    report.tell_github(comparison, locations=compared.locations, command=command)
+    if output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        atomic.write_text(output, text)
+
+
+def _exit(compared: Compared) -> Exit:
+    """A benchmark that no longer works is worse than a slow one; nothing judged is not fine."""
+    unchecked = any(verdict.unchecked for verdict in compared.comparison.verdicts)
+    if compared.comparison.count("regressed") or compared.broken or unchecked:
+        return Exit.REGRESSION
+    if not compared.judged:
+        sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")
+        return Exit.NOTHING_COMPARABLE
+    return Exit.FINE

@@ -1,0 +1,219 @@
+"""``gpubench baseline``: which runs later ones are judged by, under a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, say
+from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.errors import GpubenchError, UsageProblem
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from gpubench_plugin.compare.baselines.baseline import Baseline
+    from gpubench_plugin.compare.baselines.lookup import Found
+    from gpubench_plugin.compare.baselines.store import Baselines
+    from gpubench_plugin.results.registry.registry import Registry
+
+
+class BaselineCommand(Command):
+    """Baselines: names that stand for pinned runs, kept in the folder of the runs and shared.
+
+    Later runs on the branch of the pinned ones are further samples. A baseline changes only by
+    this command and by 'gpubench accept'.
+    """
+
+    help: ClassVar[str] = "set, list, show or remove the baselines that runs are judged by"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """One parser for each act."""
+        acts = parser.add_subparsers(title="acts", required=True, metavar="ACT")
+        own = acts.add_parser("set", help="pin runs under a name", allow_abbrev=False)
+        own.add_argument("name", metavar="NAME")
+        own.add_argument("runs", metavar="RUN", nargs="+", help="a run's id or folder")
+        branch = own.add_mutually_exclusive_group()
+        branch.add_argument("--branch", help="its later runs are samples (that of the first run)")
+        branch.add_argument("--no-branch", action="store_true", help="the pinned runs alone")
+        own.add_argument("--reason", default="", help="why, for those who look later")
+        own.add_argument("--force", action="store_true", help="whatever speaks against a run")
+        own.add_argument(
+            "--if-missing", action="store_true", help="leave a baseline as it is that is there"
+        )
+        own.add_argument(
+            "--reset-accepted",
+            action="store_true",
+            help="let accepted levels no longer count; without this they stay",
+        )
+        own.set_defaults(act=_set)
+        own = acts.add_parser("list", help="all baselines", allow_abbrev=False)
+        own.set_defaults(act=_list)
+        own = acts.add_parser("show", help="one baseline and its changes", allow_abbrev=False)
+        own.add_argument("name", metavar="NAME")
+        own.set_defaults(act=_show)
+        own = acts.add_parser("rm", help="let a name stand for nothing", allow_abbrev=False)
+        own.add_argument("name", metavar="NAME")
+        own.add_argument("--reason", default="", help="why, for those who look later")
+        own.set_defaults(act=_remove)
+        for act in acts.choices.values():
+            add_places(act)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do what was asked."""
+        places = Places.of(options)
+        with places.baselines() as (baselines, registry):
+            options.act(options, places, baselines, registry)
+        return Exit.FINE
+
+
+def _set(
+    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
+) -> None:
+    from gpubench_plugin.compare.baselines import lookup
+    from gpubench_plugin.compare.baselines.baseline import baseline_name
+
+    baseline_name(options.name)
+    if options.if_missing and _is_there(options.name, baselines):
+        return
+    found = [
+        lookup.find(text, registry=registry, results_dir=places.results_dir, here=places.here)
+        for text in options.runs
+    ]
+    forced = _overruled(found, force=options.force, reason=options.reason)
+    branch = options.branch or found[0].run.branch
+    baseline = baselines.set(
+        options.name,
+        [one.run.run_id for one in found],
+        branch=None if options.no_branch else branch,
+        reason=options.reason,
+        forced=forced,
+        reset_accepted=options.reset_accepted,
+        if_missing=options.if_missing,
+    )
+    say(_described(baseline))
+    if not options.if_missing:
+        say(_replaced(baseline))
+
+
+def _is_there(name: str, baselines: Baselines) -> bool:
+    """Whether the baseline stands, which is said then; asked before the runs are looked at."""
+    if not baselines.stands(name):
+        return False
+    say([f"baseline {name} is there already; it is left as it is"])
+    return True
+
+
+def _overruled(found: list[Found], *, force: bool, reason: str) -> list[str]:
+    """What speaks against the runs, which `force` overrules.
+
+    Raises:
+        UsageProblem: it was not forced, or without a reason.
+    """
+    against = [f"{one.run.run_id}: {', '.join(one.objections)}" for one in found if one.objections]
+    if against and not force:
+        raise UsageProblem(
+            f"gpubench baseline set: {'; '.join(against)}; give another run, or --force with "
+            "--reason"
+        )
+    if against and not reason.strip():
+        raise UsageProblem(
+            f"--force: needs --reason, a text that says why, since {'; '.join(against)}"
+        )
+    return against
+
+
+def _described(baseline: Baseline) -> Iterator[str]:
+    from gpubench_plugin.reports.text import printable
+
+    name, count = printable(baseline.name), len(baseline.runs)
+    yield f"baseline {name}: {count} pinned run{'' if count == 1 else 's'}"
+    for run in baseline.runs:
+        yield f"  {printable(run)}"
+    if baseline.branch is None:
+        yield "no other runs are samples"
+    else:
+        yield f"later runs on branch {printable(baseline.branch)} are samples too"
+
+
+def _replaced(baseline: Baseline) -> Iterator[str]:
+    """What the name stood for before, and what becomes of the levels accepted for that."""
+    from gpubench_plugin.compare.baselines.history import replaced
+    from gpubench_plugin.reports.text import printable
+
+    before = replaced(baseline)
+    if before is None:
+        return
+    yield f"it replaces what the name stood for since {printable(before.changed[:19])}Z:"
+    yield from (f"  {line}" for line in _described(before))
+    if kept := baseline.acceptances:
+        yield f"accepted levels that stay: {len(kept)} (--reset-accepted ends them)"
+    ended = {name: a for name, a in before.acceptances.items() if name not in kept}
+    if ended:
+        yield f"accepted levels that end: {len(ended)}"
+    for name, accepted in sorted({**ended, **kept}.items()):
+        yield f"  {printable(name)}"
+        yield f"    from {printable(accepted.run)} on"
+
+
+def _list(
+    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
+) -> None:
+    from gpubench_plugin.reports.text_table import column, lines
+
+    rows = [_row(name, baselines) for name in baselines.names()]
+    if not rows:
+        say([f"no baseline in {baselines.folder}; make one: gpubench baseline set NAME RUN"])
+        return
+    titles = ("baseline", "pinned", "branch", "accepted", "changed", "")
+    cells = [
+        column(title, texts, numeric=title in {"pinned", "accepted"})
+        for title, texts in zip(titles, zip(*rows, strict=True), strict=True)
+    ]
+    say(lines(cells, columns(), glyphs()))
+
+
+def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
+    try:
+        baseline = baselines.expect(name)
+    except GpubenchError as error:
+        return (name, "", "", "", "", f"broken: {error}")
+    return (
+        name,
+        str(len(baseline.runs)),
+        baseline.branch or glyphs().nothing,
+        str(len(baseline.acceptances)),
+        baseline.changed[:16].replace("T", " "),
+        "",
+    )
+
+
+def _show(
+    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
+) -> None:
+    from gpubench_plugin.reports.text import printable
+    from gpubench_plugin.reports.text_table import wrapped
+
+    baseline = baselines.expect(options.name)
+    say(_described(baseline))
+    if baseline.acceptances:
+        say(["accepted levels"])
+    for accepted in baseline.acceptances.values():
+        say([f"  {printable(accepted.benchmark)}", f"    from {printable(accepted.run)} on"])
+        say(wrapped(accepted.reason, columns(), indent="    "))
+    say(["changes"])
+    for change in baseline.changes:
+        what = f" {printable(change.benchmark)}" if change.benchmark else ""
+        runs = f": {', '.join(change.runs)}" if change.runs else ""
+        ended = " --reset-accepted" if change.reset_accepted else ""
+        say([f"  {printable(change.time[:19])}Z {change.action}{what}{ended}"])
+        say(wrapped(runs[2:], columns(), indent="    ") if runs else [])
+        for text in (change.reason, *(f"overruled: {one}" for one in change.forced)):
+            say(wrapped(text, columns(), indent="    ") if text else [])
+
+
+def _remove(
+    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
+) -> None:
+    baselines.remove(options.name, reason=options.reason)
+    say([f"baseline {options.name} stands for nothing now"])

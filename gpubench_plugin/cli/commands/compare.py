@@ -1,0 +1,282 @@
+"""``gpubench compare``: what became slower between runs, wherever they were recorded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
+
+from gpubench_plugin import catalog
+from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Collection, Mapping, Sequence
+
+    from gpubench_plugin.cli.limit_options import LimitOptions
+    from gpubench_plugin.compare.baselines.named_run import NamedRun
+    from gpubench_plugin.reports.formats.base import Format
+    from gpubench_plugin.runs import Run
+    from gpubench_plugin.verdicts import Comparison, Verdict, VerdictKind
+
+Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
+"""What was found of one head, and the benchmarks that its base has measured."""
+
+_COMPARED: Final[frozenset[VerdictKind]] = frozenset(
+    {"improved", "unchanged", "regressed", "inconclusive"}
+)
+"""Verdicts for which two numbers were held against each other."""
+
+
+class Compare(Command):
+    """Compare runs: each with the first, or launches in pairs with --paired.
+
+    A run is a folder, a run id or its beginning, a summary.json, any JSON file of pytest-benchmark,
+    or the name of a baseline.
+    """
+
+    help: ClassVar[str] = "compare runs: what became slower, by how much, and is that known"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The runs, what is shown and how it is judged."""
+        parser.add_argument("runs", nargs="*", metavar="RUN", help="the base, then what to compare")
+        parser.add_argument(
+            "--paired",
+            action="store_true",
+            help="each file of --base and --head is one launch, paired in the given order",
+        )
+        for side in ("--base", "--head"):  # may be given again and again
+            parser.add_argument(
+                side, nargs="+", action="extend", default=[], metavar="RUN", help="with --paired"
+            )
+        parser.add_argument(
+            "--format", default="table", help=f"one of {', '.join(catalog.choices('formats'))}"
+        )
+        parser.add_argument(
+            "--only-changed", action="store_true", help="leave out what is known to be unchanged"
+        )
+        parser.add_argument(
+            "--limit",
+            action="append",
+            default=[],
+            metavar="[METRIC=]LIMIT",
+            help="how much worse is a regression: 5%%, samples_per_s=3%%, or a fixed bound such "
+            "as 'step_time_s=<=0.25'; repeatable",
+        )
+        parser.add_argument(
+            "--allow-incomparable",
+            action="store_true",
+            help="compare what was measured on other machines or with other settings",
+        )
+        parser.add_argument(
+            "--results-dir", default="results", metavar="DIR", help="where runs are looked up"
+        )
+        parser.add_argument(
+            "--registry",
+            default="",
+            metavar="URL",
+            help="the database in which a run or baseline is looked up that is not here (default: "
+            "GPUBENCH_REGISTRY, else registry.sqlite in the results folder); 'none' for none",
+        )
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Print the comparison; 1 for a regression, 3 where nothing could be compared.
+
+        A head that fails where the base was measured, and a limit that nobody could check, count
+        as a regression.
+        """
+        from gpubench_plugin.cli.limit_options import LimitOptions
+
+        _check(options)
+        form = cast("Format", catalog.load("formats", options.format)())
+        limits = LimitOptions.parse(options.limit)
+        if options.paired:
+            found: Sequence[Compared] = [_paired(options, limits)]
+        else:
+            found = _each_with_the_first(options, limits)
+        comparisons = [_with_losses(comparison, worked) for comparison, worked in found]
+        _print(form, comparisons, only_changed=options.only_changed)
+        return _exit(found)
+
+
+def _check(options: argparse.Namespace) -> None:
+    formats = catalog.choices("formats")
+    if options.format not in formats:
+        raise not_one_of("--format", options.format, formats)
+    if options.paired:
+        if options.runs:
+            raise UsageProblem(
+                f"--paired: {options.runs[0]!r} is of neither side; give the launches with --base "
+                "and --head"
+            )
+        if not options.base or not options.head:
+            raise UsageProblem("--paired needs --base and --head, each with its launches")
+        if len(options.base) != len(options.head):
+            raise UsageProblem(
+                f"--paired: {len(options.base)} launches of the base and {len(options.head)} of "
+                "the head; give as many of each, in the order of the pairs"
+            )
+    elif options.base or options.head:
+        raise UsageProblem("--base and --head are for --paired; else the first run is the base")
+    elif len(options.runs) < 2:
+        raise UsageProblem("give at least two runs: the base first, then what to compare with it")
+
+
+def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
+    from gpubench_plugin.compare.comparison import compare_paired
+
+    named = {
+        side: [_read(text, options) for text in texts]
+        for side, texts in (("--base", options.base), ("--head", options.head))
+    }
+    for side, those in named.items():
+        _refuse_twice(side, [one.run for one in those])
+    bases = [one.run for one in named["--base"]]
+    heads = limits.applied([one.run for one in named["--head"]], bases)
+    found = compare_paired(
+        bases,
+        heads,
+        limits=limits.by_metric,
+        allow_incomparable=options.allow_incomparable,
+    )
+    notes = [note for those in named.values() for one in those for note in one.notes]
+    return _noted(found, notes, bases, heads), _measured(bases)
+
+
+def _refuse_twice(side: str, runs: Sequence[Run]) -> None:
+    """One launch given five times would pass for five, with no noise between them."""
+    seen: dict[str, Run] = {}
+    for run in runs:
+        first = seen.setdefault(_identity(run), run)
+        if first is not run:
+            names = f"{first.label!r} and {run.label!r}"
+            raise UsageProblem(
+                f"--paired: {names} of {side} are one run; give each launch once: the same one "
+                "again tells nothing new"
+            )
+
+
+def _identity(run: Run) -> str:
+    return run.run_id or (os.path.realpath(run.path) if run.path else run.label)
+
+
+def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> Sequence[Compared]:
+    """One comparison per head; a head with which nothing can be compared has a note instead.
+
+    Raises:
+        NothingComparable: there is no other head.
+    """
+    from gpubench_plugin.compare.comparison import compare_runs
+    from gpubench_plugin.verdicts import Comparison
+
+    named = [_read(text, options) for text in options.runs]
+    base, *heads = (one.run for one in named)
+    comparisons = []
+    for head, of_head in zip(limits.applied(heads, [base]), named[1:], strict=True):
+        try:
+            found = compare_runs(
+                base,
+                head,
+                limits=limits.by_metric,
+                allow_incomparable=options.allow_incomparable,
+            )
+        except NothingComparable as error:
+            if len(heads) == 1:
+                raise
+            found = Comparison(base=base.label, head=head.label, notes=(str(error),))
+        notes = [*named[0].notes, *of_head.notes]
+        comparisons.append((_noted(found, notes, [base], [head]), _measured([base])))
+    return comparisons
+
+
+def _noted(
+    found: Comparison, notes: Sequence[str], bases: Sequence[Run], heads: Sequence[Run]
+) -> Comparison:
+    """`found` with what there is to say of its runs above what it says itself."""
+    own = {_identity(run) for run in bases}
+    same = (f"{run.label} is compared with itself" for run in heads if _identity(run) in own)
+    said = (*notes, *_interrupted(*bases, *heads), *same, *found.notes)
+    return replace(found, notes=tuple(dict.fromkeys(said)))
+
+
+def _measured(runs: Sequence[Run]) -> frozenset[str]:
+    """The benchmarks that one of the `runs` has measured."""
+    return frozenset(
+        name for run in runs for name, result in run.results.items() if result.outcome == "measured"
+    )
+
+
+def _read(text: str, options: argparse.Namespace) -> NamedRun:
+    from gpubench_plugin.compare.baselines.named_run import named_run
+
+    return named_run(
+        text,
+        url=options.registry or os.environ.get("GPUBENCH_REGISTRY", ""),
+        results_dir=Path(options.results_dir),
+        here=Path.cwd(),
+    )
+
+
+def _interrupted(*runs: Run) -> list[str]:
+    return [
+        f"{run.label} was interrupted or is still being written: what it has is compared"
+        for run in runs
+        if run.status == "interrupted"
+    ]
+
+
+def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
+    from gpubench_plugin.reports.glyphs import glyphs_for
+
+    encoding = sys.stdout.encoding or "ascii"
+    text = form.render(
+        comparisons,
+        only_changed=only_changed,
+        width=shutil.get_terminal_size((80, 24)).columns,
+        color=_colored(os.environ, terminal=sys.stdout.isatty()),
+        glyphs=glyphs_for(encoding),
+    )
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:  # ``| head``: the verdict stays the exit code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """As https://no-color.org has it."""
+    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def _lost(verdict: Verdict, worked: Collection[str]) -> bool:
+    """Whether it no longer works, of what the base had measured, or its limit was not checked."""
+    return verdict.unchecked or (verdict.kind == "errored" and verdict.id in worked)
+
+
+def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:
+    """With a note that what was lost counts as a regression."""
+    lost = [verdict for verdict in comparison.verdicts if _lost(verdict, worked)]
+    if not lost:
+        return comparison
+    limits = sum(bool(verdict.metric) for verdict in lost)
+    failed = len(lost) - limits
+    said = [
+        f"{failed} benchmark{'s'[: failed != 1]} failed that the base has measured" * bool(failed),
+        f"{limits} limit{'s'[: limits != 1]} could not be checked" * bool(limits),
+    ]
+    note = f"{' and '.join(filter(None, said))}: counts as a regression (exit code 1)"
+    return replace(comparison, notes=(*comparison.notes, note))
+
+
+def _exit(found: Sequence[Compared]) -> Exit:
+    """A regression counts most; a head with which nothing could be compared is not fine."""
+    verdicts = [(verdict, worked) for one, worked in found for verdict in one.verdicts]
+    if any(verdict.kind == "regressed" or _lost(verdict, worked) for verdict, worked in verdicts):
+        return Exit.REGRESSION
+    if all(any(v.kind in _COMPARED for v in one.verdicts) for one, _ in found):
+        return Exit.FINE
+    return Exit.NOTHING_COMPARABLE

@@ -1,0 +1,99 @@
+"""``gpubench history``: how a benchmark did over runs, and where its level changed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, note, say
+from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.errors import UsageProblem, not_one_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gpubench_plugin.compare.trend import Past, Value
+
+_FORMATS: Final = ("table", "csv", "json")
+_MAIN: Final = "main"
+
+
+class History(Command):
+    """The values of one metric of one benchmark over runs, with the changes of its level.
+
+    A change of level is for people to look at: it gates nothing, and the exit code is 0. What was
+    measured on another machine, with another configuration or by another clock stands apart.
+    """
+
+    help: ClassVar[str] = "show how a benchmark did over runs, and where its level changed"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which benchmark, and how much of it."""
+        parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
+        parser.add_argument("--metric", default="step_time_s", help="which metric (step_time_s)")
+        parser.add_argument(
+            "--branch", help=f"of which branch ({_MAIN}, where it has runs); empty: any"
+        )
+        parser.add_argument("--limit", type=int, default=60, help="so many latest runs (60)")
+        parser.add_argument("--format", default="table", help=f"one of {', '.join(_FORMATS)}")
+        add_places(parser)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Print it."""
+        from gpubench_plugin.compare.trend import Past, courses
+        from gpubench_plugin.environment import json_text
+        from gpubench_plugin.reports import trend
+        from gpubench_plugin.results.registry.reachable import reachable
+
+        _check(options)
+        places = Places.of(options)
+        with reachable(places.registry, places.results_dir) as reached:
+            past = Past(places.results_dir, reached.registry, reached.note)
+            benchmark, points = _found(past, options)
+        note(past.notes)
+        found = courses(points)
+        if options.format == "json":
+            document = trend.courses_as_json(benchmark, options.metric, found)
+            say([json_text.text({"schema_version": 1, **document}, indent=2)])
+        elif options.format == "csv":
+            sys.stdout.write(trend.courses_as_csv(found))
+        else:
+            say(trend.course_lines(benchmark, options.metric, found, columns(), glyphs()))
+        return Exit.FINE
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.format not in _FORMATS:
+        raise not_one_of("--format", options.format, _FORMATS)
+    if options.limit < 1:
+        raise UsageProblem(f"--limit: {options.limit} is not a whole number from 1")
+
+
+def _branch(past: Past, options: argparse.Namespace) -> str | None:
+    """The branch that is asked for, by itself the main one; None for all, where it has no run."""
+    if options.branch is not None:
+        return options.branch or None
+    if past.benchmarks(_MAIN):
+        return _MAIN
+    past.notes.append(f"no run of branch {_MAIN} is known; these are of any branch")
+    return None
+
+
+def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Value]]:
+    """The benchmark that is meant, and its values.
+
+    Raises:
+        UsageProblem: no benchmark, or no metric, is called so; the message names the nearest.
+    """
+    from gpubench_plugin.compare.baselines.lookup import the_benchmark
+
+    branch = _branch(past, options)
+    wanted = {"branch": branch, "limit": options.limit}
+    if points := past.points(options.benchmark, options.metric, **wanted):
+        return options.benchmark, points
+    where = f"branch {branch} (--branch= takes any)" if branch else "all branches"
+    benchmark = the_benchmark(options.benchmark, past.benchmarks(branch), where)
+    points = past.points(benchmark, options.metric, **wanted)
+    if not points:
+        raise not_one_of("--metric", options.metric, past.metrics(benchmark, branch))
+    return benchmark, points

@@ -1,0 +1,85 @@
+"""``gpubench list``: what there is to measure with, each in one line, and where it works."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from gpubench_plugin import catalog
+from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.errors import not_one_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+_KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
+"""What is listed where no kind is named."""
+
+_FORMATS: Final = ("table", "json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """One line of the list."""
+
+    kind: str
+    name: str
+    meaning: str
+    where: str
+
+
+class List(Command):
+    """Workloads, precisions, parallelisms and metrics; any other kind of component by name."""
+
+    help: ClassVar[str] = "workloads, precisions, parallelisms and metrics, and where they work"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The kinds, and how to print."""
+        parser.add_argument("kinds", metavar="KIND", nargs="*", help=", ".join(catalog.kinds()))
+        parser.add_argument("--format", default="table", help="table or json")
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Print the list."""
+        if options.format not in _FORMATS:
+            raise not_one_of("--format", options.format, _FORMATS)
+        for kind in options.kinds:
+            if kind not in catalog.kinds():
+                raise not_one_of("KIND", kind, catalog.kinds())
+        found = [line for kind in options.kinds or _KINDS for line in listed(kind)]
+        text = _json(found) if options.format == "json" else _table(found)
+        sys.stdout.write(f"{text}\n")
+        return Exit.FINE
+
+
+def listed(kind: str) -> Iterator[Listed]:
+    """Every component of `kind`; of a source of metrics, every metric."""
+    for name in catalog.choices(kind):
+        component = catalog.load(kind, name)
+        where = getattr(component, "where", "everywhere")
+        lines = getattr(component, "produces", None) or {name: _meaning(component)}
+        for own_name, meaning in lines.items():
+            yield Listed(kind=kind, name=own_name, meaning=meaning, where=where)
+
+
+def _meaning(component: type) -> str:
+    """A command's help, or else the first line of the class' docstring."""
+    said: str = getattr(component, "help", "") or component.__doc__ or ""
+    return said.strip().partition("\n")[0].rstrip(".").replace("``", "")
+
+
+def _table(found: Sequence[Listed]) -> str:
+    blocks = []
+    for kind in dict.fromkeys(line.kind for line in found):
+        rows = [(line.name, line.meaning, line.where) for line in found if line.kind == kind]
+        name, meaning = (max(len(row[column]) for row in rows) for column in (0, 1))
+        lines = (f"  {row[0]:{name}}  {row[1]:{meaning}}  {row[2]}" for row in rows)
+        blocks.append("\n".join((kind, *lines)))
+    return "\n\n".join(blocks)
+
+
+def _json(found: Sequence[Listed]) -> str:
+    import json
+
+    return json.dumps([asdict(line) for line in found], indent=2, ensure_ascii=False)

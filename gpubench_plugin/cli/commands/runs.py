@@ -1,0 +1,253 @@
+"""``gpubench runs``: what runs there are, what is known of one, and making room."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from gpubench_plugin.cli.commands import _pruning
+from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, note, say
+from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.errors import (
+    GpubenchError,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+    not_one_of,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    from gpubench_plugin.results.reader import Overview
+    from gpubench_plugin.results.registry.reachable import Reachable
+    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+_STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
+_FORMATS: Final = ("table", "json")
+_LATEST: Final = 20
+"""Runs that are listed where no limit is given."""
+
+
+class Runs(Command):
+    """The runs below the folder of results, and those that the registry alone knows."""
+
+    help: ClassVar[str] = "list, show, tag or prune runs, or list a run's files"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """One parser for each act."""
+        acts = parser.add_subparsers(title="acts", required=True, metavar="ACT")
+        own = acts.add_parser("list", help="the latest runs", allow_abbrev=False)
+        own.add_argument("--experiment", help="only of this one")
+        own.add_argument("--branch", help="only of this one")
+        own.add_argument("--tag", help="only those with this tag, or this word in their id")
+        own.add_argument("--status", help=f"only these: {', '.join(_STATES)}")
+        own.add_argument("--limit", type=int, default=_LATEST, help="so many; 0: all (20)")
+        own.add_argument("--format", default="table", help="table or json")
+        own.set_defaults(act=_list)
+        own = acts.add_parser("show", help="one run in full", allow_abbrev=False)
+        own.add_argument("run_named", metavar="RUN", help="a run's id or folder")
+        own.add_argument("--format", default="table", help="table or json")
+        own.set_defaults(act=_show)
+        own = acts.add_parser("tag", help="give a run tags, or take them", allow_abbrev=False)
+        own.add_argument("run_named", metavar="RUN", help="a run's id or folder")
+        own.add_argument("tags", metavar="TAG", nargs="+")
+        own.add_argument("--remove", action="store_true", help="take them")
+        own.set_defaults(act=_tag)
+        own = acts.add_parser("prune", help="remove traces, or whole runs", allow_abbrev=False)
+        _pruning.add_arguments(own)
+        own.set_defaults(act=_pruning.prune)
+        own = acts.add_parser("artifacts", help="a run's files, with hashes", allow_abbrev=False)
+        own.add_argument("run_named", metavar="RUN", help="a run's id or folder")
+        own.add_argument("--hash-all", action="store_true", help="hash files of over 1 GiB, too")
+        own.add_argument("--format", default="table", help="table or json")
+        own.set_defaults(act=_artifacts)
+        for act in acts.choices.values():
+            add_places(act)
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do what was asked."""
+        if getattr(options, "format", "table") not in _FORMATS:
+            raise not_one_of("--format", options.format, _FORMATS)
+        return int(options.act(options, Places.of(options)))
+
+
+def _list(options: argparse.Namespace, places: Places) -> int:
+    from gpubench_plugin.reports.run_list import run_as_json, run_table
+    from gpubench_plugin.results.registry.reachable import reachable
+    from gpubench_plugin.results.run_list import Filter, latest_runs
+
+    if options.status not in {None, *_STATES}:
+        raise not_one_of("--status", options.status, _STATES)
+    if options.limit < 0:
+        raise UsageProblem(f"--limit: {options.limit} is not a whole number from 0")
+    wanted = Filter(
+        experiment=options.experiment,
+        branch=options.branch,
+        tag=options.tag,
+        state=options.status,
+    )
+    limit = min(options.limit, sys.maxsize) or None
+    with reachable(places.registry, places.results_dir) as reached:
+        runs, notes = latest_runs(places.results_dir, reached.registry, wanted=wanted, limit=limit)
+    if options.format == "json":
+        _say_json({"runs": [run_as_json(run) for run in runs]})
+    elif runs:
+        say(run_table(runs, columns(), glyphs()))
+    else:
+        say([f"no such run in {places.results_dir}"])
+    note([reached.note, *notes] if reached.note else notes)
+    return Exit.FINE
+
+
+def _show(options: argparse.Namespace, places: Places) -> int:
+    from gpubench_plugin.reports.run_list import run_as_json, run_in_full
+
+    with places.baselines() as (baselines, registry):
+        run, directory = _named(options.run_named, places, registry)
+        kept = baselines.kept_runs().get(run.run_id, ())
+        environment = _environment(directory, run, registry)
+    verdicts = _verdicts(directory) if directory is not None else ""
+    if options.format == "json":
+        about = {"verdicts": verdicts, "baselines": list(kept), "environment": environment}
+        _say_json({**run_as_json(run), **about})
+    else:
+        say(run_in_full(run, kept, verdicts, environment, columns()))
+    return Exit.FINE
+
+
+def _tag(options: argparse.Namespace, places: Places) -> int:
+    from gpubench_plugin.reports.text import printable
+    from gpubench_plugin.results.registry.reachable import reachable
+    from gpubench_plugin.results.search import find_run
+    from gpubench_plugin.results.tags import change_tags
+
+    directory = find_run(places.results_dir, options.run_named, here=places.here)
+    change = partial(
+        change_tags, directory, **{"remove" if options.remove else "add": options.tags}
+    )
+    with reachable(places.registry, places.results_dir) as reached:
+        tags, notes = _tagged(directory, change, reached)
+    overruled = [tag for tag in options.tags if (tag in tags) == options.remove]
+    if overruled:
+        what = "gave it" if options.remove else "took from it"
+        notes.append(f"others {what} {', '.join(overruled)} at the same time, and that counts")
+    shown = ", ".join(tags) or "none"
+    say([f"{printable(directory.run_id)}: tags {printable(shown)}"])
+    note(notes)
+    return Exit.FINE
+
+
+def _tagged(
+    directory: RunDirectory, change: Callable[..., tuple[str, ...]], reached: Reachable
+) -> tuple[tuple[str, ...], list[str]]:
+    """The tags after `change`, here and in the registry, and lines for the user."""
+    said = "the tags are in the run's folder, but not in the registry: "
+    if reached.registry is None:
+        return change(), [f"{said}{reached.note}"] if reached.note else []
+    try:
+        known = reached.registry.tag_changes(directory.run_id)
+    except (RegistryError, ResultsError) as error:
+        return change(), [f"{said}{error}"]
+    tags = change(known=known)
+    try:
+        stored = reached.registry.tag(directory)
+    except (RegistryError, ResultsError) as error:
+        return tags, [f"{said}{error}"]
+    return tags if stored is None else stored, []
+
+
+def _artifacts(options: argparse.Namespace, places: Places) -> int:
+    from dataclasses import asdict
+
+    from gpubench_plugin.reports.text_table import column, lines
+    from gpubench_plugin.results.artifacts import HASHED_BYTES, artifacts
+    from gpubench_plugin.results.search import find_run
+
+    def is_hashed(name: str, size: int) -> bool:
+        if options.hash_all and size > HASHED_BYTES:
+            note([f"hashing {name}, {size} bytes"])
+        return options.hash_all or size <= HASHED_BYTES
+
+    directory = find_run(places.results_dir, options.run_named, here=places.here)
+    files = list(artifacts(directory, is_hashed))
+    if options.format == "json":
+        _say_json({"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]})
+    else:
+        cells = [
+            column("sha256", [file.sha256 or "not hashed" for file in files]),
+            column("bytes", [file.bytes for file in files], numeric=True),
+            column("file", [file.name for file in files]),
+        ]
+        say(lines(cells, max(columns(), _WIDE), glyphs()))
+    if unhashed := sum(file.sha256 is None for file in files):
+        note([f"files of more than 1 GiB that are not hashed: {unhashed}; --hash-all hashes them"])
+    return Exit.FINE
+
+
+_WIDE: Final = 1000
+"""Hashes and names of files are for copying: neither is cut."""
+
+
+def _named(
+    text: str, places: Places, registry: Registry | None
+) -> tuple[Overview, RunDirectory | None]:
+    """The run in its folder, also a broken one; else as the registry tells it.
+
+    Raises:
+        UsageProblem: there is no such run.
+    """
+    from gpubench_plugin.compare.baselines.lookup import registered
+    from gpubench_plugin.results.reader import of_registry, overview
+    from gpubench_plugin.results.search import find_run
+
+    try:
+        directory = find_run(places.results_dir, text, here=places.here)
+    except UsageProblem:
+        row = registered(text, registry)
+        if row is None:
+            raise
+        return of_registry(row), None
+    return overview(directory), directory
+
+
+def _environment(
+    directory: RunDirectory | None, run: Overview, registry: Registry | None
+) -> Mapping[str, Any]:
+    """The facts of the run's machine by dot key; none where they cannot be read."""
+    from gpubench_plugin.environment import json_files
+    from gpubench_plugin.environment.fingerprint import machine_facts, told_facts
+
+    try:
+        if directory is not None:
+            facts = json_files.load(directory.system)
+            return {**machine_facts(facts), **told_facts(facts)}
+        found = registry.run(run.run_id) if registry is not None else None
+    except (GpubenchError, AttributeError, TypeError, ValueError):
+        return {}
+    return {} if found is None else {**found.machine, **found.environment}
+
+
+def _verdicts(directory: RunDirectory) -> str:
+    """How many verdicts of which kind, in words; empty where it was not judged."""
+    from collections import Counter
+
+    from gpubench_plugin.results import verdicts as verdict_document
+
+    if not directory.verdicts.is_file():
+        return ""
+    try:
+        found = verdict_document.read(directory.verdicts)
+    except GpubenchError as error:
+        return f"cannot be read: {error}"
+    counts = Counter(one.verdict for one in found.benchmarks)
+    return ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())
+
+
+def _say_json(document: Mapping[str, Any]) -> None:
+    from gpubench_plugin.environment import json_text
+
+    say([json_text.text({"schema_version": 1, **document}, indent=2)])

@@ -1,0 +1,40 @@
+"""``gpubench schema``: the JSON Schemas of the files this project writes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.errors import not_one_of
+
+if TYPE_CHECKING:
+    import argparse
+
+_FILES: Final = {
+    "summary": "gpubench_plugin.results.summary",
+    "verdicts": "gpubench_plugin.results.verdicts",
+    "journal": "gpubench_plugin.results.journal_schema",
+    "baseline": "gpubench_plugin.compare.baselines.model",
+}
+"""The modules with a ``schema_text``, imported when it is asked for."""
+
+
+class Schema(Command):
+    """Prints a published schema."""
+
+    help: ClassVar[str] = "print the JSON Schema of a file this project writes"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Which file's schema."""
+        parser.add_argument(
+            "file", nargs="?", default="summary", help=f"of which file: {', '.join(_FILES)}"
+        )
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Print it."""
+        if options.file not in _FILES:
+            raise not_one_of("gpubench schema", options.file, _FILES)
+        sys.stdout.write(importlib.import_module(_FILES[options.file]).schema_text())
+        return Exit.FINE

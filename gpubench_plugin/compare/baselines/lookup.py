@@ -1,0 +1,96 @@
+"""A run that a user named, from its folder, else from the registry of all machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.compare.baselines.fitness import objections, regressions
+from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem, nearest
+from gpubench_plugin.results.search import find_run
+from gpubench_plugin.results.sources import run_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.registry.rows import RunRow
+    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.runs import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A run, what speaks against it as a sample, and its folder; None: only the registry has it."""
+
+    run: Run
+    objections: tuple[str, ...]
+    directory: RunDirectory | None
+
+
+def find(text: str, *, registry: Registry | None, results_dir: Path, here: Path) -> Found:
+    """The run that `text` names: its folder, its id or the id's beginning.
+
+    Raises:
+        UsageProblem: there is none, there are several, or its files are broken.
+        ResultsError: they cannot be read.
+    """
+    try:
+        directory = find_run(results_dir, text, here=here)
+    except UsageProblem:
+        row = registered(text, registry)
+        run = registry.run(row.run_id) if registry is not None and row is not None else None
+        if row is None or run is None:
+            raise
+        return Found(run=run, objections=tuple(objections(run, int(row.regressed))), directory=None)
+    run = run_in(directory)
+    against = _objections(run, directory)
+    return Found(run=run, objections=tuple(against), directory=directory)
+
+
+def registered(text: str, registry: Registry | None) -> RunRow | None:
+    """The only run of the registry whose id begins with `text`; None where it is not known."""
+    if registry is None or not text:
+        return None
+    try:
+        rows = [row for row in registry.runs() if row.run_id.startswith(text)]
+    except RegistryError:
+        return None
+    exact = [row for row in rows if row.run_id == text]
+    found = exact or rows
+    return found[0] if len(found) == 1 else None
+
+
+def the_benchmark(text: str, names: Iterable[str], where: str) -> str:
+    """The one of `names` that `text` is, or is a part of; `where` says whose names they are.
+
+    Raises:
+        UsageProblem: it is a part of none, or of several; the message names them.
+    """
+    known = sorted(names)
+    if text in known:
+        return text
+    found = [name for name in known if text in name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageProblem(
+            f"{len(found)} benchmarks of {where} have {text!r} in them: {_some(found)}"
+        )
+    short = {name.rpartition("::")[2]: name for name in known}
+    hint = nearest(text, known) or nearest(text, short)
+    there = f"; there are: {_some(known)}" if known else "; there is none at all"
+    raise UsageProblem(f"no benchmark of {where} has {text!r} in it{hint}{there}")
+
+
+def _objections(run: Run, directory: RunDirectory) -> list[str]:
+    try:
+        return objections(run, regressions(directory))
+    except ResultsError as error:
+        return [*objections(run, 0), f"whether it regressed cannot be read ({error})"]
+
+
+def _some(names: list[str], most: int = 10) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,116 @@
+"""The runs after a baseline's pin that may be samples: of the registry, else of their folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.compare.baselines.fitness import objections, regressions
+from gpubench_plugin.compare.matching import WINDOW
+from gpubench_plugin.environment.fingerprint import fingerprint_of
+from gpubench_plugin.errors import GpubenchError, RegistryError
+from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.sources import run_in
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from gpubench_plugin.results.registry.reachable import Reachable
+    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.runs import Run
+
+LOOKED_AT: Final = 1000
+"""Folders that are read, at most, where there is no registry."""
+
+_OF_ANY_MACHINE: Final = 10 * WINDOW
+"""Runs per benchmark that the registry is asked for where no head tells its fingerprint."""
+
+
+class LaterRuns:
+    """The complete, clean, not regressed runs of a branch, the oldest first.
+
+    `skipped` are ids of runs that are not wanted. `notes` says where the runs came from where that
+    is not the registry, and which folder could not be read.
+    """
+
+    def __init__(
+        self,
+        results_dir: Path,
+        reached: Reachable,
+        *,
+        branch: str,
+        head: Run | None,
+        skipped: Collection[str],
+    ):
+        self.notes: list[str] = []
+        self._results_dir = results_dir
+        self._registry: Registry | None = reached.registry
+        self._branch = branch
+        self._head = head
+        self._skipped = frozenset(skipped)
+        self._read: dict[str, Run | None] = {}
+        if reached.note:
+            self._fall_back(reached.note)
+
+    def since(self, run_id: str, benchmarks: Collection[str]) -> Iterator[Run]:
+        """Those from `run_id` on that have one of `benchmarks`; others in them do not count."""
+        if self._registry is not None:
+            try:
+                found = self._registered(self._registry, run_id, benchmarks)
+            except RegistryError as error:
+                self._fall_back(str(error))
+            else:
+                yield from (run for run in found if run.run_id not in self._skipped)
+                return
+        yield from self._in_folders(run_id)
+
+    def _registered(
+        self, registry: Registry, run_id: str, benchmarks: Collection[str]
+    ) -> list[Run]:
+        fingerprints = None if self._head is None else dict(_fingerprints(self._head, benchmarks))
+        return registry.earlier(
+            benchmarks,
+            branch=self._branch,
+            since=run_id,
+            limit=len(self._skipped) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
+            fingerprints=fingerprints,
+        )
+
+    def _in_folders(self, run_id: str) -> Iterator[Run]:
+        later = [d for d in runs_in(self._results_dir) if d.run_id >= run_id]
+        if len(later) > LOOKED_AT:
+            self.notes.append(
+                f"only the first {LOOKED_AT} runs after its pin were looked at; a registry looks "
+                "at all"
+            )
+        for directory in later[:LOOKED_AT]:
+            if directory.run_id in self._skipped:
+                continue
+            if directory.run_id not in self._read:
+                self._read[directory.run_id] = self._fitting(directory)
+            if (run := self._read[directory.run_id]) is not None:
+                yield run
+
+    def _fitting(self, directory: RunDirectory) -> Run | None:
+        try:
+            run = run_in(directory)
+            fit = run.branch == self._branch and not objections(run, regressions(directory))
+        except GpubenchError as error:
+            self.notes.append(f"left out: {error}")
+            return None
+        return run if fit else None
+
+    def _fall_back(self, reason: str) -> None:
+        self._registry = None
+        self.notes.append(
+            f"without the registry, only the runs in {self._results_dir} are seen: {reason}"
+        )
+
+
+def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Of those that the head has measured: no other one tells its clock."""
+    for name in benchmarks:
+        result = head.results.get(name)
+        if result is not None and result.timer:
+            yield name, fingerprint_of(head.machine, result.settings, result.timer)

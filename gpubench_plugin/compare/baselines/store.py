@@ -1,0 +1,392 @@
+"""Baselines: the runs a name stands for, one file each, shared through the registry.
+
+The files ``<results>/baselines/<name>.json`` are the truth. The registry holds a copy of each, so
+that other machines share it; a file and a copy are merged, change by change. Nothing changes a
+baseline but an explicit act, and the file keeps when and why each one happened.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.compare.baselines.baseline import Baseline, Change, baseline_name
+from gpubench_plugin.compare.baselines.baseline_files import (
+    BaselineFiles,
+    from_copy,
+    merged_copy,
+    to_text,
+)
+from gpubench_plugin.compare.baselines.history import Merge, merged, overruled, replayed
+from gpubench_plugin.compare.baselines.near_miss import near_miss
+from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment.locking import locked
+from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
+from gpubench_plugin.results.journal import utc_now
+from gpubench_plugin.results.logical_time import time_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.results.registry.registry import Registry
+
+KIND: Final = "baseline"
+"""What baselines are called among the registry's documents."""
+
+
+class Baselines:
+    """The baselines of a results folder, and their copies in `registry`, if there is one.
+
+    A registry that does not answer costs nothing but the sharing: `notes` then says so, in a line
+    for the user. `unanswered` is why it does not answer, empty where it does or none is expected;
+    then nobody knows whether a name that has no file here has a baseline.
+    """
+
+    def __init__(
+        self,
+        results_dir: Path,
+        registry: Registry | None = None,
+        *,
+        unanswered: str = "",
+        now: Callable[[], str] = utc_now,
+    ):
+        self.folder = results_dir / "baselines"
+        self.notes: list[str] = []
+        self.unanswered = unanswered
+        self._files = BaselineFiles(self.folder)
+        self._registry = registry
+        self._now = now
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the baselines there are, sorted; of a broken file as well."""
+        shared = self._copies()
+        return tuple(name for name in self._every(shared) if self._is_listed(name, shared))
+
+    def get(self, name: str) -> Baseline | None:
+        """The baseline called so; None where none is known, see `unanswered`.
+
+        Raises:
+            ResultsError: its file, or its copy in the registry, cannot be read, or is newer than
+                this version knows.
+        """
+        found = self._settled(name, self._copies())
+        return None if found is None or found.removed else found
+
+    def expect(self, name: str) -> Baseline:
+        """The baseline called so.
+
+        Raises:
+            UsageProblem: there is none; the message names those there are.
+            RegistryError: there is none here, and the registry does not answer.
+            ResultsError: as :meth:`get`.
+        """
+        if (found := self.get(name)) is not None:
+            return found
+        raise self._missing(name)
+
+    def stands(self, name: str) -> bool:
+        """Whether there is a baseline called so.
+
+        Raises:
+            RegistryError: none is known, and the registry does not answer.
+            ResultsError: as :meth:`get`.
+        """
+        if self.get(name) is not None:
+            return True
+        if self.unanswered:
+            raise self._missing(name)
+        return False
+
+    def unknown(self, name: str) -> str:
+        """The message that no baseline is called `name`, or that nobody knows it."""
+        if self.unanswered:
+            return f"whether there is a baseline {name!r} is not known: {self.unanswered}"
+        names = self.names()
+        there = f"there are: {', '.join(names)}" if names else "there is none yet"
+        return f"no baseline is called {name!r}{nearest(name, names)}; {there}"
+
+    def slip(self, name: str) -> str:
+        """The message that `name` is likely a slip for another baseline's; else empty.
+
+        One that was a baseline once is none. This only looks: nothing is merged.
+        """
+        shared = self._copies()
+        known = {*self._files.names(), *shared}
+        if self.unanswered or name in known:
+            return ""
+        near = near_miss(name, (other for other in known if self._stands(other, shared)))
+        if near is None:
+            return ""
+        return (
+            f"no baseline is called {name!r} (did you mean {near!r}?); if it is to be a new one, "
+            f"make it first: gpubench baseline set {name} RUN"
+        )
+
+    def set(
+        self,
+        name: str,
+        runs: Sequence[str],
+        *,
+        branch: str | None,
+        reason: str = "",
+        forced: Sequence[str] = (),
+        reset_accepted: bool = False,
+        if_missing: bool = False,
+    ) -> Baseline:
+        """Pin `runs` under `name`; earlier pins no longer count, accepted levels stay.
+
+        With `reset_accepted` those no longer count either. With `if_missing` a baseline that
+        stands is left as it is, and returned.
+
+        Raises:
+            UsageProblem: the name cannot be one.
+            RegistryError: with `if_missing`, nobody knows whether there is one.
+            ResultsError: the file could not be written, or what stands there not be read.
+        """
+        pinned = tuple(sorted(set(runs)))
+
+        def change(old: Baseline | None, time: str) -> Baseline:
+            if if_missing and old is not None and not old.removed:
+                return old
+            if if_missing and self.unanswered:
+                raise self._missing(name)
+            return _after(
+                old,
+                Change(
+                    time=time,
+                    id=_new_id(),
+                    action="set",
+                    runs=pinned,
+                    branch=branch,
+                    reason=reason,
+                    forced=tuple(forced),
+                    reset_accepted=reset_accepted,
+                ),
+                name,
+            )
+
+        return self._change(baseline_name(name), change, may_be_overruled=if_missing)
+
+    def accept(self, name: str, run: str, benchmark: str, *, reason: str) -> Baseline:
+        """Let `benchmark` have its accepted level from `run` on.
+
+        Raises:
+            UsageProblem: there is no such baseline, or no reason.
+            RegistryError: as :meth:`expect`.
+            ResultsError: as :meth:`set`.
+        """
+        if not reason.strip():
+            raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
+
+        def change(old: Baseline | None, time: str) -> Baseline:
+            standing = self._standing(old, name)
+            return _after(
+                standing,
+                Change(
+                    time=time,
+                    id=_new_id(),
+                    action="accept",
+                    runs=(run,),
+                    branch=standing.branch,
+                    benchmark=benchmark,
+                    reason=reason,
+                ),
+                name,
+            )
+
+        return self._change(name, change)
+
+    def remove(self, name: str, *, reason: str = "") -> Baseline:
+        """Let `name` stand for nothing; its file stays and says so.
+
+        Raises:
+            UsageProblem: there is no such baseline.
+            RegistryError: as :meth:`expect`.
+            ResultsError: as :meth:`set`.
+        """
+
+        def change(old: Baseline | None, time: str) -> Baseline:
+            standing = self._standing(old, name)
+            act = Change(
+                time=time,
+                id=_new_id(),
+                action="remove",
+                runs=standing.runs,
+                branch=None,
+                reason=reason,
+            )
+            return _after(standing, act, name)
+
+        return self._change(name, change)
+
+    def kept_runs(self) -> dict[str, tuple[str, ...]]:
+        """The ids of all runs that baselines rest on, each with the baselines' names.
+
+        Raises:
+            ResultsError: a baseline cannot be read, so nobody knows what it rests on.
+        """
+        kept: dict[str, tuple[str, ...]] = {}
+        shared = self._copies()
+        for name in self._every(shared):
+            found = self._settled(name, shared)
+            for run in found.kept if found else ():
+                kept[run] = (*kept.get(run, ()), name)
+        return kept
+
+    def _every(self, shared: Mapping[str, str]) -> list[str]:
+        """The names of all files and copies, also of broken and removed ones."""
+        self._note(self._files.strays())
+        return sorted({*self._files.names(), *shared})
+
+    def _is_listed(self, name: str, shared: Mapping[str, str]) -> bool:
+        try:
+            found = self._settled(name, shared)
+        except ResultsError:
+            return True
+        return found is not None and not found.removed
+
+    def _standing(self, found: Baseline | None, name: str) -> Baseline:
+        if found is None or found.removed:
+            raise self._missing(name)
+        return found
+
+    def _missing(self, name: str) -> GpubenchError:
+        return (RegistryError if self.unanswered else UsageProblem)(self.unknown(name))
+
+    def _stands(self, name: str, shared: Mapping[str, str]) -> bool:
+        """Whether it does, or is broken."""
+        try:
+            merge = self._merge(name, shared)
+        except ResultsError:
+            return True
+        return merge is not None and not merge.baseline.removed
+
+    def _change(
+        self,
+        name: str,
+        change: Callable[[Baseline | None, str], Baseline],
+        *,
+        may_be_overruled: bool = False,
+    ) -> Baseline:
+        """Write what `change` makes of the baseline, which it gets with the time of the act.
+
+        Others may change it at the same time; all of it is kept, and :mod:`.baseline_history`
+        says what counts.
+
+        Raises:
+            ResultsError: of two acts that contradict each other, this is not the one that counts.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise atomic.not_written(self.folder, error) from error
+        with locked(self.folder):
+            old = self._merged(name, self._copies())
+            new = change(old, time_after(old.changed if old else "", self._now()))
+            if new is not old:
+                atomic.write_text(self._files.path(name), to_text(new))
+        if new is old:
+            self._catch_up(new)
+            return new
+        merge = self._shared(new)
+        self._catch_up(merge.baseline)
+        reasons = dict(merge.overruled)
+        own = "" if may_be_overruled else reasons.pop(new.changes[-1], "")
+        self._note(reasons.values())
+        if own:
+            raise ResultsError(own)
+        return merge.baseline
+
+    def _settled(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
+        """What the file and the copy make together, and are from now on; also a removed one."""
+        found = self._merged(name, shared)
+        if found is not None:
+            self._catch_up(found)
+        return found
+
+    def _catch_up(self, baseline: Baseline) -> None:
+        """Give the file, where there is one, the changes that only `baseline` has.
+
+        Without the registry it would else be judged by what others have long overruled.
+        """
+        if not self._is_behind(baseline):
+            return
+        path = self._files.path(baseline.name)
+        try:
+            with locked(self.folder):
+                file = self._files.read(baseline.name)
+                both = baseline if file is None else merged(file, baseline).baseline
+                atomic.write_text(path, to_text(both))
+        except ResultsError as error:
+            self._note([f"{path} lacks what others changed: {error}"])
+
+    def _is_behind(self, baseline: Baseline) -> bool:
+        file = self._files.read(baseline.name)
+        return file is not None and not {*baseline.changes} <= {*file.changes}
+
+    def _merged(self, name: str, shared: Mapping[str, str]) -> Baseline | None:
+        """What the file and the registry's copy make together, which is the copy from now on."""
+        merge = self._merge(name, shared)
+        if merge is None:
+            return None
+        self._note(merge.overruled.values())
+        both = merge.baseline
+        if name in shared and from_copy(name, shared[name]) == both:
+            return both
+        return self._shared(both).baseline
+
+    def _merge(self, name: str, shared: Mapping[str, str]) -> Merge | None:
+        """What the file and the registry's copy make together, where there is one of them."""
+        file = self._files.read(name)
+        copy = from_copy(name, shared[name]) if name in shared else None
+        if file is None or copy is None:
+            alone = file or copy
+            return None if alone is None else Merge(baseline=alone, overruled={})
+        if {*file.changes} <= {*copy.changes}:
+            return Merge(baseline=copy, overruled=overruled(file, copy))
+        return merged(file, copy)
+
+    def _copies(self) -> Mapping[str, str]:
+        if self._registry is None:
+            return {}
+        try:
+            return self._registry.documents(KIND)
+        except RegistryError as error:
+            self._without_registry(f"baselines of other machines are not seen: {error}")
+            self.unanswered = str(error)
+            return {}
+
+    def _shared(self, baseline: Baseline) -> Merge:
+        """What `baseline` and the registry's copy make together, which is the copy from now on."""
+        alone = Merge(baseline=baseline, overruled={})
+        if self._registry is None:
+            return alone
+        try:
+            copy = self._registry.merge_document(
+                KIND, baseline.name, partial(merged_copy, baseline)
+            )
+        except RegistryError as error:
+            self._without_registry(
+                f"{self._files.path(baseline.name)} was written, but other machines do not see it "
+                f"until the registry can be reached again: {error}"
+            )
+            return alone
+        return alone if copy is None else merged(baseline, from_copy(baseline.name, copy))
+
+    def _without_registry(self, note: str) -> None:
+        self._registry = None
+        self._note([note])
+
+    def _note(self, lines: Iterable[str]) -> None:
+        """Keep `lines` for the user, each once."""
+        self.notes += [line for line in dict.fromkeys(lines) if line not in self.notes]
+
+
+def _after(old: Baseline | None, act: Change, name: str) -> Baseline:
+    return replayed(name, (*(old.changes if old else ()), act))
+
+
+def _new_id() -> str:
+    return secrets.token_hex(6)

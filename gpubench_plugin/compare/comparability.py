@@ -1,0 +1,156 @@
+"""Whether two measurements may be compared: which facts of machine and settings differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpubench_plugin.compare import clocks
+from gpubench_plugin.config.comparable import comparable_part
+from gpubench_plugin.environment.differences import ABSENT, differences
+from gpubench_plugin.environment.instrumentation import INSTRUMENTED
+from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.verdicts import Difference
+
+_LONGEST = 40
+_MOST_NAMED = 4
+
+
+def machine_differences(base: Run, head: Run, exempt: Sequence[str]) -> tuple[Difference, ...]:
+    """The facts of the machines that differ, without those whose dot key begins as one of `exempt`.
+
+    A fact that is absent on one side differs, unless one of the runs is foreign.
+    """
+    return _differences(base.machine, head.machine, exempt, partly=base.foreign or head.foreign)
+
+
+def told_differences(base: Run, head: Run) -> tuple[Difference, ...]:
+    """All facts of both runs that differ, those that only are worth saying included."""
+    partly = base.foreign or head.foreign
+    return (
+        *_differences(base.machine, head.machine, (), partly=partly),
+        *_differences(base.environment, head.environment, (), partly=partly),
+    )
+
+
+def settings_differences(
+    base: Result, head: Result, exempt: Sequence[str], *, partly: bool
+) -> tuple[Difference, ...]:
+    """The settings and the clock of a benchmark that differ on both sides.
+
+    A key that one side's settings leave out stands for its default there, which the whole
+    configuration knows; where both know it and the values differ, a default that has changed
+    between two versions is a difference too. `partly`: a setting one side lacks is none.
+    """
+    clock = () if _same_clock(base.timer, head.timer, partly) else ("timer",)
+    timers = tuple(
+        Difference(key=key, base=base.timer, head=head.timer)
+        for key in clock
+        if not key.startswith(tuple(exempt))
+    )
+    if base.settings == head.settings and base.configuration == head.configuration:
+        return timers
+    before, now = _stated(base, head), _stated(head, base)
+    return timers + _differences(before, now, exempt, partly=partly)
+
+
+class Likeness:
+    """Whether results may be compared, decided once for each pair of machines.
+
+    `exempt`: beginnings of dot keys of facts or settings that the comparison is about. `allow`:
+    call everything comparable, and keep notes of what is not.
+    """
+
+    def __init__(self, *, exempt: Sequence[str], allow: bool):
+        self._exempt = exempt
+        self._allow = allow
+        self._machines: dict[tuple[int, int], tuple[Difference, ...]] = {}
+        self._notes: dict[str, list[str]] = {}
+
+    def differences(self, base_run: Run, base: Result, head_run: Run, head: Result) -> str:
+        """What makes the two incomparable, in words; empty where nothing does or all is allowed."""
+        which = id(base_run), id(head_run)
+        if which not in self._machines:
+            self._machines[which] = machine_differences(base_run, head_run, self._exempt)
+        partly = any(one.foreign for one in (base_run, base, head_run, head))
+        found = (
+            *self._machines[which],
+            *settings_differences(base, head, self._exempt, partly=partly),
+            *(() if partly else _instrumentation(base, head, self._exempt)),
+        )
+        if not found:
+            return ""
+        why = in_words(found)
+        if not self._allow:
+            return why
+        names = self._notes.setdefault(why, [])
+        if head.id not in names:
+            names.append(head.id)
+        return ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One line for each kind of difference that was allowed."""
+        return tuple(
+            f"compared although they are incomparable ({several(names)}): {why}"
+            for why, names in self._notes.items()
+        )
+
+
+def in_words(found: Iterable[Difference]) -> str:
+    """The differing keys with both values, shortened: ``gpu.driver 550 in base, 560 in head``."""
+    named = list(found)
+    texts = [
+        f"{one.key} {_short(one.base)} in base, {_short(one.head)} in head"
+        for one in named[:_MOST_NAMED]
+    ]
+    if len(named) > _MOST_NAMED:
+        texts.append(f"and {len(named) - _MOST_NAMED} more")
+    return "; ".join(texts)
+
+
+def _instrumentation(base: Result, head: Result, exempt: Sequence[str]) -> Iterator[Difference]:
+    """That one side alone was: the facts of the machine do not know what began after them."""
+    sides = [INSTRUMENTED in one.flags or None for one in (base, head)]
+    if sides[0] != sides[1] and not INSTRUMENTED.startswith(tuple(exempt)):
+        yield Difference(key=INSTRUMENTED, base=sides[0], head=sides[1])
+
+
+def _stated(one: Result, other: Result) -> dict[str, Any]:
+    """The comparable keys of `one`: its settings, and what both whole configurations know."""
+    known = one.configuration
+    keys = {key: known[key] for key in other.configuration if key in known}
+    keys |= {key: known[key] for key in other.settings if key in known}
+    return comparable_part({**keys, **one.settings})
+
+
+def _differences(
+    base: Mapping[str, Any], head: Mapping[str, Any], exempt: Sequence[str], *, partly: bool
+) -> tuple[Difference, ...]:
+    return tuple(
+        Difference(
+            key=key,
+            base=None if before is ABSENT else before,
+            head=None if now is ABSENT else now,
+        )
+        for key, (before, now) in differences(base, head).items()
+        if not key.startswith(tuple(exempt))
+        and not (partly and (before is ABSENT or now is ABSENT))
+    )
+
+
+def _same_clock(base: str, head: str, partly: bool) -> bool:
+    """Clocks of foreign files have names of their own: there the kind of time counts."""
+    if not base or not head or base == head:
+        return True
+    return partly and clocks.alike(base, head)
+
+
+def _short(value: object) -> str:
+    text = "absent" if value is None else " ".join(str(value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def several(names: Sequence[str]) -> str:
+    """The only one of `names`, or how many benchmarks they are."""
+    return names[0] if len(names) == 1 else f"{len(names)} benchmarks"

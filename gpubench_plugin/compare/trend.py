@@ -1,0 +1,187 @@
+"""The course of a metric of a benchmark over runs, and where its level changes; it judges none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.compare.changepoints import change_points
+from gpubench_plugin.compare.gated import launch_statistic, value_of
+from gpubench_plugin.environment.fingerprint import fingerprint_of
+from gpubench_plugin.errors import GpubenchError, RegistryError
+from gpubench_plugin.results.registry.rows import Point
+from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.sources import run_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.runs import Run
+
+_LOOKED_AT: Final = 20
+"""Latest runs in which benchmarks are looked for by a part of their name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """The number by which a metric of one run is judged; `started` is UTC in ISO 8601.
+
+    It is the median over the launches of the metric `statistic`: of the step time that is the
+    minimum where a clock of the host took it. `fingerprint` is equal where two are comparable.
+    """
+
+    run_id: str
+    started: str
+    commit: str | None
+    branch: str | None
+    value: float
+    unit: str
+    statistic: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelChange:
+    """A new level begins at `point`, which is number `index` of its course.
+
+    `before` and `after` are the medians of the levels, `change` the fraction by which they differ.
+    """
+
+    index: int
+    point: Value
+    before: float
+    after: float
+
+    @property
+    def change(self) -> float | None:
+        """after/before − 1; None where that is no number."""
+        return self.after / self.before - 1 if self.before else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """Comparable points, the oldest first: one machine, one configuration, one clock."""
+
+    fingerprint: str
+    points: tuple[Value, ...]
+    changes: tuple[LevelChange, ...]
+
+
+def courses(points: Sequence[Value]) -> list[Course]:
+    """`points`, which are sorted by time, parted by fingerprint; the one used last comes last."""
+    parted: dict[str, list[Value]] = {}
+    for point in points:
+        # Put in again at the end, so that the order is that of the last use.
+        parted[point.fingerprint] = [*parted.pop(point.fingerprint, []), point]
+    return [
+        Course(fingerprint=fingerprint, points=tuple(own), changes=_changes(own))
+        for fingerprint, own in parted.items()
+    ]
+
+
+class Past:
+    """What was measured before: from the registry, else from the folders of the runs.
+
+    `notes` says that it was the folders although a registry was expected.
+    """
+
+    def __init__(self, results_dir: Path, registry: Registry | None, note: str):
+        self.notes = [f"without the registry: {note}"] if note else []
+        self._results_dir = results_dir
+        self._registry = registry
+        self._runs: list[Run] | None = None
+        self._stored: dict[str | None, list[Run]] = {}
+
+    def benchmarks(self, branch: str | None) -> list[str]:
+        """The benchmarks of the latest runs of the branch; None: of any."""
+        return sorted({name for run in self._latest(branch) for name in run.results})
+
+    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Value]:
+        """The latest `limit` values, the oldest first."""
+        if self._registry is not None:
+            try:
+                found = self._registry.points(benchmark, metric, branch=branch, limit=limit)
+                return [_value(point, metric) for point in found]
+            except RegistryError as error:
+                self._give_up(error)
+        points = (_point(run, benchmark) for run in self._in_folders(branch))
+        return [_value(p, metric) for p in points if p and metric in p.result.metrics][-limit:]
+
+    def metrics(self, benchmark: str, branch: str | None) -> list[str]:
+        """The metrics that the latest runs have of the benchmark."""
+        results = (run.results.get(benchmark) for run in self._latest(branch))
+        return sorted({name for result in results if result for name in result.metrics})
+
+    def _latest(self, branch: str | None) -> list[Run]:
+        if self._registry is not None:
+            try:
+                if branch not in self._stored:
+                    self._stored[branch] = list(self._latest_stored(self._registry, branch))
+                return self._stored[branch]
+            except RegistryError as error:
+                self._give_up(error)
+        return list(self._in_folders(branch))
+
+    def _latest_stored(self, registry: Registry, branch: str | None) -> Iterator[Run]:
+        for row in registry.runs(branch=branch, limit=_LOOKED_AT):
+            if (run := registry.run(row.run_id)) is not None:
+                yield run
+
+    def _in_folders(self, branch: str | None) -> Iterator[Run]:
+        if self._runs is None:
+            self._runs = list(self._read())
+        return (run for run in self._runs if branch in {None, run.branch})
+
+    def _read(self) -> Iterator[Run]:
+        for directory in runs_in(self._results_dir):
+            try:
+                yield run_in(directory)
+            except GpubenchError as error:
+                self.notes.append(f"left out: {error}")
+
+    def _give_up(self, error: RegistryError) -> None:
+        self._registry = None
+        self.notes.append(f"without the registry: {error}")
+
+
+def _changes(points: Sequence[Value]) -> tuple[LevelChange, ...]:
+    values = [point.value for point in points]
+    starts = [0, *change_points(values), len(values)]
+    levels = [median(values[a:b]) for a, b in pairwise(starts)]
+    return tuple(
+        LevelChange(index=index, point=points[index], before=before, after=after)
+        for index, before, after in zip(starts[1:-1], levels, levels[1:], strict=False)
+    )
+
+
+def _point(run: Run, benchmark: str) -> Point | None:
+    result = run.results.get(benchmark)
+    if result is None:
+        return None
+    return Point(
+        run_id=run.run_id,
+        started=run.started,
+        commit=run.commit,
+        branch=run.branch,
+        result=result,
+        fingerprint=fingerprint_of(run.machine, result.settings, result.timer),
+    )
+
+
+def _value(point: Point, metric: str) -> Value:
+    told = point.result.metrics[metric]
+    number = value_of(point.result, metric)
+    return Value(
+        run_id=point.run_id,
+        started=point.started,
+        commit=point.commit,
+        branch=point.branch,
+        value=told.value if number is None else number,
+        unit=told.unit,
+        statistic=launch_statistic(point.result, metric),
+        fingerprint=point.fingerprint,
+    )

@@ -1,1 +1,0 @@
-"""torch.compile: its back ends by name, one of our own, and what compiling costs."""

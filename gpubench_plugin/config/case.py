@@ -1,0 +1,125 @@
+"""A case: everything that is known of a selected benchmark before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.environment.devices import too_few
+from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.records import Measurement, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpubench_plugin.config.marks import BenchmarkMark
+    from gpubench_plugin.config.rounds_file import FrozenRounds
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.environment.devices import Device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One benchmark with its parameters, device and resolved configuration.
+
+    `rounds` are those it is to run, where ``measure.rounds_file`` names it. An `adopted` one was
+    written for pytest-benchmark: it runs where and as an ordinary test does, and is measured there.
+    One with `full_profile_only` is too slow on a CPU for a run of the whole suite, and one that is
+    not `offered` in its precision does not run at all.
+    """
+
+    id: str
+    params: dict[str, str]
+    mark: BenchmarkMark
+    world_size: int
+    device: Device
+    configuration: Configuration[Any]
+    rounds: FrozenRounds | None = None
+    adopted: bool = False
+    full_profile_only: bool = False
+    offered: bool = True
+
+    @property
+    def name(self) -> str:
+        """The test function's name with its parameters: the id's last part."""
+        return self.id.rpartition("::")[2]
+
+    @property
+    def precision(self) -> str:
+        """The name of the precision."""
+        return self.configuration.precision.name
+
+    @property
+    def shares_device(self) -> bool:
+        """Whether all its ranks on this host run on one device."""
+        return self.world_size > 1 and self.configuration.distributed.share_device
+
+    def timeout_s(self, default_s: float) -> float:
+        """Seconds after which it is a hang: by its configuration, else its mark, or the default."""
+        return self.configuration.measure.timeout_s or self.mark.timeout_s or default_s
+
+    def refusal(self, started: int | None = None) -> BaseException | None:
+        """Why it does not run: on the ranks that are `started`, or on any that could be."""
+        if self.adopted:
+            return None
+        if reason := self._left_out():
+            return pytest.skip.Exception(reason)
+        if not self.offered:
+            return Unsupported(f"this benchmark does not offer precision {self.precision}")
+        ranks = self.world_size if started in {None, 1} else 1
+        if reason := too_few(self.device, ranks, shared=self.shares_device):
+            return Unsupported(reason)
+        if started is not None and started != self.world_size:
+            return pytest.skip.Exception(f"runs on {self.world_size} ranks, not on {started}")
+        return None
+
+    def _left_out(self) -> str:
+        """Why it is no part of this run, though it could be measured; or nothing."""
+        if not self.mark.fits(self.world_size):
+            return f"runs on ranks={self.mark.ranks!r}, not on {self.world_size}"
+        if self.full_profile_only and self._is_quick:
+            return "measured on a CPU with --measure.profile=full only"
+        return ""
+
+    @property
+    def _is_quick(self) -> bool:
+        return self.device.type == "cpu" and self.configuration.measure.profile != "full"
+
+    def record(self, outcome: Outcome, reason: str = "") -> Measurement:
+        """A measurement without numbers: the benchmark's record unless it is measured."""
+        from gpubench_plugin.config.comparable import comparable
+
+        return Measurement(
+            id=self.id,
+            name=self.name,
+            params=self.params,
+            world_size=self.world_size,
+            outcome=outcome,
+            reason=reason,
+            configuration=self.configuration.model_dump(mode="json"),
+            settings=comparable(self.configuration),
+            limits=self.configuration.gate.limits,
+        )
+
+
+CASE = pytest.StashKey[Case]()
+
+
+def case_on_ranks(item: pytest.Item) -> Case | None:
+    """The case of a benchmark that ranks run together; none of an adopted or an ordinary test."""
+    case = item.stash.get(CASE, None)
+    return None if case is None or case.adopted else case
+
+
+def device_models(cases: Iterable[Case]) -> dict[str, str]:
+    """The models of the devices that `cases` run on, by torch's names."""
+    return {case.device.torch_name: case.device.model for case in cases}
+
+
+def devices_of(cases: Iterable[Case], asked: Iterable[str]) -> str:
+    """The devices that `cases` run on, as the header shows them; `asked` are those of --device."""
+    models = device_models(cases)
+    named = ", ".join(f"{name} ({model})" for name, model in models.items())
+    return f"{named}; auto: no accelerator found" if "auto" in asked and "cpu" in models else named

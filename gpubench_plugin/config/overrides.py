@@ -1,0 +1,63 @@
+"""Dot-key overrides from the command line: ``training.batch_size=64``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.config import explain, yaml_reader
+from gpubench_plugin.config.layers import Key, Layer, nested
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.explain import Schema
+
+_KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_NULL = "null"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """A key and the text given for it; the schema says what type the text stands for."""
+
+    key: Key
+    text: str
+
+    @property
+    def source(self) -> str:
+        """The flag as the user could have written it, fit to be printed."""
+        text = self.text.encode(errors="backslashreplace").decode()
+        return f"--{'.'.join(self.key)}={text}"
+
+    def layer(self, schema: Schema) -> Layer:
+        """The override as a layer of its own, with the value typed by `schema`.
+
+        A key of text takes the text as it is. Any other takes it as YAML, ``[1, 2]`` or ``null``;
+        what is no YAML stays text, for validation to refuse in the words of the key.
+        """
+        return Layer(source=self.source, values=nested(self.key, self._value(schema)))
+
+    def _value(self, schema: Schema) -> Any:
+        annotation = explain.annotation_at(schema, self.key)
+        if annotation is None:  # an unknown key; validation says so
+            return self.text
+        if explain.takes_text(annotation):
+            return None if self.text == _NULL and explain.takes_null(annotation) else self.text
+        try:
+            return yaml_reader.parse(self.text, self.source)
+        except UsageProblem:
+            return self.text
+
+
+def parse(text: str) -> Override:
+    """The override in `text`, ``key=value`` with the key in dots.
+
+    Raises:
+        UsageProblem: there is no ``=``, or what stands before it is no key in dots.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not _KEY.fullmatch(name.strip()):
+        example = "for example training.batch_size=64"
+        raise UsageProblem(f"override {text!r}: expected section.key=value, {example}")
+    return Override(key=tuple(name.strip().split(".")), text=value)

@@ -1,0 +1,200 @@
+"""From names, files and flags to one validated configuration.
+
+The layers, later ones win: the profile of measuring, the named file, its chosen preset, each
+``--config`` file in order with its preset, each dot-key override in order, and what the flags
+choose.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import explain, problems, profiles, search
+from gpubench_plugin.config import overrides as dot_keys
+from gpubench_plugin.config.files import PRESETS, ConfigurationFile
+from gpubench_plugin.config.layers import Layer, Merged, merge, nested
+from gpubench_plugin.config.scaling import scaled
+from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
+from gpubench_plugin.errors import UsageProblem, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+CHOSEN_BY = {
+    "experiment.preset": "--preset",
+    "experiment.device": "--device",
+    "precision.name": "--precision",
+    "distributed.world_size": "the number of ranks started (torchrun --nproc-per-node)",
+}
+"""The keys that a flag chooses, so that no file may say something else."""
+
+
+def resolve(
+    *,
+    name: str | None,
+    preset: Preset,
+    overlays: Sequence[Path],
+    overrides: Sequence[str],
+    chosen: Mapping[str, object],
+    rootdir: Path,
+    model_section: Callable[[str], type[ModelSection]],
+) -> Configuration[Any]:
+    """The configuration of one benchmark.
+
+    Args:
+        name: the configuration the benchmark's marker names; None starts from the defaults.
+        preset: which preset of the files applies.
+        overlays: the values of ``--config``: files laid over, directories searched for `name`.
+        overrides: dot-key overrides, ``training.batch_size=64``.
+        chosen: values of the keys in :data:`CHOSEN_BY`, by dotted key.
+        rootdir: pytest's; its folder ``configs`` is searched.
+        model_section: the class of section ``model`` for the workload of that name.
+
+    Raises:
+        UsageProblem: anything in the layers is not allowed; the message has a line for each.
+    """
+    files = _files(name, overlays, rootdir)
+    _require_preset(name, preset, files)
+    said = [layer for file in files for layer in file.layers(preset)]
+    given = [dot_keys.parse(text) for text in overrides]
+
+    def layers(schema: explain.Schema) -> list[Layer]:
+        return [*said, *(override.layer(schema) for override in given)]
+
+    # The workload, which may itself be an override, decides which keys the model section has.
+    untyped = merge(layers(_schema(ModelSection)))
+    schema = _schema(_model_section(untyped, model_section))
+    stated = [*profiles.layers(untyped), *layers(schema)]
+    chosen = {"experiment.preset": preset, **chosen}
+    _refuse_contradiction(merge(stated), chosen)
+    merged = merge([*stated, *_flags(chosen)])
+    configuration = _validated(merged, schema)
+    _refuse_two_lengths(configuration, merged)
+    _refuse_parallelism(configuration, merged)
+    return scaled(configuration, stated, merged)
+
+
+def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:
+    """The device memory, in GiB, from which on preset ``full`` of configuration `name` is for.
+
+    It is 0 where the files name none, and infinite where they do not offer ``full``.
+
+    Raises:
+        UsageProblem: a file is missing or not valid.
+    """
+    files = _files(name, overlays, rootdir)
+    if "full" not in _offered(name, files):
+        return math.inf
+    said = [file.needs_memory_gib["full"] for file in files if "full" in file.needs_memory_gib]
+    return said[-1] if said else 0.0
+
+
+def _files(name: str | None, given: Sequence[Path], rootdir: Path) -> list[ConfigurationFile]:
+    overlays = [
+        ConfigurationFile.load(search.overlay(path), f"--config={path}")
+        for path in given
+        if not path.is_dir()
+    ]
+    if name is None:
+        return overlays
+    path = search.find(name, search.directories(given, rootdir))
+    label = str(path.relative_to(rootdir) if path.is_relative_to(rootdir) else path)
+    return [ConfigurationFile.load(path, label), *overlays]
+
+
+def _offered(name: str | None, files: Sequence[ConfigurationFile]) -> tuple[Preset, ...]:
+    """Only the named file decides; an overlay adds to a preset where it has something to add."""
+    return PRESETS if name is None else files[0].offered()
+
+
+def _require_preset(name: str | None, preset: Preset, files: Sequence[ConfigurationFile]) -> None:
+    offered = _offered(name, files)
+    if preset not in offered:
+        message = f"{files[0].label}: has no preset {preset!r}; there: {', '.join(offered)}"
+        raise UsageProblem(message)
+
+
+def _schema(section: type[ModelSection]) -> type[Configuration[Any]]:
+    # mypy cannot know the class that pydantic makes of a generic model at run time.
+    return Configuration.__class_getitem__(section)  # type: ignore[return-value]
+
+
+def _model_section(
+    merged: Merged, model_section: Callable[[str], type[ModelSection]]
+) -> type[ModelSection]:
+    key = ("model", "name")
+    workload = merged.get(key)
+    if not isinstance(workload, str):
+        return ModelSection
+    try:
+        return model_section(workload)
+    except UsageProblem as problem:
+        raise problems.at(merged, key, str(problem)) from problem
+
+
+def _flags(chosen: Mapping[str, object]) -> list[Layer]:
+    return [
+        Layer(source=CHOSEN_BY[key], values=nested(tuple(key.split(".")), value))
+        for key, value in chosen.items()
+    ]
+
+
+def _refuse_contradiction(stated: Merged, chosen: Mapping[str, object]) -> None:
+    for name, value in chosen.items():
+        key = tuple(name.split("."))
+        said = stated.get(key)
+        if said is not None and said != value:
+            problem = f"{problems.shown(said)} contradicts {problems.shown(value)}"
+            raise problems.at(stated, key, f"{problem}, which {CHOSEN_BY[name]} chooses")
+
+
+def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuration[Any]:
+    _refuse_invalid_text(merged)
+    # Through JSON, since strict validation then still takes a list for a tuple.
+    data = json.dumps({"model": {}, **merged.values})
+    try:
+        return schema.model_validate_json(data)
+    except ValidationError as error:
+        raise problems.explain(error, merged, schema) from None
+
+
+def _refuse_invalid_text(merged: Merged) -> None:
+    for key in merged.sources:
+        try:
+            json.dumps(merged.get(key), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise problems.at(merged, key, "holds text that is not valid Unicode") from None
+
+
+def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:
+    training = configuration.training
+    if training.steps is not None and training.epochs is not None:
+        steps = ("training", "steps")
+        problem = f"{training.epochs} beside training.steps {training.steps}"
+        allowed = "allowed: one of the two, and null for the other"
+        source = merged.source(steps)
+        raise problems.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
+
+
+def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:
+    """Refuse one that there is not, and a key of another one.
+
+    By itself it is ddp here: one rank needs none, but a file is for one and for several.
+    """
+    chosen = configuration.distributed.parallelism
+    if chosen != "auto" and chosen not in (there := catalog.choices("parallelism")):
+        problem = f"unknown{nearest(chosen, there)}; allowed: auto, {', '.join(there)}"
+        raise problems.at(merged, ("distributed", "parallelism"), problem)
+    running = "ddp" if chosen == "auto" else chosen
+    for name, parallelism in PARALLELISM_OF.items():
+        key = ("distributed", name)
+        if merged.get(key) is not None and parallelism != running:
+            said = problems.shown(merged.get(key))
+            problem = f"{said} is for distributed.parallelism={parallelism}, not for {chosen}"
+            raise problems.at(merged, key, f"{problem}; allowed: to leave it out")

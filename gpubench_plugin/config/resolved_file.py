@@ -1,0 +1,144 @@
+"""``config_resolved.yaml`` read again: every benchmark's configuration by node id.
+
+It may come from anywhere. libyaml's loader, many times faster than Python's, calls itself for every
+level of nesting, in C, where too many end the process; and aliases (``*name``) make a huge value of
+a small file for everybody who walks through it. So what nests too deeply is never given to the
+loader, and what was loaded is counted before anybody else sees it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from gpubench_plugin.config.dump import from_yaml
+from gpubench_plugin.environment import files
+from gpubench_plugin.errors import BrokenFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMIT_BYTES: Final = 256 << 20
+"""5,000 benchmarks had 15 MB with each configuration written out."""
+
+MAX_VALUES: Final = 10_000_000
+"""Keys and values, each alias counted as what it stands for: 5,000 benchmarks with a configuration
+of 100 keys have 500,000."""
+
+MAX_DEPTH: Final = 100
+"""Mappings and lists in each other."""
+
+_INDENTED: Final = re.compile(rf"^[ \-?:]{{{2 * MAX_DEPTH}}}", re.MULTILINE)
+"""A line that is indented, or opens collections, as deep as :data:`MAX_DEPTH` levels are."""
+
+_OPENED: Final = re.compile(r"(?:^|[\s\[\]{},:\"'])[\[{](?!\s*[\]}])", re.MULTILINE)
+"""Where a collection in brackets may begin that is not empty: what of node ids stands in brackets,
+``test_a[fp32-ws1]``, follows a word."""
+
+_PLAIN: Final = (str, int, float, type(None))
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc] # which of the two is known when it runs
+    """Values of plain types; no merging (``<<``), which multiplies what aliases stand for."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Leave it as it is: then ``<<`` is a key of no known type, and refused."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping in the file at `path`: dictionaries with texts as keys, lists, plain values.
+
+    Raises:
+        FileNotFoundError: there is none.
+        BrokenFile: it is no regular file, too large, nested too deeply, of too many values, no
+            YAML, or not such a mapping.
+        ResultsError: the operating system does not let it be read.
+    """
+    data = files.read(path, limit=LIMIT_BYTES)
+    try:
+        text = data.decode("utf-8")
+        _refuse_nested(text, path)
+        values = from_yaml(text, lambda part: yaml.load(part, Loader=_Loader))
+        if not isinstance(values, dict):
+            raise BrokenFile(f"{path} is not as it was written: no mapping")
+        _Extent(path).of(values)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise BrokenFile(f"{path} is not as it was written: {problem:.300}") from None
+    except RecursionError:
+        raise _nested(path) from None
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # of the text, of numbers
+        raise BrokenFile(f"{path} is not as it was written: {error!r:.300}") from None
+    except MemoryError:
+        raise BrokenFile(f"{path} does not fit into memory") from None
+    return values
+
+
+def _refuse_nested(text: str, path: Path) -> None:
+    """Refuse what the loader must not get: a glance at the text, and events where that is in doubt.
+
+    libyaml's parser, which gives events, calls itself for nothing.
+    """
+    if not _INDENTED.search(text) and len(_OPENED.findall(text)) <= MAX_DEPTH:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise _nested(path)
+
+
+def _nested(path: Path) -> BrokenFile:
+    return BrokenFile(f"{path} is nested too deeply, more than {MAX_DEPTH} levels")
+
+
+class _Extent:
+    """How many values there are, and how deep: what several places share is walked through once."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._known: dict[int, tuple[int, int] | None] = {}
+
+    def of(self, value: object, depth: int = 0) -> tuple[int, int]:
+        """The number of values in `value`, itself included, and their levels."""
+        if isinstance(value, _PLAIN):
+            return 1, 0
+        if id(value) not in self._known:
+            self._known[id(value)] = None
+            self._known[id(value)] = self._of_collection(value, depth)
+        found = self._known[id(value)]
+        if found is None:
+            raise BrokenFile(f"{self._path}: an anchor (&) contains itself")
+        if found[0] > MAX_VALUES:
+            raise BrokenFile(
+                f"{self._path}: more than {MAX_VALUES} values, counting each alias (*) as what it "
+                "stands for"
+            )
+        if depth + found[1] > MAX_DEPTH:
+            raise _nested(self._path)
+        return found
+
+    def _of_collection(self, value: object, depth: int) -> tuple[int, int]:
+        if depth > MAX_DEPTH:
+            raise _nested(self._path)
+        if isinstance(value, dict):
+            keys = [key for key in value if not isinstance(key, str)]
+            if keys:
+                raise BrokenFile(f"{self._path}: the key {keys[0]!r:.40} is no text")
+            parts = list(value.values())
+        elif isinstance(value, list):
+            parts = value
+        else:
+            raise BrokenFile(f"{self._path}: a {type(value).__name__} is no plain value")
+        extents = [self.of(part, depth + 1) for part in parts]
+        return 1 + sum(e[0] for e in extents), 1 + max((e[1] for e in extents), default=0)

@@ -1,0 +1,172 @@
+"""What the flags and ini keys ask for, checked and frozen."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config.options import FLAGS, INI, destination
+from gpubench_plugin.errors import UsageProblem, not_one_of
+
+PRESETS: Final = ("auto", "tiny", "full")
+GATES: Final = ("auto", "history", "threshold")
+LENIENCIES: Final = ("pass", "fail")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the flags and ini keys ask for.
+
+    `precisions` is empty where the benchmark decides: then `default_precisions` apply unless the
+    benchmark carries a ``precision`` mark. `world_sizes` is empty where each benchmark's ``ranks``
+    decide. `results_dir` is absolute. `resume` names an earlier run, or is empty; so does
+    `baseline`. `registry` is the URL of a database, ``none``, or empty for the default one. `gate`
+    is empty where nothing is gated.
+    """
+
+    precisions: tuple[str, ...]
+    default_precisions: tuple[str, ...]
+    devices: tuple[str, ...]
+    world_sizes: tuple[int, ...]
+    launches: int
+    isolate: bool
+    resume: str
+    timeout_s: float
+    preset: str
+    configs: tuple[Path, ...]
+    overrides: tuple[str, ...]
+    results_dir: Path
+    experiment: str
+    tag: str
+    profile: bool
+    registry: str
+    adopt: bool
+    baseline: str
+    gate: str
+    gate_missing: str
+    gate_inconclusive: str
+    allow_incomparable: bool
+
+    @classmethod
+    def from_config(cls, config: pytest.Config) -> Settings:
+        """The settings of a session.
+
+        Raises:
+            UsageProblem: a name is unknown, a number is none, or a list is empty.
+        """
+        flags = {name: config.getoption(destination(name)) for name in FLAGS}
+        chosen = {
+            name: config.getini(destination(name)) if flags.get(name) is None else flags[name]
+            for name in INI
+        }
+        here = config.invocation_params.dir
+        if not chosen["results-dir"]:
+            raise UsageProblem("--results-dir=: empty; allowed: a folder")
+        if chosen["preset"] not in PRESETS:
+            raise not_one_of("--preset", chosen["preset"], PRESETS)
+        return cls(
+            precisions=()
+            if flags["precision"] is None
+            else _precisions("--precision", flags["precision"]),
+            default_precisions=_precisions(
+                "gpubench_precision", config.getini(destination("precision"))
+            ),
+            devices=_names("--device", chosen["device"]),
+            world_sizes=_world_sizes(flags["world-size"]),
+            launches=_count("--launches", flags["launches"] or "1"),
+            isolate=bool(flags["isolate"]),
+            resume=_resume(flags["resume"]),
+            timeout_s=_seconds("gpubench_timeout_s", chosen["timeout-s"]),
+            preset=chosen["preset"],
+            configs=tuple(here / path for path in flags["config"] or ()),
+            overrides=tuple(flags["set"] or ()),
+            results_dir=(config.rootpath if flags["results-dir"] is None else here)
+            / chosen["results-dir"],
+            experiment=chosen["experiment"],
+            tag=flags["tag"] or "",
+            profile=bool(flags["profile"]),
+            registry=chosen["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
+            adopt=bool(flags["adopt"]),
+            **_judging(flags),
+        )
+
+
+SETTINGS = pytest.StashKey[Settings]()
+
+
+def _judging(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Which baseline there is, and what the gate makes of what it finds."""
+    baseline, gate = flags["baseline"], flags["gate"]
+    if baseline == "":
+        raise UsageProblem(
+            "--baseline=: empty; allowed: a baseline's name, a run, its folder, or a file"
+        )
+    if gate is not None and gate not in GATES:
+        raise not_one_of("--gate", gate, GATES)
+    if gate is not None and baseline is None:
+        raise UsageProblem(
+            "--gate: there is nothing to compare with; name it with --baseline=<name, run or file>"
+        )
+    judging = {
+        "baseline": baseline or "",
+        "gate": gate or "",
+        "allow_incomparable": bool(flags["allow-incomparable"]),
+    }
+    for name in ("gate-missing", "gate-inconclusive"):
+        chosen = flags[name] or "pass"
+        if chosen not in LENIENCIES:
+            raise not_one_of(f"--{name}", chosen, LENIENCIES)
+        judging[name.replace("-", "_")] = chosen
+    return judging
+
+
+def _names(key: str, text: str) -> tuple[str, ...]:
+    """The comma-separated names in `text`, each once."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageProblem(f"{key}={text}: an empty name in the list")
+    return tuple(dict.fromkeys(names))
+
+
+def _world_sizes(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    return tuple(_count(f"--world-size={text}", name) for name in _names("--world-size", text))
+
+
+def _count(key: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise UsageProblem(f"{key}: {text!r} is not a whole number from 1")
+    return int(text)
+
+
+def _seconds(key: str, text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise UsageProblem(f"{key}={text}: not a number of seconds above 0")
+    return seconds
+
+
+def _resume(text: str | None) -> str:
+    if text == "":
+        raise UsageProblem("--resume=: empty; allowed: a run's folder, or its id's beginning")
+    return text or ""
+
+
+def _precisions(key: str, text: str) -> tuple[str, ...]:
+    allowed = catalog.choices("precision")
+    names = _names(key, text)
+    for name in names:
+        if name not in allowed:
+            raise not_one_of(key, name, allowed)
+    return names

@@ -1,0 +1,1 @@
+"""What a run finds on its machine: devices, hardware, code, processes, files."""

@@ -1,0 +1,126 @@
+"""Where a run was measured: ``system.json``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.environment import json_text
+from gpubench_plugin.environment.git import commit_facts
+from gpubench_plugin.environment.hardware import gpu_facts
+from gpubench_plugin.environment.instrumentation import interpreter_facts
+from gpubench_plugin.environment.machine import cpu_facts, memory_bytes
+from gpubench_plugin.environment.redaction import recorded_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+    from gpubench_plugin.records import Json
+
+SCHEMA_VERSION: Final = 1
+
+PACKAGES: Final = (
+    "pytest-gpubench",
+    "torch",
+    "triton",
+    "numpy",
+    "transformers",
+    "diffusers",
+    "safetensors",
+    "pytest",
+    "pytest-benchmark",
+    "pydantic",
+    "nvidia-ml-py",
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+)
+"""Distributions whose version can change a result."""
+
+
+def collect(
+    rootdir: Path,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    more: Mapping[str, Any] | None = None,
+) -> Json:
+    """The facts of ``system.json``, as JSON values and without secrets; unknown ones are None.
+
+    Torch is asked only if it is imported already, and CUDA is not initialised.
+
+    Args:
+        rootdir: a folder of the repository that is measured.
+        environ: the environment variables; of these, only known and harmless ones are recorded.
+        more: facts of other plugins; a name that exists already is replaced.
+    """
+    facts = {
+        "schema_version": SCHEMA_VERSION,
+        "hostname": platform.node(),
+        "platform": _platform(),
+        "python": {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "compiler": platform.python_compiler(),
+            **interpreter_facts(environ),
+        },
+        "cpu": cpu_facts(),
+        "memory_bytes": memory_bytes(),
+        "gpu": gpu_facts(),
+        "torch": _torch(sys.modules.get("torch")),
+        "packages": _packages(),
+        "git": commit_facts(rootdir),
+        "environment_variables": recorded_variables(environ),
+    }
+    plain: Json = json_text.plain({**facts, **(more or {})})
+    return plain
+
+
+def _platform() -> Json:
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()).strip() or None,
+    }
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _torch(torch: ModuleType | None) -> Json | None:
+    """Versions torch was built with, and its threads. Asking for them starts no CUDA context."""
+    if torch is None:
+        return None
+    return {
+        "version": str(torch.__version__),
+        "git_commit": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": _told(torch.backends.cudnn.version),
+        "nccl": _told(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+    }
+
+
+def _told(ask: Callable[[], Any]) -> Any:
+    """What `ask` returns, or None: a library built without it, or broken, ends no run."""
+    try:
+        return ask()
+    except (AttributeError, ImportError, OSError, RuntimeError):
+        return None

@@ -1,0 +1,72 @@
+"""Which commit was measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.environment.redaction import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gpubench_plugin.records import Json
+
+_PATIENCE_S: Final = 10.0
+"""A repository on a slow network disk must not hold up a run for longer."""
+
+
+_BRANCH_VARIABLES: Final = ("GITHUB_REF_NAME", "CI_COMMIT_BRANCH")
+"""What GitHub and GitLab call the branch; of a change from elsewhere, a fork say, never its own."""
+
+
+def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Json | None:
+    """Commit, branch, uncommitted changes and remote of the repository `folder` is in.
+
+    None without git or a repository; a single fact git cannot give is None. `changes` tells one
+    set of uncommitted changes from another: the beginning of the SHA-256 of their diff. The remote
+    carries no credentials. Where no branch is checked out, as in CI, `environ` may name it.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    remote = _git(folder, "config", "--get", "remote.origin.url")
+    return {
+        "commit": commit,
+        "branch": _git(folder, "branch", "--show-current") or _branch_in_ci(environ),
+        "dirty": None if changes is None else bool(changes),
+        "changes": _digest(folder) if changes else None,
+        "remote": remote and redacted(remote),
+    }
+
+
+def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
+    if environ.get("GITHUB_REF_TYPE") == "tag":
+        return None
+    return next((environ[name] for name in _BRANCH_VARIABLES if environ.get(name)), None)
+
+
+def _digest(folder: Path) -> str | None:
+    diff = _git(folder, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD")
+    return None if diff is None else sha256(diff.encode()).hexdigest()[:12]
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    # A run started by a git hook inherits variables that name the hook's repository.
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "-C", os.fspath(folder), *arguments],
+            env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "backslashreplace").strip()

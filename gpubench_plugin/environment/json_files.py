@@ -1,0 +1,127 @@
+"""JSON from anywhere, read with one clear message for each way in which it can be bad."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.environment import files
+from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMIT_BYTES: Final = 1 << 30
+"""Of files that hold every sample of a run. 5,000 benchmarks with 2,400 samples of 20 bytes each
+make 240 MB; this leaves room for four times as many."""
+
+LIMIT_OF_FACTS_BYTES: Final = 64 << 20
+"""Of files that hold facts and no samples: verdicts, the machine, baselines, states. 5,000
+benchmarks with three verdicts of 600 bytes each make 9 MB."""
+
+LIMIT_OF_LABELS_BYTES: Final = 1 << 20
+"""Of files that hold a few words: a run's tags, the marker of one that waits."""
+
+MAX_DEPTH: Final = 100
+"""Lists and objects in each other: Python's own limit is 1,000 calls, and what walks through such
+values takes several for each level."""
+
+MALFORMED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What code raises that takes the shape of values for granted, where they are of another one."""
+
+_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_DIGITS_OF_FLOATS: Final = 308
+"""A whole number of more digits is beyond every float (IEEE 754, double precision)."""
+
+
+def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
+    """What the JSON file at `path` holds; see :func:`parsed`.
+
+    Raises:
+        UsageProblem: there is no such file.
+        BrokenFile: it is no regular file, larger than `limit` bytes, or as for :func:`parsed`.
+        ResultsError: the operating system does not let it be read.
+    """
+    try:
+        data = files.read(path, limit=limit)
+    except FileNotFoundError:
+        raise UsageProblem(f"{path}: no such file{_beside(path)}") from None
+    return parsed(data, str(path))
+
+
+def parsed(data: bytes, where: str) -> Any:
+    """What `data` says in JSON, which messages call `where`.
+
+    NaN and infinities, which are no JSON, are floats; so are whole numbers that no float reaches.
+
+    Raises:
+        BrokenFile: it is empty, cut off, nested more than :data:`MAX_DEPTH` deep, no JSON, or too
+            large for the memory.
+    """
+    if not data.strip():
+        raise BrokenFile(f"{where} is empty")
+    try:
+        text = data.decode(json.detect_encoding(data), "surrogatepass")
+        if _depth(text.encode("utf-8", "surrogatepass")) > MAX_DEPTH:
+            raise _nested(where)
+        return json.loads(text, parse_int=_whole)
+    except json.JSONDecodeError as error:
+        raise BrokenFile(f"{where} {_why(error)}") from None
+    except ValueError:  # of the text's encoding
+        raise BrokenFile(f"{where} is not JSON: it is no text") from None
+    except RecursionError:
+        raise _nested(where) from None
+    except MemoryError:
+        raise BrokenFile(f"{where} does not fit into memory") from None
+
+
+def _whole(digits: str) -> float:
+    return int(digits) if len(digits) <= _DIGITS_OF_FLOATS else float(digits)
+
+
+def _depth(data: bytes) -> int:
+    """How deep `data` in UTF-8 is nested at most: what is never closed may be open all at once.
+
+    Of what stands between texts only the brackets are kept; each turn removes the innermost pairs.
+    It takes no recursion, and a fifth of the time of parsing.
+    """
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return MAX_DEPTH
+    brackets, depth = _TEXT.sub(b"", data).translate(_BRACKETS, _NO_BRACKETS), 0
+    while brackets and depth <= MAX_DEPTH:
+        left = brackets.replace(b"[]", b"")
+        if len(left) == len(brackets):
+            return depth + brackets.count(b"[")
+        brackets, depth = left, depth + 1
+    return depth
+
+
+def _nested(where: str) -> BrokenFile:
+    return BrokenFile(f"{where} is nested too deeply, more than {MAX_DEPTH} levels")
+
+
+def _beside(path: Path) -> str:
+    """The name nearest to the missing one, in its folder."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    return nearest(path.name, names)
+
+
+def _why(error: json.JSONDecodeError) -> str:
+    at_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+    if at_end and error.doc.lstrip()[:1] in {"{", "["}:
+        return f"was cut off: the JSON ends in the middle, at line {error.lineno}"
+    return f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"

@@ -1,0 +1,252 @@
+"""The role of the pytest process whose benchmarks run in gangs: one item in, one verdict out.
+
+pytest's own loop goes on as always; ``-x``, ``--maxfail``, ``-v``, junit and the rest see the
+reports made here and never learn that other processes ran the tests.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.config.case import case_on_ranks
+from gpubench_plugin.environment.instrumentation import interpreter_options
+from gpubench_plugin.errors import GangError
+from gpubench_plugin.launchers import reports as merging
+from gpubench_plugin.launchers.deadlines import Patience
+from gpubench_plugin.launchers.gang.gang import Gang
+from gpubench_plugin.launchers.gang.launches import over_launches
+from gpubench_plugin.launchers.gang.protocol import warning_from_json
+from gpubench_plugin.launchers.outcome import judge, named
+from gpubench_plugin.launchers.output_of_gang import Output
+from gpubench_plugin.records import Measurement
+from gpubench_plugin.results import pytest_benchmark, test_report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.launchers.outcome import Ending
+
+
+class Controller:
+    """Runs benchmarks on gangs, one gang at a time."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, run: Path):
+        self._config = config
+        self._settings = settings
+        self._run = run
+        self._gang: Gang | None = None
+        self._last = ""
+        self._unstartable: dict[int, GangError] = {}
+        self._startable: set[int] = set()
+        self._said: set[str] = set()
+        self._output = Output(sys.stdout.write) if config.getoption("capture") == "no" else None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        """Run a benchmark on a gang of its world size; another test runs in this process."""
+        case = case_on_ranks(item)
+        hook = item.ihook
+        if case is None:
+            if nextitem is None or case_on_ranks(nextitem) is None:
+                return None
+            # The last test in this process: what its fixtures hold is let go before the gangs.
+            hook.pytest_runtest_protocol(item=item, nextitem=None)
+            return True
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._reports(item, case, nextitem):
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Let the ranks go before the results are written."""
+        self._close()
+
+    def pytest_unconfigure(self) -> None:
+        """Leave no process behind, however the session ended."""
+        self._kill()
+
+    def _reports(
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+    ) -> list[pytest.TestReport]:
+        if refusal := case.refusal():
+            return merging.refused(item, refusal)
+        measured: list[Measurement] = []
+        reports: list[pytest.TestReport] = []
+        for _ in range(self._settings.launches):
+            reports = self._launch(item, case, nextitem)
+            measurement = _measurement(reports)
+            if measurement is None:  # failed, skipped, or nothing to measure: no use to go on
+                return reports
+            measured.append(measurement)
+        merged = over_launches(measured)
+        _put(merged, reports)
+        carrier = pytest_benchmark.adopt(self._config, item, merged)
+        if carrier is not None:
+            self._config.stash.setdefault(test_report.CARRIED, {})[item.nodeid] = carrier
+        return reports
+
+    def _launch(
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+    ) -> list[pytest.TestReport]:
+        """Run the benchmark once, on the gang there is or on a fresh one."""
+        fresh = self._settings.isolate or self._settings.launches > 1
+        following = None if fresh else _following(case, nextitem)
+        patience = Patience.with_case(case, self._settings.timeout_s)
+        try:
+            gang = self._gang_of(case)
+            endings = gang.run(item.nodeid, following, patience)
+            self._last = item.name
+        except GangError as error:
+            if case.world_size not in self._startable:
+                self._unstartable[case.world_size] = GangError(str(error), hang=error.hang)
+            return merging.unstarted(item, error)
+        except BaseException:
+            self._kill()
+            raise
+        verdict = judge(endings)
+        # After a failure nobody knows what the ranks still have to say to each other.
+        harmed = not verdict.agree or not all(ending.unharmed for ending in endings)
+        if fresh or (harmed and case.world_size > 1) or not gang.is_whole:
+            self._close()
+        self._warn(endings)
+        self._leave_if_asked(endings)
+        return merging.merged(item, endings, verdict)
+
+    def _gang_of(self, case: Case) -> Gang:
+        """The living gang of the case's world size; another one is closed first."""
+        if case.world_size in self._unstartable:
+            raise self._unstartable[case.world_size]
+        gang = self._gang
+        if gang is not None and gang.size == case.world_size and (why := self._unfit(gang, case)):
+            self._say(f"{why}; another gang of {gang.size} was started")
+            self._close()
+        elif gang is not None and gang.size != case.world_size:
+            self._close()
+        if self._gang is None:
+            self._gang = self._started(case)
+        return self._gang
+
+    def _unfit(self, gang: Gang, case: Case) -> str:
+        """Why the gang can run no other benchmark, or nothing."""
+        if lost := gang.lost():
+            return f"between two benchmarks {lost}"
+        if gang.size > 1 and not gang.is_sound(case.configuration.distributed.failure_grace_s):
+            return f"{self._last} left the ranks' process group in disorder"
+        return ""
+
+    def _started(self, case: Case) -> Gang:
+        """A new gang; where a rank was killed meanwhile, a second one."""
+        try:
+            return self._start(case)
+        except GangError as error:
+            if not error.killed:
+                raise
+            self._say(f"{error}; another gang of {case.world_size} was started")
+        return self._start(case)
+
+    def _start(self, case: Case) -> Gang:
+        invocation = self._config.invocation_params
+        default = Patience.with_case(case, self._settings.timeout_s)
+        gang = Gang(
+            case.world_size,
+            patience=replace(default, timeout_s=self._settings.timeout_s),
+            config=self._config,
+            command=[*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)],
+            folder=invocation.dir,
+            run=self._run,
+            output=self._output,
+        )
+        self._startable.add(gang.size)  # if one does not start later, the next may do
+        self._compare(gang)
+        return gang
+
+    def _compare(self, gang: Gang) -> None:
+        """Tests that only some ranks collected have no place here: say so."""
+        counts = {rank: told["count"] for rank, told in gang.collected.items()}
+        if len({told["digest"] for told in gang.collected.values()}) > 1:
+            said = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
+            self._say(
+                f"the ranks of the gang of {gang.size} collected different benchmarks: {said}; "
+                "those that not every rank collected are mismatched_ranks"
+            )
+
+    def _say(self, text: str) -> None:
+        """Warn, once; not through Python's filters, which may make it an error of this process."""
+        if text not in self._said:
+            self._said.add(text)
+            category = pytest.PytestWarning
+            message = warnings.WarningMessage(category(text), category, __file__, 1)
+            told = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
+            self._config.hook.pytest_warning_recorded.call_historic(kwargs=told)
+
+    def _warn(self, endings: Sequence[Ending]) -> None:
+        """Pass on the warnings of the ranks, each once however many ranks gave it."""
+        ranks: dict[str, list[int]] = {}
+        told = {}
+        for ending in endings:
+            for warning in ending.warnings:
+                told[key := str(warning)] = warning
+                ranks.setdefault(key, []).append(ending.rank)
+        for key, warning in told.items():
+            of = "all ranks" if len(ranks[key]) == len(endings) else named(ranks[key])
+            self._config.hook.pytest_warning_recorded.call_historic(
+                kwargs=warning_from_json(warning, of)
+            )
+
+    def _leave_if_asked(self, endings: Sequence[Ending]) -> None:
+        for ending in endings:
+            if ending.exit is not None:
+                self._kill()
+                pytest.exit(f"rank {ending.rank}: {ending.exit}", returncode=ending.exit_code)
+
+    def _close(self) -> None:
+        if self._gang is not None:
+            self._gang.close()
+            self._gang = None
+
+    def _kill(self) -> None:
+        if self._gang is not None:
+            self._gang.kill()
+            self._gang = None
+
+
+def _python(folder: Path) -> list[str]:
+    """An interpreter like this one; it imports from `folder` only if this one does.
+
+    `pytest`, the command, does not.
+    """
+    imports_from_it = not {"", str(folder)}.isdisjoint(sys.path)
+    options = [] if imports_from_it else ["-P"]
+    return [sys.executable, *interpreter_options(), *options]
+
+
+def _following(case: Case, nextitem: pytest.Item | None) -> str | None:
+    """The next test of the same gang: what fixtures they share need not be torn down."""
+    other = None if nextitem is None else case_on_ranks(nextitem)
+    same = other is not None and other.world_size == case.world_size
+    return other.id if same and other is not None and other.refusal() is None else None
+
+
+def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:
+    """What was measured, if all went well."""
+    told = {report.when: test_report.read(report) for report in reports}
+    if not all(report.passed for report in reports) or "measurement" not in told.get("call", {}):
+        return None
+    return Measurement.from_json(told["call"]["measurement"])
+
+
+def _put(measurement: Measurement, reports: Sequence[pytest.TestReport]) -> None:
+    call = next(report for report in reports if report.when == "call")
+    test_report.read(call)["measurement"] = measurement.to_json()

@@ -1,0 +1,185 @@
+"""The role of a gang's rank: run what the controller orders, and tell how it went."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+from socket import AF_UNIX, socket
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gpubench_plugin.errors import text_of
+from gpubench_plugin.launchers import lifeline, stacks
+from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, bounded, warning_to_json
+from gpubench_plugin.launchers.gang.wire import Wire
+from gpubench_plugin.launchers.output import Valve
+from gpubench_plugin.results import test_report
+from gpubench_plugin.results.test_report import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES
+
+if TYPE_CHECKING:
+    import warnings
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpubench_plugin.distributed.ranks import Ranks
+    from gpubench_plugin.launchers.gang.invitation import Invitation
+    from gpubench_plugin.records import Json
+
+_ALONE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
+"""Plugins that choose tests by what happened last time: here the controller chooses."""
+_FILES: Final = ("xmlpath", "report_log")
+"""Options of pytest and pytest-reportlog that name the one file the controller writes."""
+
+
+class Worker:
+    """One rank's side of a gang. Made early, so that no death goes unnoticed."""
+
+    def __init__(self, config: pytest.Config, invitation: Invitation):
+        lifeline.die_with_parent()
+        rank = int(os.environ["RANK"])
+        stacks.offer(invitation.stack(rank))
+        end = socket(AF_UNIX)
+        end.connect(str(invitation.socket))
+        self._wire = Wire(end)
+        # A process forked by a test must not seem to be this rank when this one is gone.
+        os.register_at_fork(after_in_child=self._wire.close)
+        self._wire.send({"token": invitation.token, "rank": rank, "pid": os.getpid()})
+        self._orders: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="gpubench-orders", daemon=True).start()
+        self._config = config
+        self._ranks: Ranks | None = None
+        self._items: dict[str, pytest.Item] = {}
+        self._reports: list[pytest.TestReport] = []
+        self._warnings: list[Json] = []
+        self._not_collected: list[str] = []
+
+    def _listen(self) -> None:
+        """Put orders into the queue. Without a controller there is nothing left to live for."""
+        while (order := self._wire.receive()) is not None:
+            self._orders.put(order)
+            if "finish" in order:
+                return
+        os._exit(1)
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave to the controller what one session does once; other plugins see it done."""
+        config.option.maxfail = 0
+        config.option.log_file = os.devnull  # also instead of the ini file's
+        for name in _FILES:
+            if hasattr(config.option, name):
+                setattr(config.option, name, None)
+        if given := config.option.basetemp:
+            # Beside the controller's, not within: each session empties its own when it begins.
+            own = f"-ws{os.environ['WORLD_SIZE']}-rank-{os.environ['RANK']}"
+            config.option.basetemp = f"{Path(given)}{own}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """The same for what other plugins have made by now."""
+        if isinstance(sys.stdout, Valve):
+            # pytest's reporter keeps the valve; what tests print with -s is for the user.
+            sys.stdout.close_for_good()
+            sys.stdout = sys.stdout.terminal
+        for name in _ALONE:
+            if self._config.pluginmanager.hasplugin(name):
+                self._config.pluginmanager.unregister(name=name)
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Say to the log what the reporter, which is silenced, cannot."""
+        sys.stderr.write(f"{excrepr}\n")
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """The same of ``pytest.exit``, in a conftest say."""
+        sys.stderr.write(f"{excinfo.exconly()}\n")
+
+    def join(self, items: Sequence[pytest.Item], ranks: Ranks) -> None:
+        """Tell what was collected, and learn where the run is written."""
+        self._ranks = ranks
+        self._items = {item.nodeid: item for item in items}
+        digest = sha256("\n".join(self._items).encode()).hexdigest()
+        self._wire.send({"count": len(items), "digest": digest, "warnings": self._warnings})
+        self._warnings = []
+        run = Path(self._orders.get()["run_directory"])
+        self._config.stash[RANKS_FOLDER] = run / "ranks"
+        if ranks.world.is_root:
+            self._config.stash[TRACES] = run / "traces"
+            self._config.stash[CHECKPOINTS] = run / "checkpoints"
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why something could not be collected: the controller may know it."""
+        if report.failed:
+            self._not_collected.append(report.longreprtext[-LONGEST_TEXT:])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> bool:
+        """Run what is ordered until there is no more."""
+        for order in self._received():
+            if "soundness" in order:
+                self._tell_soundness(order)
+                continue
+            item = self._items.get(order["run"])
+            if item is None:
+                why = "\n".join(self._not_collected)[-LONGEST_TEXT:]
+                self._wire.send({"absent": why, "number": order["number"]})
+            else:
+                self._run(item, order)
+        return True
+
+    def _received(self) -> Iterator[Json]:
+        while "finish" not in (order := self._orders.get()):
+            yield order
+
+    def _tell_soundness(self, order: Mapping[str, Any]) -> None:
+        assert self._ranks is not None
+        self._ranks.meet(order["number"])
+        sound = self._ranks.is_sound(order["soundness"])
+        self._wire.send({"number": order["number"], "sound": sound})
+
+    def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
+        self._reports = []
+        told: Json = {"number": order["number"]}
+        assert self._ranks is not None
+        self._ranks.meet(order["number"])
+        try:
+            self._config.hook.pytest_runtest_protocol(
+                item=item, nextitem=self._items.get(order["following"])
+            )
+        except (pytest.exit.Exception, KeyboardInterrupt) as error:
+            told["exit"] = text_of(error)[:LONGEST_REASON] or type(error).__name__
+            told["code"] = getattr(error, "returncode", None)
+        is_root = self._ranks.world.is_root
+        reports = bounded(self._config, self._reports, self._warnings, is_root=is_root)
+        self._wire.send({**told, **reports})
+        self._warnings = []
+        for report in self._reports:
+            test_report.release(report)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the report until the test is over."""
+        self._reports.append(report)
+
+    def pytest_warning_recorded(
+        self,
+        warning_message: warnings.WarningMessage,
+        when: str,
+        nodeid: str,
+        location: tuple[str, int, str] | None,
+    ) -> None:
+        """Keep the warnings of tests; the controller has seen those of the collection itself."""
+        if when == "runtest":
+            self._warnings.append(warning_to_json(warning_message, when, nodeid, location))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Leave the process group together with the others, and then end without delay."""
+        if self._ranks is not None:
+            self._ranks.leave()
+        # As Python ends it looks through all objects several times: half a second with torch, for
+        # which the next gang would wait.
+        gc.freeze()

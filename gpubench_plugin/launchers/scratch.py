@@ -1,0 +1,128 @@
+"""Temporary folders that carry a token, so that those of killed processes can be told and removed.
+
+A folder is made new, for its user only, directly in the folder for temporary files, and a token is
+written whole into it: where it is and which process made it. What somebody's process left is
+removed later only if all of this holds; everything else is left alone, however it is named:
+
+- it is a real folder, no link, directly where such folders are made, with the mode 0700, and
+  belongs to this user;
+- its token names this very path, so a copied or moved folder does not count;
+- the process that made it is gone for certain, see
+  :mod:`gpubench_plugin.environment.process_identity`;
+- no process works in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from gpubench_plugin.environment import atomic, json_files
+from gpubench_plugin.environment.process_identity import ProcessIdentity
+from gpubench_plugin.errors import GpubenchError
+
+TOKEN: Final = "gpubench-token.json"
+_SCHEMA_VERSION: Final = 1
+_LARGEST_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScratchFolder:
+    """A folder of ours at `path`; `facts` are what its maker wrote into the token besides."""
+
+    path: Path
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def make(cls, parent: Path, prefix: str, facts: Mapping[str, Any] = {}) -> Self:
+        """A new one in `parent`, whose name begins with `prefix`.
+
+        Raises:
+            OSError, ResultsError: it cannot be made, or its token not be written; nothing is left.
+        """
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=os.path.realpath(parent)))  # mode 0700
+        try:
+            owner = ProcessIdentity.of_this_process()
+            token = {
+                "schema_version": _SCHEMA_VERSION,
+                "folder": str(path),
+                "owner": None if owner is None else asdict(owner),
+                "facts": facts,
+            }
+            atomic.write_json(path / TOKEN, token)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return cls(path=path, facts=facts)
+
+    def clear(self) -> None:
+        """Remove all that is in it but its token."""
+        with suppress(OSError):
+            for entry in list(os.scandir(self.path)):
+                if entry.name == TOKEN:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    Path(entry.path).unlink(missing_ok=True)
+
+    def remove(self) -> bool:
+        """Remove it with all that is in it; a second time does nothing; whether it is gone.
+
+        The token goes last: a removal that is cut off is finished at a later start.
+        """
+        self.clear()
+        with suppress(OSError):
+            if [entry.name for entry in self.path.iterdir()] == [TOKEN]:
+                (self.path / TOKEN).unlink()
+                self.path.rmdir()
+        return not self.path.exists()
+
+
+def abandoned(parent: Path, prefix: str) -> list[ScratchFolder]:
+    """The folders in `parent` whose names begin with `prefix` and whose makers are gone."""
+    try:
+        paths = sorted(Path(os.path.realpath(parent)).iterdir())
+    except OSError:
+        return []
+    left = (_abandoned(path) for path in paths if path.name.startswith(prefix))
+    return [folder for folder in left if folder is not None]
+
+
+def _abandoned(path: Path) -> ScratchFolder | None:
+    """The folder at `path` if nobody will remove it any more."""
+    try:
+        if not _is_private(path) or (path / TOKEN).is_symlink():
+            return None
+        token = json_files.load(path / TOKEN, limit=_LARGEST_BYTES)
+        if token["schema_version"] != _SCHEMA_VERSION or token["folder"] != str(path):
+            return None
+        facts, owner = dict(token["facts"]), ProcessIdentity.from_json(token["owner"])
+    except (OSError, GpubenchError, KeyError, TypeError, ValueError):
+        return None
+    if not owner.is_gone() or _is_inhabited(path):
+        return None
+    return ScratchFolder(path=path, facts=facts)
+
+
+def _is_private(path: Path) -> bool:
+    """Whether it is made as ours are; a link to one is not."""
+    status = path.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return is_ours and status.st_mode & 0o777 == 0o700
+
+
+def _is_inhabited(path: Path) -> bool:
+    """Whether a process works in it: a launch whose parent was killed, or a shell."""
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):
+            if link.readlink().is_relative_to(path):
+                return True
+    return False

@@ -1,0 +1,258 @@
+"""The role of a rank that torchrun started: meet the others, and agree with them on each verdict.
+
+Every rank runs a session of its own over the same benchmarks. Rank zero alone prints and writes.
+What a rank logs of a test waits until all have ended it: so ``-x`` and ``--maxfail`` stop all of
+them after the same test. A rank that dies or hangs ends the session, on every rank.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import pytest
+
+from gpubench_plugin.config.case import CASE, case_on_ranks
+from gpubench_plugin.environment.files import open_to_write
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.launchers.deadlines import Deadline, Patience
+from gpubench_plugin.launchers.in_process import keep_out_failed
+from gpubench_plugin.launchers.outcome import named
+from gpubench_plugin.launchers.torchrun import same_tests, session_files
+from gpubench_plugin.launchers.torchrun.follower import Follower
+from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
+from gpubench_plugin.launchers.torchrun.rank import session_over
+from gpubench_plugin.launchers.torchrun.root import Root
+from gpubench_plugin.launchers.torchrun.runner import run
+from gpubench_plugin.launchers.torchrun.running import Running
+from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+from gpubench_plugin.launchers.watchdog import Watchdog
+from gpubench_plugin.results import pytest_benchmark, test_report
+from gpubench_plugin.results.test_report import RANKS_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.distributed.ranks import Ranks
+    from gpubench_plugin.launchers.output import Valve
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.session.recording import Session
+
+
+class Torchrun:
+    """One of several ranks in a session of torchrun's."""
+
+    def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
+        _refuse_restart(os.environ)
+        self._config = session.config
+        self._settings = settings
+        self._ranks = ranks
+        self._order: dict[str, int] = {}
+        self._log: TextIO | None = None
+        self._last: tuple[pytest.Item, bool] | None = None
+        rank = ranks.world.rank
+        self._member: Root | Follower = Follower(session, rank) if rank else Root(session)
+        self._watchdog = Watchdog(self._member.end_hung)
+        self._config.add_cleanup(self._close)
+
+    def join(
+        self, items: Sequence[pytest.Item], session: Session | None, valve: Valve | None
+    ) -> list[str]:
+        """Compare the collections of all ranks, and send the output of the others to their log.
+
+        `session` is the one that writes, on rank zero. Returned are the benchmarks that need not
+        run, because an earlier session of the run has measured them.
+
+        Raises:
+            UsageProblem: the ranks collected different benchmarks, or cannot meet.
+        """
+        import torch
+
+        assembly = self._assemble()
+        self._order = {item.nodeid: number for number, item in enumerate(items, start=1)}
+        case = items[0].stash[CASE]
+        group = self._ranks.process_group(
+            case.configuration.distributed.backend,
+            torch.device(case.device.torch_name),
+            shared=case.shares_device,
+        )
+        digest = same_tests.digest_of(list(self._order))
+        mine = {"digest": digest, **Peer.this_process().to_json()}
+        told = group.gather("collection", mine)
+        proposal = None if told is None else self._proposal(told, session)
+        agreed = group.publish("run", proposal)
+        if "ids" in agreed:
+            self._member.finish()
+            raise self._difference(group, agreed["ids"])
+        self._follow(agreed, assembly, valve)
+        kept: list[str] = agreed["kept"]
+        return kept
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        """Run a benchmark in step with the other ranks; another test runs as always."""
+        case = case_on_ranks(item)
+        if case is None:
+            return None
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in self._run(item, case, nextitem):
+            keep_out_failed(item, report)
+            hook.pytest_runtest_logreport(report=report)
+            test_report.release(report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def pytest_enter_pdb(self) -> None:
+        """Whoever debugs has all the time."""
+        self._watchdog.leave_alone()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Whatever happens to other ranks now: the results are written."""
+        self._member.finish()
+        why = session.shouldfail or session.shouldstop or f"exit status {int(exitstatus)}"
+        self._member.part(str(why))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """Leave together, after everything is written and printed."""
+        self._member.leave()
+        if not self._member.over:  # else a group with stuck ranks may be impossible to leave
+            self._ranks.close()
+
+    def _run(
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+    ) -> list[pytest.TestReport]:
+        """Run it here, and return what all ranks make of it."""
+        number = self._order[item.nodeid]
+        patience = Patience.with_case(case, self._settings.timeout_s)
+        member = self._member
+        if (reports := member.begin(item, number, patience.timeout_s)) is not None:
+            return reports
+        clock = member.assembly.clock()
+        deadline = Deadline(patience, clock.now())
+        running = Running(item=item, number=number, clock=clock, deadline=deadline)
+        self._ranks.meet(number)
+        member.running = running
+        with self._watchdog.guarding(patience.timeout_s + member.margin_s, clock):
+            if broken := self._not_mended(case):
+                member.finish()
+                member.over = item.session.shouldfail = broken
+                return []
+            try:
+                reports = run(item, nextitem)
+            except (pytest.exit.Exception, KeyboardInterrupt) as error:
+                member.tell_exit(error)
+                raise
+            self._ranks.arrive(number, f"the end of {item.name}")
+            agreed = member.agree(running, reports)
+        member.running = None
+        self._last = item, any(report.failed for report in agreed)
+        return agreed
+
+    def _not_mended(self, case: Case) -> str:
+        """Why the ranks cannot go on together, or nothing: they can, perhaps in a new group.
+
+        After a failure nobody knows what the ranks still have to say to each other. Every rank
+        comes to the same.
+        """
+        if self._last is None:
+            return ""
+        item, failed = self._last
+        grace_s = case.configuration.distributed.failure_grace_s
+        ranks = self._ranks
+        if (failed and ranks.renew()) or ranks.is_sound(grace_s) or ranks.renew():
+            return ""
+        reason = "left the ranks' process group in disorder"
+        return session_over(item, reason, ranks.world.size)
+
+    def _proposal(self, told: Sequence[Json], session: Session | None) -> Json:
+        """What rank zero publishes: where the run is, or its benchmarks if others have others."""
+        if any(other["digest"] != told[0]["digest"] for other in told):
+            return {"ids": list(self._order)}
+        assert session is not None
+        self._peers = Peers(told, session.path / "ranks")
+        return {
+            "path": str(session.path),
+            "kept": sorted(session.kept),
+            "folder": str(self._peers.folder),
+        }
+
+    def _difference(self, group: ProcessGroup, of_root: Sequence[str]) -> UsageProblem:
+        told = group.gather("difference", same_tests.difference(list(self._order), of_root))
+        said = None if told is None else {"message": same_tests.message(told)}
+        message = group.publish("difference", said)
+        group.wait_for_all("parting")  # rank zero, who may host the store, must not go first
+        return UsageProblem(message["message"])
+
+    def _assemble(self) -> Assembly:
+        """The ranks, all of which have benchmarks.
+
+        A process group would wait half an hour for one that has none, and not name it.
+        """
+        from torch.distributed.distributed_c10d import PrefixStore
+
+        from gpubench_plugin.distributed.rendezvous import store_for
+
+        world, patience_s = self._ranks.world, self._settings.timeout_s
+        connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
+        assembly = Assembly(world, PrefixStore("gpubench/assembly", connection))
+        here = Peer.this_process()
+        assembly.introduce(here.pid, here.place)
+        assembly.begin(0)
+        clock = assembly.clock()
+        within_s = patience_s + self._member.margin_s
+        if wait_until(lambda: assembly.all_began(0), lambda: clock.left(within_s)):
+            assembly.learn_neighbours(here.place)
+            return assembly
+        self._member.finish()
+        absent = assembly.absent(0)
+        message = (
+            f"{named(absent)} of {world.size} did not come within {patience_s:g} s "
+            "(gpubench_timeout_s): did it collect benchmarks? All ranks must select the same"
+        )
+        first = min(set(range(world.size)).difference(absent))
+        if world.rank == first:  # rank zero, which says such things, may not be there
+            raise pytest.UsageError(message)
+        raise UsageProblem(message)
+
+    def _follow(self, agreed: Json, assembly: Assembly, valve: Valve | None) -> None:
+        """Take up what rank zero has published."""
+        folder = Path(agreed["path"]) / "ranks"
+        self._config.stash[RANKS_FOLDER] = folder
+        if isinstance(self._member, Root):
+            self._member.meet(assembly, self._peers)
+            return
+        # On another host without this file system the folder is made there.
+        folder.mkdir(parents=True, exist_ok=True)
+        pytest_benchmark.mute(self._config)
+        session_files.leave_to_root(self._config)
+        path = folder / f"rank-{self._ranks.world.rank}.log"
+        log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
+        self._log = log  # of a resumed run, too
+        if valve is not None:
+            valve.release(log)
+        self._member.meet(assembly, Path(agreed["folder"]), log)
+
+    def _close(self) -> None:
+        self._member.close()
+        if self._log is not None:
+            self._log.close()
+
+
+def _refuse_restart(environment: Mapping[str, str]) -> None:
+    """Ranks that torchrun started again would meet what they left in the store before."""
+    count = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if count != "0":
+        raise UsageProblem(
+            f"TORCHELASTIC_RESTART_COUNT={count}: torchrun has started the ranks again, and a "
+            "benchmark cannot go on from there; start torchrun with --max-restarts=0, or run "
+            "pytest --world-size=<ranks> without torchrun, which replaces ranks itself"
+        )

@@ -1,0 +1,130 @@
+"""What every rank of a session of torchrun's does alike, and what each kind does its own way."""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar
+
+from gpubench_plugin.launchers.torchrun import reports as endings
+from gpubench_plugin.launchers.torchrun.store import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from gpubench_plugin.launchers.signals import Notice
+    from gpubench_plugin.launchers.torchrun.running import Running
+    from gpubench_plugin.launchers.torchrun.store import Assembly
+    from gpubench_plugin.records import Json
+
+
+class Member(ABC):
+    """One rank's part in the verdicts, and in ending the session of this process."""
+
+    margin_s: ClassVar[float]
+    """Seconds beyond a benchmark's time after which this rank ends the session."""
+
+    def __init__(self, session: pytest.Session, rank: int):
+        self._rank = rank
+        self.running: Running | None = None
+        self._assembly: Assembly | None = None
+        self.over = ""
+        self._session = session
+        self._last_words = threading.Lock()
+
+    def begin(
+        self, item: pytest.Item, number: int, patience_s: float
+    ) -> list[pytest.TestReport] | None:
+        """Wait until every rank has come to the benchmark: only from then on is it in step.
+
+        None: it may run. Else it cannot, and the session ends; returned is what to log of it.
+        """
+        assembly = self.assembly
+        assembly.begin(number)
+        clock = assembly.clock()
+
+        def is_clear() -> bool:
+            return assembly.all_began(number) or assembly.has_parted()
+
+        wait_until(is_clear, lambda: clock.left(patience_s + self.margin_s))
+        if assembly.all_began(number):
+            return None
+        if parted := assembly.parted():
+            self._session.shouldfail = parted
+            return []
+        why = f"did not come to it within {patience_s:g} s (measure.timeout_s)"
+        return self.end_not_begun(item, number, why)
+
+    def part(self, why: str) -> None:
+        """Tell the others that this rank comes to no benchmark any more."""
+        if self._assembly is not None:
+            with suppress(RuntimeError):
+                self._assembly.part(self._rank, why)
+
+    @abstractmethod
+    def end_not_begun(self, item: pytest.Item, number: int, why: str) -> list[pytest.TestReport]:
+        """Not all ranks came to the benchmark: the reports of it, and the session is to end."""
+
+    @abstractmethod
+    def agree(
+        self, running: Running, reports: Sequence[pytest.TestReport]
+    ) -> list[pytest.TestReport]:
+        """The reports to log, of which every rank logs as many that passed and that failed."""
+
+    @abstractmethod
+    def end_hung(self) -> None:
+        """End this process: the benchmark did not end in time. From another thread."""
+
+    @abstractmethod
+    def end_on(self, notice: Notice) -> None:
+        """End this process: it was asked to, or another rank died. From another thread."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """All benchmarks are over, or the session is: what happens to others matters no more."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Part from the others once everything is written."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Put back what was changed in this process."""
+
+    @property
+    def assembly(self) -> Assembly:
+        """The ranks, once they have met."""
+        if self._assembly is None:
+            raise RuntimeError("the ranks have not met")
+        return self._assembly
+
+    def tell_exit(self, error: BaseException) -> None:
+        """The test asked to end the whole session: the others need not wait for this rank."""
+        if self.running is not None:
+            self._post(endings.exit_to_json(error), failed=True)
+
+    def _post(self, record: Json, *, failed: bool) -> None:
+        assert self.running is not None
+        self.assembly.post(self.running.number, record, failed=failed)
+
+    def _say_nothing_else(self) -> None:
+        """Only one thread ends the process; another one stops here."""
+        self._last_words.acquire()
+
+
+def has_agent() -> bool:
+    """Whether torchrun's agent keeps the store, so that it outlives the ranks."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def session_over(item: pytest.Item, reason: str, size: int) -> str:
+    """Why the session ends with `item`, and how to start one that would not."""
+    return (
+        f"{item.name}: {reason}; ranks that torchrun started cannot be replaced, so the session "
+        f"ends. With pytest --world-size={size}, without torchrun, pytest starts the ranks "
+        "itself, replaces them and goes on"
+    )

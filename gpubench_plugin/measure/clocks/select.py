@@ -1,0 +1,44 @@
+"""Which clock measures on which device."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.measure.clocks.cpu import CpuClock
+from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
+from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.measure.clocks.base import Clock
+
+
+def clock_for(device: torch.device, section: MeasureSection) -> Clock:
+    """The clock for `device`; ask for it once the number of CPU threads is set.
+
+    Raises:
+        Unsupported: ``measure.timing: kernel`` on a device other than CUDA, or a type of device
+            that there is no clock for.
+    """
+    if section.timing == "kernel" and device.type != "cuda":
+        raise Unsupported(f"measure.timing: kernel needs a CUDA device, not {device.type!r}")
+    match device.type:
+        case "cpu":
+            return CpuClock(one_thread=torch.get_num_threads() == 1)
+        case "cuda" if section.timing == "kernel":
+            return CudaKernelClock(TorchCuda(device), cache=section.cache)
+        case "cuda":
+            return CudaStepClock(TorchCuda(device))
+        case "mps":
+            return SynchronisedClock(torch.mps.synchronize, timer="mps_synchronised")
+        case "xpu":
+            wait = partial(torch.xpu.synchronize, device)
+            return SynchronisedClock(wait, timer="xpu_synchronised")
+        case other:
+            raise Unsupported(f"no clock for a device of type {other!r}")

@@ -1,0 +1,49 @@
+"""All metrics of a benchmark."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+from gpubench_plugin import catalog
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubench_plugin.measure.metrics.base import MetricSource
+    from gpubench_plugin.records import Metric, Observation
+
+
+def compute_all(seen: Observation) -> dict[str, Metric]:
+    """Every metric that applies to what was `seen`, by name.
+
+    Raises:
+        MeasurementError: a time or a metric cannot be true; then there is no metric at all.
+        UsageProblem: two sources, one of them plugged in, compute a metric of the same name.
+    """
+    check_times(seen)
+    metrics: dict[str, Metric] = {}
+    for name, source in _sources().items():
+        for metric in source().compute(seen):
+            if metric.name in metrics:
+                raise UsageProblem(f"metrics: {name} computes {metric.name!r}, which is there")
+            metrics[metric.name] = metric
+    check_values(metrics, seen)
+    return metrics
+
+
+def prepare() -> None:
+    """Import everything that computing metrics takes."""
+    import numpy as np
+
+    np.quantile((1.0, 2.0), 0.5)
+    _sources()
+
+
+@cache
+def _sources() -> Mapping[str, type[MetricSource]]:
+    """The sources there are; looking them up means to search all installed distributions."""
+    names = catalog.choices("metrics")
+    return {name: cast("type[MetricSource]", catalog.load("metrics", name)) for name in names}

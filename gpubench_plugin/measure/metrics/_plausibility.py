@@ -1,0 +1,69 @@
+"""Numbers that cannot be true are refused, with the reason, instead of being reported."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.measure.metrics._flops import flops_per_device
+from gpubench_plugin.measure.metrics._peaks import find
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubench_plugin.records import Metric, Observation
+
+
+def check_times(seen: Observation) -> None:
+    """Refuse times that are not there, not finite, or not longer than nothing.
+
+    Raises:
+        MeasurementError: naming the clock, the time and what was timed.
+    """
+    timer = seen.samples.timer
+    _check_times(f"duration of {timer}", seen.samples.durations_s)
+    _check_times(f"block of {timer}", seen.samples.block_s)
+    if (sketch := seen.samples.sketch) is not None:
+        _check_times(f"shortest duration of {timer}", (sketch.least,))
+        _check_times(f"total of the durations of {timer}", (sketch.total,))
+    for rank in seen.ranks:  # a clock that stood still is not hidden by the slower ranks'
+        _check_times(f"shortest duration of {timer} on rank {rank.rank}", (rank.min_s,))
+        _check_times(f"longest duration of {timer} on rank {rank.rank}", (rank.max_s,))
+        _check_times(f"total of {timer} on rank {rank.rank}", (rank.total_s,))
+
+
+def check_values(metrics: Mapping[str, Metric], seen: Observation) -> None:
+    """Refuse metrics that are not finite, rates of nothing, and more than a device can do.
+
+    Raises:
+        MeasurementError: naming the metric, its value and what contradicts it.
+    """
+    for metric in metrics.values():
+        if not math.isfinite(metric.value):
+            raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}")
+        if metric.unit.endswith("/s") and metric.value <= 0:
+            reason = "the work of a call is not above zero"
+            raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}: {reason}")
+    if "mfu" in metrics and metrics["mfu"].value > 1:
+        raise _above_peak(metrics["mfu"].value, seen)
+
+
+def _check_times(what: str, times_s: Sequence[float]) -> None:
+    if not times_s:
+        raise MeasurementError(f"there is no {what}: nothing was timed")
+    # A sum is finite only if every part is, and it takes no step of Python per part.
+    if min(times_s) > 0 and math.isfinite(sum(times_s)):
+        return
+    at = next(i for i, time_s in enumerate(times_s) if not 0 < time_s < math.inf)
+    count = f"{at + 1} of {len(times_s)}"
+    raise MeasurementError(f"{what}, {count}, is {times_s[at]} s; a time is finite and above zero")
+
+
+def _above_peak(mfu: float, seen: Observation) -> MeasurementError:
+    rate, peak = flops_per_device(seen) or 0.0, find(seen.device_name, seen.precision)
+    stated = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
+    return MeasurementError(
+        f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, while the dense {seen.precision} "
+        f"peak of {seen.device_name} is {stated}; the FLOPs of a call or the clock are wrong"
+    )

@@ -1,0 +1,77 @@
+"""How long a step takes."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, ClassVar
+
+from gpubench_plugin.measure.interval import median_interval
+from gpubench_plugin.measure.metrics._medians import rounds_s
+from gpubench_plugin.measure.metrics.base import MetricSource
+from gpubench_plugin.records import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.records import Observation, Samples
+
+_CONFIDENCE = 0.95
+_FRACTIONS = (0.95, 0.99)
+
+
+class StepTime(MetricSource):
+    """The median round with its confidence interval, and the spread of all durations.
+
+    The level of the interval is the fact ``confidence``, 95 % where there is none. Too few rounds
+    for that level have no interval. Percentiles are interpolated linearly, as numpy does; of
+    durations that were too many to keep they are the sketch's.
+    """
+
+    produces: ClassVar = {
+        "step_time_s": "Median of the rounds",
+        "step_time_ci_low_s": "Lower end of that median's confidence interval",
+        "step_time_ci_high_s": "Upper end of the same interval",
+        "step_time_mean_s": "Mean of the durations",
+        "step_time_min_s": "Shortest duration",
+        "step_time_max_s": "Longest duration",
+        "step_time_p95_s": "95th percentile of the durations",
+        "step_time_p99_s": "99th percentile of the durations",
+    }
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """Seconds per call of the step."""
+        rounds = rounds_s(seen.samples)
+        interval = median_interval(rounds, seen.facts.get("confidence", _CONFIDENCE))
+        if interval is None:
+            yield _seconds("step_time_s", median(rounds))
+        else:
+            yield _seconds("step_time_s", interval.median)
+            yield Metric(name="step_time_ci_low_s", value=interval.low, unit="s")
+            yield Metric(name="step_time_ci_high_s", value=interval.high, unit="s")
+        yield from _spread(seen)
+
+
+def _spread(seen: Observation) -> Iterator[Metric]:
+    mean_s, shortest_s, longest_s, p95_s, p99_s = _statistics(seen.samples)
+    # The ranks' own longest are there even where not every duration could be sent.
+    longest_s = max((rank.max_s for rank in seen.ranks), default=longest_s)
+    yield _seconds("step_time_mean_s", mean_s)
+    yield _seconds("step_time_min_s", shortest_s)
+    yield _seconds("step_time_max_s", longest_s)
+    yield _seconds("step_time_p95_s", p95_s)
+    yield _seconds("step_time_p99_s", p99_s)
+
+
+def _statistics(samples: Samples) -> tuple[float, ...]:
+    """Mean, minimum, maximum, 95th and 99th percentile of all durations."""
+    import numpy as np
+
+    if (sketch := samples.sketch) is not None:
+        return (sketch.mean, sketch.least, sketch.most, *sketch.quantiles(_FRACTIONS))
+    durations = np.asarray(samples.durations_s)
+    extremes = durations.mean(), durations.min(), durations.max()
+    return (*extremes, *np.quantile(durations, _FRACTIONS))
+
+
+def _seconds(name: str, value: float) -> Metric:
+    return Metric(name=name, value=float(value), unit="s", better="lower")

@@ -1,0 +1,82 @@
+"""Traces of torch.profiler, for chrome://tracing and https://ui.perfetto.dev."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import profile as torch_profile
+
+from gpubench_plugin.errors import ResultsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.config.profiling import ProfilingSection
+
+_ACTIVITIES: Final = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+
+
+def profile(
+    step: Callable[[], object],
+    *,
+    section: ProfilingSection,
+    device: torch.device,
+    path: Path | None,
+) -> None:
+    """Run ``section.steps`` extra, untimed steps, and write their trace to `path` as JSON.
+
+    Every rank has to call this, since the steps may communicate; one of them writes, the others
+    run the same steps unprofiled, without a path. The trace names the steps ``step 0``, ….
+
+    Raises:
+        ResultsError: the trace could not be written; an earlier file at `path` is intact.
+    """
+    if path is None:
+        _run(step, section.steps)
+        return
+    activities = [ProfilerActivity.CPU]
+    if device.type in _ACTIVITIES:
+        activities.append(_ACTIVITIES[device.type])
+    with torch_profile(
+        activities=activities,
+        record_shapes=section.record_shapes,
+        with_stack=section.with_stack,
+        acc_events=True,  # else torch 2.11 warns of cycles, of which there is one
+    ) as profiler:
+        _run(step, section.steps)
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+    _write(profiler, path)
+
+
+def _run(step: Callable[[], object], steps: int) -> None:
+    for number in range(steps):
+        with record_function(f"step {number}"):
+            step()
+
+
+def _write(profiler: torch_profile, path: Path) -> None:
+    """Write the whole trace or nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # torch leaves files of its own beside a trace it could not finish: all go with the folder.
+        with TemporaryDirectory(dir=path.parent, prefix=".trace-") as folder:
+            unfinished = Path(folder, path.name)
+            _export(profiler, unfinished)
+            unfinished.replace(path)
+    except (OSError, RuntimeError) as error:
+        raise ResultsError(f"the profile could not be written to {path}: {error}") from error
+
+
+def _export(profiler: torch_profile, path: Path) -> None:
+    profiler.export_chrome_trace(str(path))
+    if not path.exists():  # torch only logs it
+        raise OSError(errno.EIO, "torch wrote no trace; is the disk full?")
+    with path.open("rb") as written:
+        os.fsync(written.fileno())

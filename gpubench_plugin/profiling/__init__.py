@@ -1,1 +1,0 @@
-"""Looking inside a step, apart from measuring it."""

@@ -1,0 +1,138 @@
+"""The columns of the summary: what a benchmark shows in each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.reports import units
+from gpubench_plugin.reports.text import printable, width
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.reports.glyphs import Glyphs
+
+_RATES: Final[Mapping[str, Callable[[float], str]]] = {
+    "busbw_bytes_per_s": lambda rate: f"{units.significant(rate / 1e9)} GB/s busbw",
+    "samples_per_s": lambda rate: f"{units.count(rate)} samples/s",
+    "tokens_per_s": lambda rate: f"{units.count(rate)} tokens/s",
+    "bytes_per_s": lambda rate: f"{units.byte_size(rate)}/s",
+}
+"""Metrics of throughput, the most telling first. None is derived from the step's time."""
+_TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
+"""Units that do not depend on the number before them."""
+
+GAP: Final = "  "
+
+_FOLDED: Final = ("outcome", "flags")
+"""These fold into another place, so they go before any name is shortened."""
+_LEFT_OUT: Final = ("tflops", "mfu", "memory", "throughput")
+"""These are lost to the table, so they go, in this order, before names become too short."""
+_LEAST_FOR_NAMES: Final = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A title and one cell for each benchmark; an empty cell has nothing to say."""
+
+    title: str
+    cells: Sequence[str]
+    numeric: bool = True
+
+    @cached_property
+    def width(self) -> int:
+        """Columns of the terminal it takes."""
+        return max(map(width, (self.title, *self.cells)))
+
+
+def fitting(
+    measurements: Sequence[Measurement], total: int, for_names: int, glyphs: Glyphs
+) -> dict[str, Column]:
+    """By name and in order, the columns that have something to say and fit into `total`.
+
+    `for_names` is what the column with the benchmarks' names would like to have of it. Where the
+    outcome has no room, it stands in the step's column, which is empty where nothing was
+    measured; flags and numbers without room are missing from the result.
+    """
+    columns = _all(measurements, glyphs)
+    least = min(for_names, max(_LEAST_FOR_NAMES, total // 3))
+    for name in (*_FOLDED, *_LEFT_OUT):
+        wanted = for_names if name in _FOLDED else least
+        if wanted + sum(len(GAP) + column.width for column in columns.values()) <= total:
+            break
+        dropped = columns.pop(name, None)
+        if dropped is not None and name == "outcome":
+            columns = _with_outcome_folded(columns, measurements)
+    return columns
+
+
+def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
+    columns = {
+        "outcome": Column(title="outcome", cells=[m.outcome for m in measurements], numeric=False),
+        "step": Column(title="step", cells=[step(m, glyphs) for m in measurements]),
+        "throughput": throughputs(measurements),
+        "tflops": _metric(measurements, "TFLOP/s", "tflops", _three_digits),
+        "mfu": _metric(measurements, "MFU", "mfu", lambda share: units.percentage(share, 3)),
+        "memory": _metric(measurements, "memory", "peak_memory_bytes", units.byte_size),
+        "flags": Column(title="flags", cells=[_flags(m) for m in measurements], numeric=False),
+    }
+    return {name: column for name, column in columns.items() if any(column.cells)}
+
+
+def _with_outcome_folded(
+    columns: Mapping[str, Column], measurements: Sequence[Measurement]
+) -> dict[str, Column]:
+    steps = columns["step"].cells if "step" in columns else [""] * len(measurements)
+    cells = [shown or m.outcome for shown, m in zip(steps, measurements, strict=True)]
+    others = {name: column for name, column in columns.items() if name != "step"}
+    return {"step": Column(title="step", cells=cells), **others}
+
+
+def throughputs(measurements: Sequence[Measurement]) -> Column:
+    """Work per second; where all cells have one unit, it moves into the title."""
+    cells = [_throughput(m) for m in measurements]
+    named = {cell.partition(" ")[2] for cell in cells if cell}
+    if len(named) == 1 and (unit := named.pop()) in _TITLES:
+        return Column(title=unit, cells=[cell.partition(" ")[0] for cell in cells])
+    return Column(title="throughput", cells=cells)
+
+
+def _metric(
+    measurements: Sequence[Measurement], title: str, name: str, show: Callable[[float], str]
+) -> Column:
+    return Column(title=title, cells=[_shown(m, name, show) for m in measurements])
+
+
+def _three_digits(value: float) -> str:
+    return units.significant(value, 3)
+
+
+def _flags(measurement: Measurement) -> str:
+    return printable(", ".join(measurement.flags))
+
+
+def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) -> str:
+    metric = measurement.metrics.get(name)
+    return "" if metric is None else show(metric.value)
+
+
+def step(measurement: Measurement, glyphs: Glyphs) -> str:
+    """The median step with the half-width of its interval: ``18.42 ms ±0.54%``."""
+    metrics = measurement.metrics
+    median = metrics.get("step_time_s")
+    if median is None:
+        return ""
+    low, high = metrics.get("step_time_ci_low_s"), metrics.get("step_time_ci_high_s")
+    shown = units.seconds(median.value, glyphs)
+    if low is None or high is None or median.value == 0:
+        return shown
+    half_width = (high.value - low.value) / 2 / median.value
+    return f"{shown} {glyphs.plus_minus}{units.percentage(half_width)}"
+
+
+def _throughput(measurement: Measurement) -> str:
+    shown = (_shown(measurement, name, show) for name, show in _RATES.items())
+    return next((cell for cell in shown if cell), "")

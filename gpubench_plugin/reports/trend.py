@@ -1,0 +1,166 @@
+"""The course of a metric over runs: a small picture, a table, and where its level changes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.reports.sparkline import sparkline
+from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.text_table import column, lines, wrapped
+from gpubench_plugin.reports.verdict_cells import number, signed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpubench_plugin.compare.trend import Course, LevelChange
+    from gpubench_plugin.reports.glyphs import Glyphs
+
+_CSV = (
+    *("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change"),
+    "statistic",
+)
+_STEP_TIME = "step_time_s"
+
+
+def course_lines(
+    benchmark: str, metric: str, courses: Sequence[Course], total: int, glyphs: Glyphs
+) -> Iterator[str]:
+    """All `courses` of `benchmark`, in `total` columns."""
+    yield printable(benchmark)
+    for position, course in enumerate(courses, start=1):
+        count = len(course.points)
+        which = f", machine, clock or configuration {position} of {len(courses)}"
+        part = f"{which} ({course.fingerprint[:8]})" if len(courses) > 1 else ""
+        yield f"{printable(metric)}: {count} run{'' if count == 1 else 's'}{part}"
+        if metric == _STEP_TIME:
+            yield from wrapped(_statistic(course), total)
+        yield ""
+        yield from _picture(course, total, glyphs)
+        yield ""
+        yield from _table(course, total, glyphs)
+        yield ""
+        yield from _changes(course, total, glyphs)
+        if position < len(courses):
+            yield ""
+
+
+def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> dict[str, Any]:
+    """The same in JSON's own types; `change` is a fraction, of the value.
+
+    `statistic` is the metric whose number stands for each launch.
+    """
+    return {
+        "benchmark": benchmark,
+        "metric": metric,
+        "series": [
+            {
+                "fingerprint": course.fingerprint,
+                "unit": course.points[-1].unit,
+                "statistic": course.points[-1].statistic,
+                "points": [
+                    {
+                        "run_id": point.run_id,
+                        "started": point.started,
+                        "branch": point.branch,
+                        "commit": point.commit,
+                        "value": point.value,
+                    }
+                    for point in course.points
+                ],
+                "change_points": [
+                    {
+                        "index": change.index,
+                        "run_id": change.point.run_id,
+                        "commit": change.point.commit,
+                        "before": change.before,
+                        "after": change.after,
+                        "change": change.change,
+                    }
+                    for change in course.changes
+                ],
+            }
+            for course in courses
+        ],
+    }
+
+
+def courses_as_csv(courses: Sequence[Course]) -> str:
+    """One row per run; `change` is filled where a new level begins."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_CSV)
+    for course in courses:
+        changes = {change.index: change.change for change in course.changes}
+        for index, point in enumerate(course.points):
+            texts = (course.fingerprint, point.run_id, point.started, point.branch, point.commit)
+            change = changes.get(index)
+            writer.writerow(
+                [
+                    *(_cell(one or "") for one in texts),
+                    repr(point.value),
+                    _cell(point.unit),
+                    "" if change is None else repr(change),
+                    _cell(point.statistic),
+                ]
+            )
+    return text.getvalue()
+
+
+def _statistic(course: Course) -> str:
+    """What of each launch's step time is shown: what the gate judges by."""
+    name = course.points[-1].statistic
+    which = "median" if name == _STEP_TIME else "minimum"
+    return f"each launch by its {which} ({name}), as it is judged"
+
+
+def _picture(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
+    values = [point.value for point in course.points]
+    marks = {change.index for change in course.changes}
+    drawn = sparkline(values, glyphs, marks)
+    for start in range(0, len(drawn), max(total - 2, 1)):
+        yield f"  {drawn[start : start + max(total - 2, 1)]}"
+    unit = course.points[-1].unit
+    low, high = (number(one, unit, glyphs) for one in (min(values), max(values)))
+    yield printable(f"  least {low}, greatest {high}")
+
+
+def _table(course: Course, total: int, glyphs: Glyphs) -> list[str]:
+    points = course.points
+    changes = {change.index: change for change in course.changes}
+    return lines(
+        [
+            column("run", [point.run_id for point in points]),
+            column("value", [number(p.value, p.unit, glyphs) for p in points], numeric=True),
+            column("commit", [(point.commit or "")[:9] for point in points]),
+            column("branch", [point.branch or "" for point in points]),
+            column("level", [_mark(changes.get(i)) for i in range(len(points))]),
+        ],
+        total,
+        glyphs,
+    )
+
+
+def _mark(change: LevelChange | None) -> str:
+    return "" if change is None else f"new {signed(change.change)}".strip()
+
+
+def _changes(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
+    if not course.changes:
+        yield "no change of level was found"
+    for change in course.changes:
+        unit = change.point.unit
+        before, after = (number(one, unit, glyphs) for one in (change.before, change.after))
+        commit = f" (commit {change.point.commit[:9]})" if change.point.commit else ""
+        size = signed(change.change)
+        yield from wrapped(
+            f"new level from {change.point.run_id}{commit} on: {before} {glyphs.to} {after}"
+            f"{f', {size}' if size else ''}",
+            total,
+        )
+
+
+def _cell(text: str) -> str:
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown

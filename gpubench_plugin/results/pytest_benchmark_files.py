@@ -1,0 +1,276 @@
+"""Runs from files of pytest-benchmark, ours or anybody's, written by its versions 3.2.3 to 5.3.1.
+
+Ours say under ``gpubench`` what ``summary.json`` would say: then the run equals the one read from
+its directory. Of others the times are known, the clock, pytest-benchmark's options and a part of
+the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from gpubench_plugin.environment.fingerprint import machine_facts, told_facts
+from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.records import Better, Metric
+from gpubench_plugin.results.foreign_options import (
+    by_dot_key,
+    is_pedantic,
+    settings_of,
+    timer_of,
+    told,
+)
+from gpubench_plugin.results.plausibility import untrue
+from gpubench_plugin.results.pytest_benchmark import SCHEMA_VERSION
+from gpubench_plugin.runs import Result, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_Kind = TypeVar("_Kind")
+
+_TIMES: Final = {
+    "median": "step_time_s",
+    "min": "step_time_min_s",
+    "mean": "step_time_mean_s",
+    "max": "step_time_max_s",
+}
+"""pytest-benchmark's statistics, in seconds per call, by our names; the first two are needed."""
+
+
+def written_by_pytest_benchmark(document: object) -> bool:
+    """Whether `document`, read from JSON, has the shape of such a file."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
+        return False
+    if "machine_info" in document or "commit_info" in document:
+        return True
+    entries = document["benchmarks"]
+    return bool(entries) and all(isinstance(e, Mapping) and "stats" in e for e in entries)
+
+
+def run_from(document: Mapping[str, Any], label: str, path: Path) -> Run:
+    """The run in the file at `path`, which holds `document`.
+
+    A benchmark whose numbers cannot be true, NaN or zero for example, is ``failed`` with the
+    reason; the others are as they are. So is one that the file has twice.
+
+    Raises:
+        UsageProblem: an entry is no benchmark, or the file is newer than this version knows.
+    """
+    ours = _mapping(document.get("gpubench"))
+    _refuse_newer(ours, path)
+    environment = _mapping(ours.get("environment")) or _environment(document)
+    commit = _mapping(document.get("commit_info"))
+    return Run(
+        label=label,
+        run_id=str(ours.get("run_id") or ""),
+        started=str(ours.get("started") or _utc(document.get("datetime"))),
+        commit=_text(commit.get("id")),
+        branch=_text(commit.get("branch")),
+        dirty=commit.get("dirty") if isinstance(commit.get("dirty"), bool) else None,
+        machine=machine_facts(environment),
+        environment=told_facts(environment),
+        results=_results(document["benchmarks"], path),
+        path=path,
+        foreign=not ours.get("environment"),
+    )
+
+
+def _results(entries: list[Any], path: Path) -> dict[str, Result]:
+    named = [(_name(entry, number, path), entry) for number, entry in enumerate(entries)]
+    times = Counter(name for name, _ in named)
+    return {
+        name: _result(name, entry)
+        if times[name] == 1
+        else _failed(name, f"the file has it {times[name]} times, which is meant is not known")
+        for name, entry in named
+    }
+
+
+def _name(entry: object, number: int, path: Path) -> str:
+    if isinstance(entry, Mapping):
+        name = entry.get("fullname") or entry.get("name")
+        if isinstance(name, str) and name:
+            return name
+        hint = nearest("fullname", map(str, entry))
+        raise UsageProblem(f"{path}: benchmarks.{number} has no fullname{hint}")
+    raise UsageProblem(f"{path}: benchmarks.{number} is no benchmark but {type(entry).__name__}")
+
+
+def _result(name: str, entry: Mapping[str, Any]) -> Result:
+    if entry.get("has_error") or entry.get("error"):
+        return _failed(name, "the file says that it failed")
+    ours, stats = entry.get("gpubench"), _mapping(entry.get("stats"))
+    if not stats:
+        return _failed(name, "the file has no stats of it")
+    problem = _untrue(stats)
+    if problem:
+        return _failed(name, problem)
+    if ours is not None:
+        try:
+            return _own(name, ours, _mapping(entry.get("options")))
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            return _failed(name, "its gpubench part is not as it was written")
+    metrics = {m.name: m for m in _metrics(stats)}
+    options = _mapping(entry.get("options"))
+    return Result(
+        id=name,
+        outcome="measured",
+        timer=timer_of(options),
+        metrics=metrics,
+        launches=({name: metric.value for name, metric in metrics.items()},),
+        settings=settings_of(told(options)),
+        configuration=by_dot_key(told(options)),
+        foreign=True,
+    )
+
+
+def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Result:
+    """A benchmark of ours, of which the file says all that comparing needs.
+
+    Of an adopted one pytest-benchmark's `options` tell what its defaults were. A number that was
+    not finite was written as null, and is left out.
+
+    Raises:
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: it is of another shape.
+    """
+    said = {metric: m for metric, m in ours["metrics"].items() if m["value"] is not None}
+    launches = [
+        {metric: value for metric, value in launch.items() if value is not None}
+        for launch in _list(ours.get("per_launch", []))
+    ]
+    values = {metric: m["value"] for metric, m in said.items()}
+    problem = untrue(values, launches)
+    if problem:
+        return _failed(name, problem)
+    settings = dict(ours.get("settings", {}).items())
+    return Result(
+        id=name,
+        outcome="measured",
+        timer=_known(str, ours.get("timer", "")),
+        metrics={metric: _metric(metric, m) for metric, m in said.items()},
+        launches=tuple({k: _number(v) for k, v in launch.items()} for launch in launches)
+        or ({metric: _number(value) for metric, value in values.items()},),
+        settings=settings,
+        configuration=by_dot_key(told(options, pedantic=is_pedantic(settings))),
+        limits={k: _known(str, v) for k, v in ours.get("limits", {}).items()},
+        flags=tuple(_known(str, flag) for flag in _list(ours.get("flags", []))),
+    )
+
+
+def _metric(name: str, said: Mapping[str, Any]) -> Metric:
+    better: dict[str, Better] = {"higher": "higher", "lower": "lower", "none": "none"}
+    return Metric(
+        name=name,
+        value=_number(said["value"]),
+        unit=_known(str, said["unit"]),
+        better=better[said["better"]],
+    )
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{value!r:.40} is no number")
+    return float(value)
+
+
+def _list(value: object) -> list[Any]:
+    return _known(list, value)
+
+
+def _known(kind: type[_Kind], value: object) -> _Kind:
+    """`value`, which is of that `kind`."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
+def _metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
+    for theirs, name in _TIMES.items():
+        if _finite(stats.get(theirs)):
+            yield Metric(name=name, value=float(stats[theirs]), unit="s", better="lower")
+    if _finite(stats.get("rounds")):
+        yield Metric(name="rounds", value=float(stats["rounds"]), unit="count")
+
+
+def _untrue(stats: Mapping[str, Any]) -> str:
+    """Why the times cannot be true, or nothing."""
+    for name in ("median", "min"):
+        value: Any = stats.get(name)
+        if not _is_number(value):
+            return f"the file's {name} is {value!r:.40}, no number"
+        if not (_finite(value) and value > 0):
+            return f"a {name} of {value} s cannot be true"
+    return ""
+
+
+def _failed(name: str, reason: str) -> Result:
+    return Result(id=name, outcome="failed", reason=reason)
+
+
+def _environment(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that pytest-benchmark knows, under the names of ``system.json``."""
+    said = _mapping(document.get("machine_info"))
+    cpu = _mapping(said.get("cpu"))
+    commit = _mapping(document.get("commit_info"))
+    facts: dict[str, Any] = {
+        "hostname": said.get("node"),
+        "platform": {name: said.get(name) for name in ("system", "release", "machine")},
+        "python": {
+            "version": said.get("python_version"),
+            "implementation": said.get("python_implementation"),
+        },
+        # Versions before 3.2.3 of py-cpuinfo 6 said ``brand``.
+        "cpu": {
+            "model": cpu.get("brand_raw") or cpu.get("brand"),
+            "logical_cores": cpu.get("count"),
+        },
+        "git": {
+            "commit": commit.get("id"),
+            "branch": commit.get("branch"),
+            "dirty": commit.get("dirty"),
+        },
+    }
+    return facts
+
+
+def _utc(moment: object) -> str:
+    """An ISO 8601 time in UTC, or nothing; old versions left UTC unsaid."""
+    try:
+        time = datetime.fromisoformat(str(moment))
+    except ValueError:
+        return ""
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _refuse_newer(ours: Mapping[str, Any], path: Path) -> None:
+    version = ours.get("schema_version", SCHEMA_VERSION)
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise UsageProblem(
+            f"{path}: schema_version {version!r:.40} of gpubench, but this version reads up to "
+            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
+        )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return _is_number(value) and math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False

@@ -1,0 +1,208 @@
+"""The verdicts as a file: ``gpubench compare --format=json`` and a run's ``verdicts.json``.
+
+The published schema is generated from the models here, and a test keeps it current::
+
+    gpubench schema verdicts > docs/schemas/verdicts.schema.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.records import Better, Json
+from gpubench_plugin.verdicts import Method, VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from gpubench_plugin.verdicts import Comparison, Verdict
+
+SCHEMA_VERSION: Final = 1
+"""Grows with every change of the format; older files stay readable, newer ones are refused."""
+
+SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class BenchmarkVerdict(_Model):
+    """What was found of one metric of one benchmark; null where there is no such number."""
+
+    id: str = Field(min_length=1, description="pytest's node id")
+    metric: str = Field(description="Empty where the verdict is about the whole benchmark")
+    unit: str = Field(description="Of base and head")
+    better: Better = Field(description="The direction in which the metric gets better")
+    base: float | None = Field(description="The value before, in the unit")
+    head: float | None = Field(description="The value now, in the unit")
+    verdict: VerdictKind
+    effect: float | None = Field(description="A fraction, positive where the head is worse")
+    interval: tuple[float | None, float | None] | None = Field(
+        description="Of the effect, fractions; an end that is not bounded is null"
+    )
+    launches: NonNegativeInt = Field(description="Independent samples: pairs, earlier runs, or 1")
+    smallest_visible_effect: float | None = Field(
+        description="The least true effect that could have been called, a fraction"
+    )
+    pairs_needed: NonNegativeInt | None = Field(
+        default=None, description="About how many pairs would decide it"
+    )
+    method: Method | None = Field(
+        default=None, description="threshold is not statistical, exact has no variance"
+    )
+    limit: str = Field(default="", description="What it was judged by")
+    reason: str = Field(description="Why, in one line")
+    base_label: str = Field(default="", description="What it was compared with")
+    head_label: str = Field(default="", description="What was judged")
+
+
+class EnvironmentDifference(_Model):
+    """A fact that differs between base and head; null where one lacks it."""
+
+    key: str
+    base: Any
+    head: Any
+    head_label: str = ""
+
+
+class VerdictDocument(_Model):
+    """The verdicts of one head, or of several, against one base."""
+
+    model_config = ConfigDict(title="gpubench verdicts")
+
+    schema_version: Literal[1]
+    base_label: str = ""
+    head_labels: list[str] = []
+    benchmarks: list[BenchmarkVerdict]
+    environment_differences: list[EnvironmentDifference]
+    notes: list[str] = []
+
+    def ids(self, kind: VerdictKind) -> frozenset[str]:
+        """The benchmarks that have a verdict of that kind."""
+        return frozenset(found.id for found in self.benchmarks if found.verdict == kind)
+
+
+def document(comparisons: Sequence[Comparison]) -> Json:
+    """The verdicts in JSON's own types."""
+    return _model(comparisons).model_dump(mode="json")
+
+
+def to_text(comparisons: Sequence[Comparison]) -> str:
+    """The text of ``verdicts.json``: strict JSON in ASCII."""
+    return json.dumps(document(comparisons), indent=2, allow_nan=False) + "\n"
+
+
+def read(path: Path) -> VerdictDocument:
+    """The verdicts at `path`.
+
+    Raises:
+        ResultsError: it cannot be read, is newer than this version knows, or breaks the schema.
+    """
+    try:
+        fields = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+    except UsageProblem as error:
+        raise ResultsError(str(error)) from error
+    version = fields.get("schema_version") if isinstance(fields, dict) else None
+    if not isinstance(version, int):
+        raise ResultsError(f"{path} holds no verdicts of gpubench: it has no schema_version")
+    if version > SCHEMA_VERSION:
+        raise ResultsError(
+            f"{path}: schema_version {version}, but this version of gpubench reads up to "
+            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
+        )
+    try:
+        return VerdictDocument.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ResultsError(f"{path} breaks the schema at {where}: {first['msg']}") from error
+
+
+def json_schema() -> Json:
+    """The JSON Schema (draft 2020-12) of ``verdicts.json``."""
+    return {"$schema": SCHEMA_URL, **VerdictDocument.model_json_schema()}
+
+
+def schema_text() -> str:
+    """The text of the published schema."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def _model(comparisons: Sequence[Comparison]) -> VerdictDocument:
+    return VerdictDocument(
+        schema_version=SCHEMA_VERSION,
+        base_label=_well_formed(comparisons[0].base) if comparisons else "",
+        head_labels=[_well_formed(comparison.head) for comparison in comparisons],
+        benchmarks=[
+            _verdict(verdict, comparison)
+            for comparison in comparisons
+            for verdict in comparison.verdicts
+        ],
+        environment_differences=[
+            EnvironmentDifference(
+                key=_well_formed(difference.key),
+                base=_plain(difference.base),
+                head=_plain(difference.head),
+                head_label=_well_formed(comparison.head),
+            )
+            for comparison in comparisons
+            for difference in comparison.environment_differences
+        ],
+        notes=[_well_formed(note) for note in _once(comparisons)],
+    )
+
+
+def _once(comparisons: Iterable[Comparison]) -> dict[str, None]:
+    return dict.fromkeys(note for comparison in comparisons for note in comparison.notes)
+
+
+def _verdict(verdict: Verdict, comparison: Comparison) -> BenchmarkVerdict:
+    low, high = verdict.interval or (None, None)
+    return BenchmarkVerdict(
+        id=_well_formed(verdict.id),
+        metric=_well_formed(verdict.metric),
+        unit=_well_formed(verdict.unit),
+        better=verdict.better,
+        base=_finite(verdict.base),
+        head=_finite(verdict.head),
+        verdict=verdict.kind,
+        effect=_finite(verdict.effect),
+        interval=verdict.interval and (_finite(low), _finite(high)),
+        launches=verdict.launches,
+        smallest_visible_effect=_finite(verdict.smallest_visible_effect),
+        pairs_needed=verdict.pairs_needed,
+        method=verdict.method,
+        limit=_well_formed(verdict.limit),
+        reason=_well_formed(verdict.reason),
+        base_label=_well_formed(comparison.base),
+        head_label=_well_formed(comparison.head),
+    )
+
+
+def _finite(number: float | None) -> float | None:
+    """A number as a float, also one of numpy; none that JSON has no word for."""
+    return float(number) if number is not None and math.isfinite(number) else None
+
+
+def _plain(value: Any) -> Any:
+    """`value`, which was read from JSON, without NaN and lone surrogates."""
+    if isinstance(value, float):
+        return _finite(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {_well_formed(str(key)): _plain(item) for key, item in value.items()}
+    return value if value is None or isinstance(value, int) else _well_formed(str(value))
+
+
+def _well_formed(text: str) -> str:
+    """`text` with lone surrogates, which are no Unicode, written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,1 @@
+"""One pytest session with benchmarks: its mode, its recording, its gate."""

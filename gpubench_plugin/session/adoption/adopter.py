@@ -1,0 +1,172 @@
+"""The role of the process that records adopted tests."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.bench.conclusion import concluded
+from gpubench_plugin.config.case import CASE
+from gpubench_plugin.config.parametrize import FOREIGN_FIXTURE
+from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.records import Check
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.test_report import CARRIED, NOTES, Notes
+from gpubench_plugin.session.adoption.observing import kept, observation_of
+from gpubench_plugin.session.adoption.options import Options
+from gpubench_plugin.session.adoption.timer import Accelerator
+from gpubench_plugin.session.adoption.timer_adoption import SynchronisedTimer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.records import Measurement, Observation
+
+_WATCHED = pytest.StashKey["_Watched"]()
+
+
+class Adopter:
+    """Watches the ``benchmark`` fixture of adopted tests, and notes what it has measured.
+
+    Nothing a test or its session sees depends on it: what cannot be recorded is said in the run,
+    and the test passes or fails as ever.
+
+    Args:
+        modules: where torch is looked for; it is not imported here.
+    """
+
+    def __init__(self, modules: Mapping[str, Any] = sys.modules) -> None:
+        self._modules = modules
+        self._accelerator: Accelerator | None = None
+        self._looked = False
+        self._timers: dict[object, SynchronisedTimer] = {}
+
+    def pytest_runtestloop(self) -> None:
+        """Import beforehand what a test might hide, by a file system of its own say."""
+        from gpubench_plugin.measure.metrics._all import prepare
+
+        prepare()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        """Watch the fixture from the moment it is there."""
+        made = yield
+        if fixturedef.argname == FOREIGN_FIXTURE and pytest_benchmark.is_fixture(made):
+            case = request.node.stash.get(CASE, None)
+            if case is not None and case.adopted:
+                self._watch(request.node, made)
+        return made
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Note what was measured, once the test has passed."""
+        result = yield
+        case = item.stash.get(CASE, None)
+        if case is not None and case.adopted:
+            item.stash[NOTES] = self._notes(item, case)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """What did not pass is no result of the run's own file."""
+        report = yield
+        if not report.passed and _WATCHED in item.stash:
+            item.config.stash.get(CARRIED, {}).pop(item.nodeid, None)
+        if report.when == "teardown" and _WATCHED in item.stash:
+            del item.stash[_WATCHED]  # lets go of what the test measured with
+        return report
+
+    def _watch(self, item: pytest.Item, benchmark: BenchmarkFixture) -> None:
+        item.stash[_WATCHED] = watched = _Watched(
+            benchmark, Options(benchmark, item), self._find, self._timers
+        )
+        pytest_benchmark.before_measuring(benchmark, watched.begin)
+
+    def _find(self) -> Accelerator | None:
+        if not self._looked and "torch" in self._modules:
+            self._accelerator = Accelerator.found(self._modules)
+            self._looked = True  # asking the driver takes milliseconds
+        return self._accelerator
+
+    def _notes(self, item: pytest.Item, case: Case) -> Notes:
+        notes = Notes()
+        watched = item.stash.get(_WATCHED, None)
+        if watched is None:
+            notes.not_measured = f"{FOREIGN_FIXTURE} is no fixture of pytest-benchmark here"
+            return notes
+        measured = watched.conclude(item, case)
+        if isinstance(measured, str):
+            notes.not_measured = measured
+        else:
+            notes.measurement = measured
+            carried = item.config.stash.setdefault(CARRIED, {})
+            carried[item.nodeid] = watched.benchmark.stats
+        return notes
+
+
+class _Watched:
+    """One test's fixture and the accelerator beside it."""
+
+    def __init__(
+        self,
+        benchmark: BenchmarkFixture,
+        options: Options,
+        find: Callable[[], Accelerator | None],
+        timers: dict[object, SynchronisedTimer],
+    ) -> None:
+        self.benchmark = benchmark
+        self._options = options
+        self._find = find
+        self._accelerator = find()
+        self._timers = timers
+        if self._accelerator is not None:
+            self._accelerator.forget_peak()
+
+    def begin(self) -> None:
+        """The test is about to measure; it may have imported torch by now."""
+        self._accelerator = self._find()
+        if self._accelerator is not None:
+            pytest_benchmark.change_timer(self.benchmark, self._synchronised)
+
+    def conclude(self, item: pytest.Item, case: Case) -> Measurement | str:
+        """The record, or why there is none."""
+        recorded = pytest_benchmark.recorded(self.benchmark)
+        if isinstance(recorded, str):
+            return recorded
+        try:
+            observation = observation_of(recorded, case.device, self._facts())
+            measurement = concluded(item, case, self._placed(observation), Check())
+        except (GpubenchError, ArithmeticError) as error:
+            return str(error)
+        samples = measurement.samples
+        measurement = replace(measurement, samples=samples and kept(samples))
+        return self._options.added_to(measurement)
+
+    def _placed(self, observation: Observation) -> Observation:
+        """The observation with the accelerator that was in use, if one was."""
+        accelerator = self._accelerator
+        if accelerator is None or not accelerator.is_started:
+            return observation
+        return replace(observation, device=accelerator.kind, device_name=accelerator.name)
+
+    def _synchronised(self, timer: Callable[[], float]) -> Callable[[], float]:
+        """The same for equal timers: pytest-benchmark finds out the precision of each."""
+        assert self._accelerator is not None
+        if timer not in self._timers:
+            self._timers[timer] = SynchronisedTimer(timer, self._accelerator)
+        self._timers[timer].refresh()
+        return self._timers[timer]
+
+    def _facts(self) -> dict[str, float]:
+        peak = None if self._accelerator is None else self._accelerator.peak_bytes()
+        return {} if peak is None else {"peak_memory_bytes": float(peak)}

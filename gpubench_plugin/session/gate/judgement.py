@@ -1,0 +1,143 @@
+"""The verdicts on a session's own run, found once, and what follows for each benchmark."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.session.gate import rules
+from gpubench_plugin.verdicts import Comparison
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.compare.baselines.resolve import Reference
+    from gpubench_plugin.runs import Run
+    from gpubench_plugin.session.gate.lookup import Kind, Lookup
+    from gpubench_plugin.session.recording import Session
+    from gpubench_plugin.verdicts import Verdict
+
+
+class Judgement:
+    """What the session has measured, judged when that is first asked for.
+
+    Args:
+        session: knows what was measured, and records the verdicts.
+        lookup: what it is compared with.
+        is_gone: whether a benchmark of the baseline no longer exists.
+    """
+
+    def __init__(self, session: Session, lookup: Lookup, is_gone: Callable[[str], bool]):
+        self._session = session
+        self._lookup = lookup
+        self._is_gone = is_gone
+        settings = lookup.settings
+        self.policy = rules.Policy(
+            missing=settings.gate_missing, inconclusive=settings.gate_inconclusive
+        )
+
+    @cached_property
+    def found(self) -> Comparison | Exception:
+        """The verdicts, which are recorded at once, or why there are none."""
+        try:
+            run = self._session.run()
+            comparison = judged(
+                self._lookup.reference(run),
+                run,
+                self._lookup.kind,
+                allow_incomparable=self._lookup.settings.allow_incomparable,
+                is_gone=self._is_gone,
+            )
+        except Exception as error:  # whatever it was: what is measured must still be written
+            return error
+        self._session.keep_verdicts(comparison)
+        return comparison
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The verdicts; None where there are none."""
+        return self.found if isinstance(self.found, Comparison) else None
+
+    @property
+    def problem(self) -> str:
+        """Why there are no verdicts; empty where there are."""
+        if isinstance(self.found, GpubenchError):
+            return str(self.found)
+        return f"{type(self.found).__name__}: {self.found}" if self.comparison is None else ""
+
+    @property
+    def accepting(self) -> str:
+        """The command that accepts a new level; empty where the baseline has no name."""
+        if self._lookup.kind != "history":
+            return ""
+        name = shlex.quote(self._lookup.settings.baseline)
+        return f"gpubench accept {self.run_id} '<benchmark>' --baseline={name} --reason='<why>'"
+
+    @property
+    def run_id(self) -> str:
+        """The id of the session's own run."""
+        return self._session.path.name
+
+    @property
+    def nothing_measured(self) -> bool:
+        """Whether no benchmark of the session was measured."""
+        return all(m.outcome != "measured" for m in self._session.measurements.values())
+
+    @property
+    def failing(self) -> tuple[Verdict, ...]:
+        """The verdicts because of which a gate fails."""
+        verdicts = () if self.comparison is None else self.comparison.verdicts
+        return tuple(filter(self.policy.fails, verdicts))
+
+    @property
+    def fails(self) -> bool:
+        """Whether a gate fails because of the run as a whole."""
+        return bool(self.nothing_measured or self.problem or self.failing)
+
+    def ending(self, node_id: str) -> rules.Ending:
+        """How the gate item of the benchmark with that id ends."""
+        comparison = self.comparison
+        measurement = self._session.measurements.get(node_id)
+        said = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
+        if self.nothing_measured:
+            return rules.Ending(outcome="failed", text=f"{rules.NOTHING_MEASURED}; {said}")
+        if measurement is None or measurement.outcome != "measured":
+            return rules.Ending(outcome="skipped", text=said)
+        if comparison is None:
+            return rules.Ending(outcome="failed", text=f"could not be judged: {self.problem}")
+        return rules.ending([v for v in comparison.verdicts if v.id == node_id], self.policy)
+
+
+def judged(
+    reference: Reference,
+    head: Run,
+    kind: Kind,
+    *,
+    allow_incomparable: bool,
+    is_gone: Callable[[str], bool],
+) -> Comparison:
+    """The verdicts on `head`, by `kind` of judging.
+
+    Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` says; the
+    others were not selected today, and nothing is said of them.
+    """
+    found = _compared(reference, head, kind, allow_incomparable)
+    said = (
+        verdict
+        for verdict in found.verdicts
+        if verdict.kind != "removed" or verdict.id in head.results or is_gone(verdict.id)
+    )
+    notes = dict.fromkeys((*reference.notes, *found.notes))
+    return replace(found, base=reference.label, verdicts=tuple(said), notes=tuple(notes))
+
+
+def _compared(reference: Reference, head: Run, kind: Kind, allow_incomparable: bool) -> Comparison:
+    from gpubench_plugin.compare.comparison import compare_history, compare_threshold
+
+    if kind == "threshold" and reference.runs:
+        return compare_threshold(reference.runs, head, allow_incomparable=allow_incomparable)
+    earlier = reference.runs if kind == "history" else ()
+    return compare_history(earlier, head, allow_incomparable=allow_incomparable)

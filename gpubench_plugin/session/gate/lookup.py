@@ -1,0 +1,122 @@
+"""What ``--baseline`` names, as early as it can be known without loading what runs need not load.
+
+On a CPU a benchmark's peak of memory is that of this process: the libraries that speak with a
+database are loaded once all has been measured.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from gpubench_plugin.compare.baselines.resolve import Reference, names_a_run, reference
+from gpubench_plugin.compare.baselines.store import Baselines
+from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.results.registry.reachable import is_expected
+from gpubench_plugin.results.search import find_run
+from gpubench_plugin.results.sources import read_run
+from gpubench_plugin.session.gate.asking_apart import slip
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.runs import Run
+
+Kind = Literal["history", "threshold", "missing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """What is known of ``--baseline`` before anything is measured.
+
+    Args:
+        settings: the session's.
+        here: what a relative path is seen from.
+        found: what it names; None where that is looked up when all is measured.
+        notes: lines for the header.
+    """
+
+    settings: Settings
+    here: Path
+    found: Reference | None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def early(cls, settings: Settings, here: Path) -> Lookup:
+        """Look as far as that is cheap.
+
+        Raises:
+            UsageProblem: there is no such run or file, it cannot be read, it is no history
+                although one was asked for, or the name is likely a slip for another baseline's.
+        """
+        text = settings.baseline
+        try:
+            if names_a_run(text):
+                return cls(settings=settings, here=here, found=_run(settings, here))
+            if Baselines(settings.results_dir).get(text) is not None:
+                return cls(settings=settings, here=here, found=None)
+        except (RegistryError, ResultsError) as error:
+            raise UsageProblem(f"--baseline={text}: {error}") from error
+        if is_expected(settings.registry, settings.results_dir):
+            if said := slip(text, url=settings.registry, results_dir=settings.results_dir):
+                raise UsageProblem(f"--baseline={text}: {said}")
+            note = f"no baseline {text!r} here; the registry is asked once all is measured"
+            return cls(settings=settings, here=here, found=None, notes=(note,))
+        found = _reference(settings, here)
+        return cls(settings=settings, here=here, found=found, notes=found.notes)
+
+    @property
+    def kind(self) -> Kind:
+        """How a run is judged by it."""
+        if self.found is not None and self.found.kind == "missing":
+            return "missing"
+        single = self.found is not None and self.found.kind == "single"
+        return "threshold" if single or self.settings.gate == "threshold" else "history"
+
+    def reference(self, head: Run) -> Reference:
+        """What `head` is compared with.
+
+        Raises:
+            UsageProblem: it is not there any more, or the name is likely a slip for another one's.
+            ResultsError: it cannot be read any more.
+        """
+        return self.found or _reference(self.settings, self.here, head)
+
+
+def _run(settings: Settings, here: Path) -> Reference:
+    """A single run: from its folder or file, else from the registry."""
+    text = settings.baseline
+    if settings.gate == "history":
+        raise UsageProblem(
+            f"--gate=history: --baseline={text} is a single run, and a history needs many; give "
+            "the name of a baseline (see gpubench baseline set), or --gate=threshold"
+        )
+    try:
+        run = read_run(text, results_dir=settings.results_dir, here=here)
+    except UsageProblem as problem:
+        if os.sep in text or text.endswith(".json"):
+            raise UsageProblem(f"--baseline={text}: {problem}") from problem
+        return _reference(settings, here)
+    if settings.resume and run.run_id and run.run_id == _resumed(settings, here):
+        raise UsageProblem(f"--baseline={text}: it is the very run that is to go on (--resume)")
+    return Reference(label=text, kind="single", runs=(run,))
+
+
+def _resumed(settings: Settings, here: Path) -> str:
+    return find_run(settings.results_dir, settings.resume, here=here).run_id
+
+
+def _reference(settings: Settings, here: Path, head: Run | None = None) -> Reference:
+    found = reference(
+        settings.baseline,
+        settings_url=settings.registry,
+        results_dir=settings.results_dir,
+        here=here,
+        benchmarks=head.results if head is not None else (),
+        head=head,
+    )
+    if found.slip:
+        raise UsageProblem(f"--baseline={settings.baseline}: {found.slip}")
+    return found

@@ -1,0 +1,228 @@
+"""Which roles this process plays in a session with benchmarks, and how they come together.
+
+=========== ================================== =====================================
+way to run  in the process the user started    in the other processes
+=========== ================================== =====================================
+plain       Session, Rank, Alone
+gang        Session, Controller                Rank, Worker
+torchrun    Session, Rank, Torchrun (rank 0)   Rank, Torchrun
+=========== ================================== =====================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.config.case import CASE, case_on_ranks
+from gpubench_plugin.config.parametrize import fixture_names, is_adopted
+from gpubench_plugin.config.resolve_case import Cases, check_marks
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.launchers.alone import Alone
+from gpubench_plugin.launchers.in_process import Rank
+from gpubench_plugin.launchers.interruption import Interruption
+from gpubench_plugin.launchers.residents import Residents
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.registry.location import absolute
+from gpubench_plugin.session.adoption.adopter import Adopter
+from gpubench_plugin.session.gate.unjudged import Unjudged, measuring_is_off
+from gpubench_plugin.session.kept import Kept
+from gpubench_plugin.session.xdist import is_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    import pytest
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.distributed.ranks import Ranks
+    from gpubench_plugin.launchers.gang.worker import Worker
+    from gpubench_plugin.launchers.output import Valve
+    from gpubench_plugin.session.gate.lookup import Lookup
+    from gpubench_plugin.session.gate.plugin import Gate
+    from gpubench_plugin.session.recording import Session
+
+
+class Roles:
+    """The roles of this process, decided once the benchmarks are known."""
+
+    def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
+        self._session = session
+        self._config = session.config
+        here = self._config.invocation_params.dir  # a benchmark may change the folder
+        self._settings = replace(settings, registry=absolute(settings.registry, here=here))
+        self._ranks = ranks
+        self._gate: Gate | None = None
+
+    def start(
+        self, items: Sequence[pytest.Item], valve: Valve | None, worker: Worker | None
+    ) -> None:
+        """Resolve the case of every benchmark among `items`, and take up the roles.
+
+        `valve` holds this process' output back, `worker` is its part in a gang, where it has one.
+
+        Raises:
+            UsageProblem: a mark, configuration, device or folder is wrong; nothing has been
+                measured.
+        """
+        if not self._config.pluginmanager.hasplugin("benchmark"):
+            raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
+        check_marks(items)
+        cases = Cases(
+            self._settings, self._config.rootpath, local_rank=self._ranks.world.local_rank
+        )
+        own = [item for item in items if not is_adopted(item, fixture_names(item))]
+        # An adopted test is run by every process as an ordinary one, and recorded by one of them.
+        items = items if worker is None and self._ranks.world.is_root else own
+        for item in items:
+            item.stash[CASE] = cases.of(item)
+        if len(items) > len(own):
+            self._register(Adopter(), "gpubench-adopter")
+        if worker is not None:
+            self._obey(worker, own)
+        elif self._ranks.world.size > 1:
+            self._join(items, own, valve)
+        elif own and self._needs_gang(own):
+            self._control(items)
+        else:
+            self._run(items)
+        if self._gate is not None:  # now that nobody changes what runs any more
+            self._gate.add_items(self._session, items)
+
+    def _run(self, items: Sequence[pytest.Item]) -> None:
+        self._open(items)
+        self._register(Interruption(), "gpubench-interruption")
+        self._measure()
+        if not self._debugs():
+            self._register(Alone(self._settings), "gpubench-alone")
+
+    def _control(self, items: Sequence[pytest.Item]) -> None:
+        if self._debugs():
+            raise UsageProblem(
+                "--pdb: a debugger needs the terminal to itself, and a gang has several ranks; "
+                "debug one rank in this process with --world-size=1"
+            )
+        from gpubench_plugin.launchers.gang.controller import Controller
+
+        session = self._open(items)
+        # Every gang starts once; what needs none runs before, so that its fixtures end first.
+        self._session.items.sort(key=_world_size)
+        if session is not None:
+            self._register(Interruption(), "gpubench-interruption")
+            controller = Controller(self._config, self._settings, session.path)
+            self._register(controller, "gpubench-controller")
+        if any(case.adopted for case in _cases(items)):
+            self._measure()
+            self._register(Alone(self._settings, adopted=True), "gpubench-alone")
+
+    def _obey(self, worker: Worker, items: Sequence[pytest.Item]) -> None:
+        pytest_benchmark.mute(self._config)
+        self._measure()
+        worker.join(items, self._ranks)
+
+    def _join(
+        self, items: Sequence[pytest.Item], own: Sequence[pytest.Item], valve: Valve | None
+    ) -> None:
+        self._refuse_within_torchrun()
+        if not own:  # nothing that the ranks run together
+            if valve is not None:
+                valve.release()
+            if items:
+                self._run(items)
+            return
+        from gpubench_plugin.launchers.torchrun.plugin import Torchrun
+
+        torchrun = Torchrun(self._session, self._settings, self._ranks)
+        session = self._open(items)
+        kept = torchrun.join(own, session, valve)
+        if session is None:
+            self._leave_out(kept)
+        self._measure()
+        self._register(torchrun, "gpubench-torchrun")
+
+    def _refuse_within_torchrun(self) -> None:
+        settings, size = self._settings, self._ranks.world.size
+        asked = {
+            "--world-size": settings.world_sizes,
+            "--launches": settings.launches > 1,
+            "--isolate": settings.isolate,
+        }
+        for flag, given in asked.items():
+            if given:
+                raise UsageProblem(
+                    f"{flag}: pytest starts the ranks itself then, but torchrun has started {size} "
+                    f"(WORLD_SIZE={size}); leave the flag out, or run pytest without torchrun"
+                )
+
+    def _measure(self) -> None:
+        self._register(Rank(self._ranks.world, self._config.rootpath), "gpubench-rank")
+        self._register(Residents(), "gpubench-residents")
+
+    def _debugs(self) -> bool:
+        return bool(self._config.getoption("usepdb") or self._config.getoption("trace"))
+
+    def _needs_gang(self, items: Sequence[pytest.Item]) -> bool:
+        """Whether any benchmark runs on several ranks, or is to have processes of its own.
+
+        Then all do: what one process measured is compared with nothing but other processes.
+        """
+        sizes = [case.world_size for case in _cases(items) if case.refusal() is None]
+        return self._settings.isolate or self._settings.launches > 1 or max(sizes, default=1) > 1
+
+    def _open(self, items: Sequence[pytest.Item]) -> Session | None:
+        """Start the session's run directory, in the one process that writes."""
+        if not self._ranks.world.is_root or is_worker(self._config):
+            return None
+        from gpubench_plugin.session.recording import Session
+
+        lookup = self._baseline()
+        session = Session(self._config, self._settings, list(_cases(items)))
+        session.start()
+        self._register(session, "gpubench-session")
+        if lookup is not None:
+            self._judge(session, lookup)
+        self._leave_out(session.kept)
+        return session
+
+    def _baseline(self) -> Lookup | None:
+        """What is to be compared with, before anything is written; None without ``--baseline``."""
+        if not self._settings.baseline:
+            return None
+        from gpubench_plugin.session.gate.lookup import Lookup
+
+        return Lookup.early(self._settings, self._config.invocation_params.dir)
+
+    def _judge(self, session: Session, lookup: Lookup) -> None:
+        """Compare what will be measured; where measuring is off there is nothing to compare."""
+        if off := measuring_is_off(self._config):
+            if self._settings.gate:
+                self._register(Unjudged(f"nothing is judged with {off}"), "gpubench-gate")
+            return
+        from gpubench_plugin.session.gate.judgement import Judgement
+        from gpubench_plugin.session.gate.plugin import Gate
+        from gpubench_plugin.session.gate.removed import Removal
+
+        judgement = Judgement(session, lookup, Removal(self._session))
+        self._gate = Gate(self._config, lookup, judgement)
+        session.judged_by(self._gate)
+        self._register(self._gate, "gpubench-gate")
+
+    def _leave_out(self, kept: Collection[str]) -> None:
+        """Do not run what a resumed run has measured already."""
+        if kept:
+            role = Kept(kept)
+            role.deselect(self._session)
+            self._register(role, "gpubench-kept")
+
+    def _register(self, role: object, name: str) -> None:
+        self._config.pluginmanager.register(role, name)
+
+
+def _cases(items: Sequence[pytest.Item]) -> Iterator[Case]:
+    return (item.stash[CASE] for item in items)
+
+
+def _world_size(item: pytest.Item) -> int:
+    case = case_on_ranks(item)
+    return 0 if case is None else case.world_size

@@ -1,0 +1,329 @@
+"""The controller's role, on rank zero only: open the run, record every benchmark, report.
+
+The stages of this side, in order: run directory → journal → (benchmarks run) → summary → terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from gpubench_plugin.config.case import device_models, devices_of
+from gpubench_plugin.errors import ResultsError, text_of
+from gpubench_plugin.launchers.ab_signals import deferred, unheard
+from gpubench_plugin.reports import terminal
+from gpubench_plugin.reports.glyphs import glyphs_for
+from gpubench_plugin.reports.scaling import scaling_lines
+from gpubench_plugin.reports.status import status_line
+from gpubench_plugin.reports.text import printable
+from gpubench_plugin.results import pytest_benchmark, test_report
+from gpubench_plugin.results.test_report import CARRIED, CHECKPOINTS, PROGRESS, TRACES
+from gpubench_plugin.session.run import open_run
+from gpubench_plugin.session.run_status import status_of, why_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.records import Json, Measurement
+    from gpubench_plugin.runs import Run
+    from gpubench_plugin.verdicts import Comparison
+
+
+class Judge(Protocol):
+    """Who judges what the session has measured, before the session is over."""
+
+    @property
+    def failed_tests(self) -> int:
+        """Tests that failed because of a verdict: they say nothing of how the run went."""
+        ...
+
+    def close(self) -> bool:
+        """Have the verdicts recorded; whether the session must not end well because of them."""
+        ...
+
+
+class Session:
+    """Records the selected benchmarks of one pytest session."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, cases: Sequence[Case]):
+        self._config = config
+        self._settings = settings
+        self._cases = {case.id: case for case in cases}
+        self._own = {case.id: case for case in cases if not case.adopted}
+        self._told: dict[str, list[Json]] = {}
+        self._measurements: dict[str, Measurement] = {}
+        self._configurations: dict[str, Mapping[str, Any]] = {}
+        self._problem: ResultsError | None = None
+        self._judge: Judge | None = None
+        self._unindexed: str | None = None
+        self._output_closed = False
+        self._status = status_line()
+
+    def start(self) -> None:
+        """Open the run; nothing has been measured yet.
+
+        Raises:
+            UsageProblem: the results, or ``--benchmark-json``, could not be written.
+        """
+        self._run = open_run(self._config, self._settings, self._cases)
+        self._unselected = self._run.earlier.keys() - self._cases.keys()
+        self._measurements = {i: self._run.earlier[i] for i in self._unselected | self._run.kept}
+        self._config.stash[TRACES] = self._run.recorder.directory.traces
+        self._config.stash[CHECKPOINTS] = self._run.recorder.directory.checkpoints
+        self._config.stash[PROGRESS] = self._show_progress
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._run.recorder.directory.path
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Benchmarks that an earlier session of the run has measured: they need not run."""
+        return self._run.kept
+
+    @property
+    def measurements(self) -> dict[str, Measurement]:
+        """The records there are so far, by node id, in the order of the run; without samples."""
+        return {measurement.id: measurement for measurement in self._in_order()}
+
+    def run(self) -> Run:
+        """What has been measured so far, as comparisons see it."""
+        from gpubench_plugin.results.sources import run_of
+
+        recorder = self._run.recorder
+        run_id = recorder.directory.run_id
+        facts = recorder.environment
+        return run_of(run_id, self._in_order(), facts, started=recorder.started, run_id=run_id)
+
+    def judged_by(self, judge: Judge) -> None:
+        """Let `judge` have its say before the run is closed."""
+        self._judge = judge
+
+    def keep_verdicts(self, comparison: Comparison) -> None:
+        """Write them into the run's journal and folder; a failure ends the session, as ever."""
+        try:
+            self._run.recorder.keep_verdicts(comparison)
+        except ResultsError as problem:
+            self._problem = problem
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """The header: what will be measured, on what, and where it is recorded."""
+        cases = list(self._own.values())
+        adopted = len(self._cases) - len(cases)
+        lines = [f"gpubench: adopted from pytest-benchmark: {adopted}"] if adopted else []
+        lines += terminal.header_lines(
+            device=devices_of(cases, self._settings.devices),
+            precision=tuple(dict.fromkeys(case.precision for case in cases)),
+            world_sizes=tuple(dict.fromkeys(case.world_size for case in cases)),
+            preset=", ".join(dict.fromkeys(c.configuration.experiment.preset for c in cases)),
+            run_directory=self._shown_directory(),
+            width=_width(self._config),
+        )
+        if self._settings.resume:
+            to_go = len(self._cases.keys() - self.kept)
+            lines.append(f"resumed: {len(self.kept)} measured before, {to_go} to go")
+            lines += self._run.notes
+        return lines
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say on a terminal that a benchmark is on its way to steady state."""
+        if nodeid in self._own:
+            self._status.show("checking and warming up")
+
+    def _show_progress(self, rounds: int, half_width: float) -> None:
+        known = f", ±{half_width:.2%}" if half_width < math.inf else ""
+        self._status.show(f"{rounds} round{'s' * (rounds != 1)}{known}")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        """Record a benchmark as soon as its last report is there."""
+        self._status.clear()
+        case = self._cases.get(report.nodeid)
+        if case is None:
+            return (yield)
+        if report.when == "setup":  # of a rerun, too
+            self._told[case.id] = []
+        self._told.setdefault(case.id, []).append(test_report.told_by(report))
+        if report.when == "teardown":
+            self._record(case)
+        try:
+            return (yield)
+        finally:
+            test_report.release(report)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Record a benchmark whose reports another plugin has made, without a tear-down."""
+        told = self._told.get(nodeid, [])
+        if _tells(told) or (told and nodeid not in self._measurements):
+            self._record(self._cases[nodeid])
+
+    def _record(self, case: Case) -> None:
+        told = self._told.pop(case.id)
+        measurement = test_report.measurement_of(case, told)
+        self._measurements[measurement.id] = self._kept(measurement)
+        if self._problem is not None:
+            return
+        try:
+            for part in told:
+                for event in part.get("events", ()):
+                    self._run.recorder.event(measurement.id, event)
+            self._run.recorder.record(measurement)
+        except ResultsError as problem:
+            self._problem = problem
+
+    def _kept(self, measurement: Measurement) -> Measurement:
+        """What is kept of it in memory: equal configurations once, and no samples."""
+        whole = json.dumps(measurement.configuration, default=repr)
+        shared = self._configurations.setdefault(whole, measurement.configuration)
+        return replace(measurement.without_samples(), configuration=shared)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        """Stop once results can no longer be written: the next ones would be lost."""
+        handled = yield
+        if self._problem is not None:
+            item.session.shouldfail = f"results could not be written: {self._problem}"
+        return handled
+
+    def pytest_benchmark_update_json(self, output_json: Json) -> None:
+        """Add our metrics, and the run they belong to, to every file pytest-benchmark writes.
+
+        The devices are not part of its ``machine_info``: that is compared before it is known
+        whether a session has benchmarks of ours.
+        """
+        ours = self._measurements.keys() - (self._cases.keys() - self._own.keys())
+        if not ours:  # those that are adopted stay as they are
+            return
+        pytest_benchmark.add_metrics(output_json, {i: self._measurements[i] for i in ours})
+        recorder = self._run.recorder
+        output_json["gpubench"] = {
+            "schema_version": pytest_benchmark.SCHEMA_VERSION,
+            "run_id": recorder.directory.path.name,
+            "started": recorder.started,
+            "devices": device_models(self._own.values()),
+            "environment": recorder.environment,
+        }
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Note that nobody reads what pytest writes any more (``| head``): it ends of that."""
+        self._output_closed = excinfo.errisinstance(BrokenPipeError)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session, exitstatus: int
+    ) -> Generator[None, object, object]:
+        """Write everything down before anybody else ends the session, and survive who fails then.
+
+        pytest-benchmark saves its files here, and an error of that would cost the whole report.
+        """
+        # Who has interrupted the session means the same by a second signal.
+        with unheard() if exitstatus == pytest.ExitCode.INTERRUPTED else deferred():
+            self._finish(session, exitstatus)
+        self._unindexed = None if self._problem is not None else self._index()
+        try:
+            return (yield)
+        except pytest.exit.Exception:  # somebody asked for it, with Ctrl-C say: no error
+            raise
+        except Exception as error:
+            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+            reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                self._config.hook.pytest_terminal_summary(
+                    terminalreporter=reporter, exitstatus=session.exitstatus, config=self._config
+                )
+                told = f"{type(error).__name__}: {text_of(error)}"
+                said = f"ERROR: the session's end failed: {told}"
+                reporter.write_line(said, red=True)
+            return None
+
+    def _finish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the summary; a benchmark that never ran is in it too, and then not all is well."""
+        if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
+            session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
+        failed_tests = 0 if self._judge is None else self._judge.failed_tests
+        only_verdicts = exitstatus == pytest.ExitCode.TESTS_FAILED and (
+            0 < failed_tests == session.testsfailed
+        )
+        measuring = pytest.ExitCode.OK if only_verdicts else exitstatus
+        measuring = pytest.ExitCode.INTERRUPTED if self._output_closed else measuring
+        status = status_of(measuring, [self._measurements[i] for i in self._unselected])
+        for case in self._cases.values():
+            if _tells(self._told.get(case.id, ())):
+                self._record(case)  # it was interrupted after that
+            elif case.id not in self._measurements:
+                stopped = "the output was closed" if self._output_closed else "interrupted"
+                reason = stopped if status == "interrupted" else why_ended(session)
+                self._measurements[case.id] = self._run.earlier.get(
+                    case.id, case.record("not_measured", reason)
+                )
+        if self._judge is not None and self._judge.close():
+            session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+        if self._problem is None:
+            try:
+                self._run.recorder.finish(status, self._in_order(), self._benchmark_json())
+            except ResultsError as problem:
+                self._problem = problem
+        if self._problem is not None:
+            self._run.recorder.close()
+            session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _index(self) -> str | None:
+        """Tell the registry of the run; a line for the user where that has to wait."""
+        from gpubench_plugin.results.registry.spool import keep
+
+        directory = self._run.recorder.directory
+        return keep(self._settings.registry, directory.path.parent.parent, directory)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The table of results, before pytest-benchmark's."""
+        terminalreporter.section("gpubench", sep="=")
+        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
+        seen, width = self._in_order(), _width(self._config)
+        lines = terminal.summary_lines(seen, width, glyphs) + scaling_lines(seen, width, glyphs)
+        for line in lines:
+            for text, markup in line:
+                terminalreporter.write(text, **markup)
+            terminalreporter.write("\n")
+        if self._problem is not None:
+            terminalreporter.write_line(f"results could not be written: {self._problem}", red=True)
+        terminalreporter.write_line(f"recorded in {self._shown_directory()}")
+        if self._unindexed is not None:
+            terminalreporter.write_line(printable(self._unindexed), yellow=True)
+
+    def _in_order(self) -> list[Measurement]:
+        order = self._run.earlier or self._cases
+        return [self._measurements[i] for i in order if i in self._measurements]
+
+    def _benchmark_json(self) -> Json | None:
+        carriers = self._config.stash.get(CARRIED, {})
+        carried = [carriers[m.id] for m in self._in_order() if m.id in carriers]
+        if not carried:
+            return None
+        return pytest_benchmark.benchmark_json(self._config, carried, self._measurements)
+
+    def _shown_directory(self) -> str:
+        here = self._config.invocation_params.dir
+        path = self._run.recorder.directory.path
+        return os.path.relpath(path, here) if path.is_relative_to(here) else str(path)
+
+
+def _tells(told: Sequence[Json]) -> bool:
+    """Whether the phases of a benchmark say how it ended, as far as they are there."""
+    return any("outcome" in part or "measurement" in part for part in told)
+
+
+def _width(config: pytest.Config) -> int:
+    return int(config.get_terminal_writer().fullwidth)

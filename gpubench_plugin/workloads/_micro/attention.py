@@ -1,0 +1,81 @@
+"""Which kernel computes scaled dot product attention."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.workloads._micro.lacking import went_wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+    from torch._ops import OpOverload
+
+BACKENDS: Final = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+"""torch's implementations."""
+
+_FUSED: Final = "_scaled_dot_product_"
+
+
+def flops(batch: int, heads: int, tokens: int, head_size: int, *, backward: bool) -> int:
+    """Two products of tokens × tokens × head_size each, and four more in the backward pass.
+
+    What flash attention computes again there is not counted, so that all implementations are
+    credited with the same work. Source: Dao et al., FlashAttention, arXiv:2205.14135.
+    """
+    return (6 if backward else 2) * 2 * batch * heads * tokens * tokens * head_size
+
+
+def attend(name: str, compute: Callable[[], Tensor]) -> Tensor:
+    """What `compute` returns with this implementation alone.
+
+    Raises:
+        Unsupported: torch cannot use it for these inputs on this device, or took another.
+    """
+    seen = _Fused()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            with sdpa_kernel(BACKENDS[name]), seen:
+                result = compute()
+        except RuntimeError as error:
+            if went_wrong(error):
+                raise
+            reasons = "; ".join(str(warning.message).split("(Triggered")[0] for warning in said)
+            first_line = str(error).partition("\n")[0]
+            raise Unsupported(f"attention by {name}: {reasons or first_line}") from error
+    taken = ", ".join(sorted(seen.names)) or "math"
+    if (name == "math") != (taken == "math") or (name != "math" and name not in taken):
+        raise Unsupported(f"attention by {name}: torch took {taken} instead")
+    return result
+
+
+class _Fused(TorchDispatchMode):
+    """Notes the names of fused kernels; attention by ``math`` has none."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload[..., Any],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        name = func.overloadpacket.__name__
+        if name.startswith(_FUSED):
+            self.names.add(name.removeprefix(_FUSED))
+        return func(*args, **(kwargs or {}))
