@@ -1,8 +1,9 @@
-"""A folder is a registry: every module of it adds one component, no list is kept anywhere.
+"""A folder is a registry: every module of it adds a component, no list is kept anywhere.
 
 A component of kind ``precision`` is a class deriving from the base class in
 ``gpubench_plugin/precision/base.py``, alone in its module (or package). Its name is the module's
-with ``-`` for ``_``. Modules called ``base`` or starting with ``_`` are not components.
+with ``-`` for ``_``. Modules called ``base`` or starting with ``_`` are not components. A module of
+metrics may hold several, each with a ``name`` of its own.
 
 A user's own distribution adds components by entry points of the group ``gpubench.<kind>``, for
 example ``[project.entry-points."gpubench.precision"]``.
@@ -33,14 +34,18 @@ _ROOMS = {
 }
 
 
+_SEVERAL_PER_MODULE = frozenset({"metrics"})
+"""Kinds whose components say their names themselves: their modules are imported to list them."""
+
+
 def kinds() -> tuple[str, ...]:
     """The kinds of component there are."""
     return tuple(_ROOMS)
 
 
 def choices(kind: str) -> tuple[str, ...]:
-    """The names of all components of `kind`, sorted, without importing any of them."""
-    return tuple(sorted({*_modules(kind), *_plugged_in(kind)}))
+    """The names of all components of `kind`, sorted; only those of metrics are imported for it."""
+    return tuple(sorted({*_built_in(kind), *_plugged_in(kind)}))
 
 
 def load(kind: str, name: str) -> type:
@@ -49,28 +54,47 @@ def load(kind: str, name: str) -> type:
     Raises:
         UsageProblem: there is no such component; the message lists those that exist.
     """
-    module_name = _modules(kind).get(name)
+    built_in = _built_in(kind)
     point = _plugged_in(kind).get(name)
-    if module_name is None:
+    if name not in built_in:
         if point is None:
             raise not_one_of(kind, name, choices(kind))
         return _from_entry_point(point, kind)
     if point is not None:
         # Results are compared by name: it must not mean something else on another machine.
         raise UsageProblem(f"the entry point gpubench.{kind}:{name} takes a built-in name")
-    module = importlib.import_module(module_name)
+    if kind in _SEVERAL_PER_MODULE:
+        return next(c for c in _components(kind, built_in[name]) if _name(c) == name)
+    components = _components(kind, built_in[name])
+    if len(components) != 1:
+        message = f"{built_in[name]} must define exactly one subclass of {_base(kind).__name__}"
+        raise UsageProblem(message)
+    return components[0]
+
+
+def _built_in(kind: str) -> dict[str, str]:
+    """The module of each component of ours, by the component's name."""
+    if kind not in _SEVERAL_PER_MODULE:
+        return _modules(kind)
+    modules = _modules(kind).values()
+    return {_name(c): module for module in modules for c in _components(kind, module)}
+
+
+def _components(kind: str, module_name: str) -> list[type]:
+    """The component classes that the module, or package, defines."""
     base = _base(kind)
-    found = [
+    return [
         value
-        for value in vars(module).values()
+        for value in vars(importlib.import_module(module_name)).values()
         if isinstance(value, type)
         and issubclass(value, base)
         and value.__module__.startswith(module_name)
     ]
-    if len(found) != 1:
-        message = f"{module_name} must define exactly one subclass of {base.__name__}"
-        raise UsageProblem(message)
-    return found[0]
+
+
+def _name(component: type) -> str:
+    name: str = vars(component)["name"]
+    return name
 
 
 def _modules(kind: str) -> dict[str, str]:

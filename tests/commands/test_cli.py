@@ -74,8 +74,8 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 def test_help_imports_nothing_heavy() -> None:
     """All commands are loaded to parse a command line, so none imports a heavy library."""
     script = (
-        "import sys; from gpubench_plugin import cli\n"
-        "try: cli.main(['--help'])\n"
+        "import sys; from gpubench_plugin.cli.main import main\n"
+        "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'scipy', 'sqlalchemy', 'alembic', 'rich'}\n"
         "print('heavy:', sorted(heavy & sys.modules.keys()))"

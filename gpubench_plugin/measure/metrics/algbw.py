@@ -22,6 +22,7 @@ class AlgorithmBandwidth(MetricSource):
     timed calls.
     """
 
+    name = "algbw"
     produces: ClassVar = {
         "algbw_bytes_per_s": "Size of the message over the time of a collective",
     }

@@ -31,6 +31,8 @@ UNITS = (
 class MetricSource(ABC):
     """Computes one metric, or a few that belong together, from an observation alone."""
 
+    name: ClassVar[str]
+    """Its own name, in small letters with ``-``."""
     produces: ClassVar[Mapping[str, str]]
     """The names of the metrics it may compute, each with its meaning in a line."""
 

@@ -22,6 +22,7 @@ class BusBandwidth(MetricSource):
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
 
+    name = "busbw"
     produces: ClassVar = {
         "busbw_bytes_per_s": "The same times the factor of the collective and the ranks",
     }

@@ -21,6 +21,7 @@ class Compilation(MetricSource):
     longer than a steady one, compiled by an earlier call, has no compile time.
     """
 
+    name = "compile-time"
     produces: ClassVar = {
         "compile_time_s": "First call less a steady one",
     }

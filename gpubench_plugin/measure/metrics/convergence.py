@@ -28,6 +28,7 @@ class Convergence(MetricSource):
     What is evaluated on held-out samples is there of every training that is.
     """
 
+    name = "convergence"
     produces: ClassVar = {
         "time_to_target_s": "Median training from the start to the target",
         "steps_to_target": "Optimizer steps of that training",

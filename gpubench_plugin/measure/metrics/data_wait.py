@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class DataWait(MetricSource):
     """How much of the timed blocks the host spent waiting for the next batch."""
 
+    name = "data-wait"
     produces: ClassVar = {
         "data_wait_fraction": "Share of the time in which the host waited for a batch",
     }

@@ -23,6 +23,7 @@ _METRICS: tuple[tuple[str, str, Better], ...] = (
 class ExpertLoad(MetricSource):
     """Of several ranks the largest of each: the busiest rank's load, the most that one dropped."""
 
+    name = "expert-load"
     produces: ClassVar = {
         "expert_load": "Rows that the busiest rank computes, over those of an even share",
         "expert_capacity": "Visits of a rank's tokens that an expert takes at most",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class ExposedCommunication(MetricSource):
     """What the exchange of gradients adds to a step; noise can make a small one negative."""
 
+    name = "exposed-communication"
     produces: ClassVar = {
         "exposed_communication_s": "What the exchange of gradients adds to the median step",
     }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class FirstStep(MetricSource):
     """The very first call of the step, before the warm-up."""
 
+    name = "first-step"
     produces: ClassVar = {
         "first_step_s": "The very first call",
     }

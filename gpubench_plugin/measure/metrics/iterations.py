@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Iterations(MetricSource):
     """Denoising steps over total time, each of a whole batch."""
 
+    name = "iterations"
     produces: ClassVar = {
         "iterations_per_s": "Denoising steps over the length of all blocks",
     }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Loss(MetricSource):
     """The loss at the first and at the last step of the check, all on one batch."""
 
+    name = "loss"
     produces: ClassVar = {
         "loss_first": "Loss at the first step of the untimed check",
         "loss_last": "Loss at its last step",

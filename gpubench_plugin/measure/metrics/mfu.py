@@ -22,6 +22,7 @@ class Mfu(MetricSource):
     device or a type without a known peak has no MFU: that of another one would be a wrong number.
     """
 
+    name = "mfu"
     produces: ClassVar = {
         "mfu": "Share of the device's dense peak that counted operations reach",
     }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class PeakMemory(MetricSource):
     """The most memory any rank held at once."""
 
+    name = "peak-memory"
     produces: ClassVar = {
         "peak_memory_bytes": "Most memory held at once, on the rank that held most",
     }

@@ -22,6 +22,7 @@ class Phases(MetricSource):
     ranks each is the mean, so that a share is one of the time that all ranks spend.
     """
 
+    name = "phases"
     produces: ClassVar = {
         "phase_experts_s": "Forward time of a phase, here experts; each has its phase_<name>_s",
         "phase_experts_share": "That over the sum of all phases; each has its phase_<name>_share",

@@ -21,6 +21,7 @@ class Pipeline(MetricSource):
     micro-batches of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
     """
 
+    name = "pipeline"
     produces: ClassVar = {
         "one_process_s": "Time of one process for what the pipeline does, measured beside it",
         "speed_up": "That time over the pipeline's median",

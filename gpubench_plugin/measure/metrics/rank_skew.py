@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class RankSkew(MetricSource):
     """The difference between the slowest and the fastest rank."""
 
+    name = "rank-skew"
     produces: ClassVar = {
         "rank_skew_s": "Slowest rank's median less the fastest rank's",
     }

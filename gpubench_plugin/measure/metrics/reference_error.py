@@ -19,6 +19,7 @@ class ErrorAgainstReference(MetricSource):
     There to be read: a band judges them, beyond which the benchmark fails.
     """
 
+    name = "reference-error"
     produces: ClassVar = {
         "loss_error": "Largest relative error of the first losses against plain fp32",
         "gradient_norm_error": "The same of the gradients' global norms",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class Rounds(MetricSource):
     """How many rounds the median and its interval rest on."""
 
+    name = "rounds"
     produces: ClassVar = {
         "rounds": "Whole rounds that were timed",
     }

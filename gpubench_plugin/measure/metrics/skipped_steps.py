@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class SkippedSteps(MetricSource):
     """Timed steps that the gradient scaler skipped since a gradient was not finite."""
 
+    name = "skipped-steps"
     produces: ClassVar = {
         "skipped_steps": "Timed steps that the gradient scaler skipped",
     }

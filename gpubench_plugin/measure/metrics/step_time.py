@@ -27,6 +27,7 @@ class StepTime(MetricSource):
     durations that were too many to keep they are the sketch's.
     """
 
+    name = "step-time"
     produces: ClassVar = {
         "step_time_s": "Median of the rounds",
         "step_time_ci_low_s": "Lower end of that median's confidence interval",

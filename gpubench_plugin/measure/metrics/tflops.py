@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Tflops(MetricSource):
     """The counted operations over the total time, per device."""
 
+    name = "tflops"
     produces: ClassVar = {
         "tflops": "Counted operations per second and device",
     }

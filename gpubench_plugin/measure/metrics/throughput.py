@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Throughput(MetricSource):
     """Total work over total time, for each kind of work that the benchmark states."""
 
+    name = "throughput"
     produces: ClassVar = {
         "samples_per_s": "Samples over the length of all blocks",
         "tokens_per_s": "Tokens over the length of all blocks",

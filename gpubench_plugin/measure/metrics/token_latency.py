@@ -20,6 +20,7 @@ class TokenLatency(MetricSource):
     MLPerf calls them so: https://docs.mlcommons.org/inference/benchmarks/language/llama2-70b/
     """
 
+    name = "token-latency"
     produces: ClassVar = {
         "ttft_s": "Time to first token: median call that takes in prompts",
         "tpot_s": "Time per output token of a row: median call over its tokens",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Warmup(MetricSource):
     """The calls between the first step and the first timed one."""
 
+    name = "warmup"
     produces: ClassVar = {
         "warmup_s": "Time of the calls between the first and the first timed one",
         "warmup_iterations": "Number of those calls",
