@@ -59,7 +59,7 @@ def compare_paired(
     """
     matched = match(bases, heads, paired=True, **options)
     _refuse_nothing(matched, bases, heads)
-    return _comparison(bases, heads, matched, judges.judge(matched.series))
+    return _comparison(bases, heads, matched, judges.judge_pairs(matched.series))
 
 
 def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:
@@ -69,11 +69,11 @@ def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options
         UsageProblem: a text is no limit.
     """
     matched = match(earlier, [head], paired=False, **options)
-    return _comparison(earlier, [head], matched, history.judge(matched.series))
+    return _comparison(earlier, [head], matched, history.judge_history(matched.series))
 
 
 def _by_threshold(bases: Sequence[Run], head: Run, matched: Matched, *notes: str) -> Comparison:
-    judged = threshold.judge(matched.series)
+    judged = threshold.judge_threshold(matched.series)
     return _comparison(bases, [head], matched, judged, (threshold.LABEL, *notes))
 
 

@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 ADVICE: Final = "`gpubench ab` is the way to know"
 
 
-def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
+def judge_history(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
     """One verdict per series, in order: the prediction t of its head beside the pinned level.
 
     Args:
         series: `base` holds one value per earlier run, `head` one per run that is judged.
         m: series of the whole suite, see :func:`paired.judge`.
     """
-    found = {number: plain for number, one in enumerate(series) if (plain := _plain(one))}
+    found = {number: plain for number, one in enumerate(series) if (plain := _plain_history(one))}
     tested = [number for number in range(len(series)) if number not in found]
     if tested:
         from gpubench_plugin.compare.tested import look, prediction_sample
 
         samples = [prediction_sample(series[i], Samples.of(series[i])) for i in tested]
         looked = look(samples, max(m or 0, family(series)))
-        found |= zip(tested, map(_verdict, looked), strict=True)
+        found |= zip(tested, map(_verdict_of_history, looked), strict=True)
     return [found[number] for number in range(len(series))]
 
 
-def _plain(series: Series) -> Verdict | None:
+def _plain_history(series: Series) -> Verdict | None:
     if found := at_once(series):
         return found
     samples = Samples.of(series)
@@ -65,7 +65,7 @@ def _too_few(series: Series, samples: Samples) -> Verdict:
     return undecided(series, "history", why, launches=samples.count)
 
 
-def _verdict(tested: Tested) -> Verdict:
+def _verdict_of_history(tested: Tested) -> Verdict:
     sample = tested.sample
     samples = Samples.of(sample.series)
     rest = f"{tested.finding}, {samples.words}, limit {sample.series.limit.text}"

@@ -34,7 +34,7 @@ def used_pairs(pairs: int) -> int:
     return pairs if pairs >= LOOKS[-1] else max((n for n in LOOKS if n <= pairs), default=0)
 
 
-def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
+def judge_pairs(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
     """One verdict per series, in order, of the look that its number of pairs has reached.
 
     Args:
@@ -43,7 +43,7 @@ def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
             that are not among `series`, since an earlier look has decided them, count as not
             rejected. Without it: those among `series`.
     """
-    found = {number: plain for number, one in enumerate(series) if (plain := _plain(one))}
+    found = {number: plain for number, one in enumerate(series) if (plain := _plain_pairs(one))}
     tested = [number for number in range(len(series)) if number not in found]
     if tested:
         from gpubench_plugin.compare.tested import look, paired_sample
@@ -52,11 +52,11 @@ def judge(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
             paired_sample(series[number], used_pairs(len(series[number].head))) for number in tested
         ]
         looked = look(samples, max(m or 0, family(series)))
-        found |= zip(tested, map(_verdict, looked), strict=True)
+        found |= zip(tested, map(_verdict_of_pairs, looked), strict=True)
     return [found[number] for number in range(len(series))]
 
 
-def _plain(series: Series) -> Verdict | None:
+def _plain_pairs(series: Series) -> Verdict | None:
     if found := at_once(series):
         return found
     pairs, used = len(series.head), used_pairs(len(series.head))
@@ -75,7 +75,7 @@ def _plain(series: Series) -> Verdict | None:
     return None if zero is None else unusable(series, zero, None)
 
 
-def _verdict(tested: Tested) -> Verdict:
+def _verdict_of_pairs(tested: Tested) -> Verdict:
     from gpubench_plugin.compare.effects import worse_bar
     from gpubench_plugin.compare.statistics import pairs_needed
 

@@ -12,12 +12,12 @@ from gpubench_plugin.verdicts import Verdict
 LABEL = "threshold, not statistical"
 
 
-def judge(series: Sequence[Series]) -> list[Verdict]:
+def judge_threshold(series: Sequence[Series]) -> list[Verdict]:
     """One verdict per series, in order: the median of the head against that of the level."""
-    return [_judged(one) for one in series]
+    return [_judged_by_threshold(one) for one in series]
 
 
-def _judged(series: Series) -> Verdict:
+def _judged_by_threshold(series: Series) -> Verdict:
     if found := at_once(series):
         return found
     if without_variance(series):

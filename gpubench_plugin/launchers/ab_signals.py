@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-_ASKS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def ended_by_signals() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)  # as a shell says of a signal
 
-    heard = (n for n in _ASKS[1:] if signal.getsignal(n) is not signal.SIG_IGN)
+    heard = (n for n in _ENDING[1:] if signal.getsignal(n) is not signal.SIG_IGN)
     with _handled(end, *heard):
         yield
 
@@ -30,7 +30,7 @@ def ended_by_signals() -> Iterator[None]:
 @contextmanager
 def unheard() -> Iterator[None]:
     """Whoever cleans up is not asked to end a second time."""
-    with _handled(signal.SIG_IGN, *_ASKS):
+    with _handled(signal.SIG_IGN, *_ENDING):
         yield
 
 
@@ -42,7 +42,7 @@ def deferred() -> Iterator[None]:
     """
     came: list[int] = []
     try:
-        with _handled(lambda number, _: came.append(number), *_ASKS):
+        with _handled(lambda number, _: came.append(number), *_ENDING):
             yield
     finally:
         for number in came[:1]:

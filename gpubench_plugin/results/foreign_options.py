@@ -48,7 +48,7 @@ def told(options: Mapping[str, Any], *, pedantic: bool = False) -> dict[str, Any
     if pedantic:
         return found
     for name in ("min_rounds", "min_time", "max_time", "calibration_precision"):
-        if _is_number(options.get(name)):
+        if _is_finite_number(options.get(name)):
             found[name] = options[name]
     return {**found, **_until_precise(options), **_warmup(options)}
 
@@ -75,10 +75,10 @@ def _until_precise(options: Mapping[str, Any]) -> dict[str, Any]:
     """Old versions know no such rule; the level of confidence counts where there is one."""
     if "precision" not in options:
         return {}
-    if not _is_number(options["precision"]):
+    if not _is_finite_number(options["precision"]):
         return {"precision": None}
     names = ("precision", "confidence")
-    return {name: options[name] for name in names if _is_number(options.get(name))}
+    return {name: options[name] for name in names if _is_finite_number(options.get(name))}
 
 
 def _warmup(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,10 +86,10 @@ def _warmup(options: Mapping[str, Any]) -> dict[str, Any]:
     warmup = options.get("warmup")
     if isinstance(warmup, bool) or warmup == 0:
         return {"warmup": bool(warmup)}
-    return {"warmup": True, "warmup_iterations": warmup} if _is_number(warmup) else {}
+    return {"warmup": True, "warmup_iterations": warmup} if _is_finite_number(warmup) else {}
 
 
-def _is_number(value: object) -> bool:
+def _is_finite_number(value: object) -> bool:
     """Whether it is a finite one; what is true or false is none."""
     try:
         return (

@@ -12,8 +12,6 @@ Only real folders and files of this user count: no link is followed.
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import shutil
 import stat
 from contextlib import suppress
@@ -27,11 +25,11 @@ from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.artifacts import files_below
 from gpubench_plugin.results.run_directory import PROBE, RunDirectory
 from gpubench_plugin.results.run_id import RUN_ID
+from gpubench_plugin.results.search import is_under_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
 _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
 """Where files are written whole: baselines and the spool, runs and comparisons, checkpoints."""
 
@@ -42,16 +40,6 @@ class Leftover:
 
     path: Path
     bytes: int
-
-
-def under_removal(run: Path) -> Path:
-    """A new name for the folder of a run, under which no reader takes it for one."""
-    return run.with_name(f".{run.name}.gpubench-{secrets.token_hex(4)}.removed")
-
-
-def is_under_removal(folder: Path) -> bool:
-    """Whether it has such a name."""
-    return _REMOVED.fullmatch(folder.name) is not None
 
 
 def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
@@ -74,7 +62,7 @@ def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> I
                     yield Leftover(path=file, bytes=file.lstat().st_size)
 
 
-def remove(path: Path) -> None:
+def remove_leftover(path: Path) -> None:
     """Remove it; that somebody else does so, too, is no error.
 
     Raises:

@@ -20,6 +20,7 @@ from gpubench_plugin.results import leftovers
 from gpubench_plugin.results.artifacts import files_below
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import PROBE
+from gpubench_plugin.results.search import under_removal
 from gpubench_plugin.results.tags import FILE as TAGS
 
 if TYPE_CHECKING:
@@ -136,9 +137,9 @@ def remove(removal: Removal, *, forget: Callable[[], None] = lambda: None) -> No
             if foreign := foreign_files(run):
                 raise ResultsError(f"{run} was not removed: it also holds {', '.join(foreign)}")
             forget()
-            removed = run.path.rename(leftovers.under_removal(run.path))
+            removed = run.path.rename(under_removal(run.path))
             whole_file.sync_folder(removed.parent)
-            leftovers.remove(removed)
+            leftovers.remove_leftover(removed)
         except OSError as error:
             raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import UsageProblem, nearest
-from gpubench_plugin.results.leftovers import is_under_removal
 from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 """Runs that a message lists."""
+
+
+_REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
+
+
+def under_removal(run: Path) -> Path:
+    """A new name for the folder of a run, under which no reader takes it for one."""
+    return run.with_name(f".{run.name}.gpubench-{secrets.token_hex(4)}.removed")
+
+
+def is_under_removal(folder: Path) -> bool:
+    """Whether it has such a name."""
+    return _REMOVED.fullmatch(folder.name) is not None
 
 
 def runs_in(results_dir: Path) -> list[RunDirectory]:

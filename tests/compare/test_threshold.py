@@ -7,7 +7,7 @@ from gpubench_plugin.compare import threshold
 
 
 def judged(*args, **options):
-    return threshold.judge([series(*args, **options)])[0]
+    return threshold.judge_threshold([series(*args, **options)])[0]
 
 
 @pytest.mark.parametrize(

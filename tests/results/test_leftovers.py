@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.results.leftovers import leftovers, remove, under_removal
+from gpubench_plugin.results.leftovers import leftovers, remove_leftover
 from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.search import runs_in, under_removal
 from tests.runs_builder import run_id, write_run
 
 TEMPORARY = ".summary.json.gpubench-0123abcd.tmp"
@@ -50,8 +50,8 @@ def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
     assert found(tmp_path) == {removed, begun, *temporary}
     for leftover in leftovers(tmp_path, unbegun_before=LATER):
         assert leftover.bytes > 0
-        remove(leftover.path)
-        remove(leftover.path)  # somebody else was faster
+        remove_leftover(leftover.path)
+        remove_leftover(leftover.path)  # somebody else was faster
     assert found(tmp_path) == set()
     assert run.summary.exists()
 

@@ -86,7 +86,7 @@ class Findings:
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
         series = [one for one in matched.series if (one.id, one.metric) in self._open]
-        verdicts = judges.judge(series, m=self._suite)
+        verdicts = judges.judge_pairs(series, m=self._suite)
         self._open = {}
         for verdict in verdicts:
             known = self._open if verdict.kind == "inconclusive" else self._final

@@ -136,11 +136,11 @@ class _Pruning:
         """Remove what a killed process left, and say it."""
         from gpubench_plugin.reports.text import printable
         from gpubench_plugin.reports.units import byte_size
-        from gpubench_plugin.results.leftovers import remove
+        from gpubench_plugin.results.leftovers import remove_leftover
 
         try:
             if not self.options.dry_run:
-                remove(leftover.path)
+                remove_leftover(leftover.path)
         except GpubenchError as error:
             self.problems.append(str(error))
             return

@@ -32,11 +32,11 @@ def read_folder(path: Path, *, side: int) -> Pictures:
     """
     _require_pillow()
     parted = (path / "train").is_dir()
-    training, classes = _files(path / "train" if parted else path)
+    training, classes = _labelled_files(path / "train" if parted else path)
     held_out = None
     for name in _HELD_OUT:
         if parted and held_out is None and (path / name).is_dir():
-            held_out, others = _files(path / name)
+            held_out, others = _labelled_files(path / name)
             if others != classes:
                 raise UsageProblem(
                     f"data.path: {path / name} has the classes {', '.join(others)}; allowed: those "
@@ -76,7 +76,7 @@ class FilePictures:
         return torch.from_numpy(np.array(scaled)).permute(2, 0, 1), label
 
 
-def _files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
+def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
     """The images below `folder`, each with its class, and the classes' names."""
     by_class = {
         one.name: sorted(file for file in one.iterdir() if file.suffix.lower() in SUFFIXES)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TRAINING: Final = "train-images-idx3-ubyte"
-_TEST: Final = "t10k-images-idx3-ubyte"
+_MNIST_TEST: Final = "t10k-images-idx3-ubyte"
 _LABELS: Final = ("images-idx3", "labels-idx1")
-_LARGEST: Final = 1 << 30
+_MNIST_LARGEST: Final = 1 << 30
 _BYTES: Final = 8
 """The code of a type: unsigned bytes."""
 
@@ -40,7 +40,7 @@ def read_mnist(path: Path) -> Pictures:
         UsageProblem: a file is missing or damaged.
     """
     training = _part(path, TRAINING)
-    held_out = _part(path, _TEST) if _find(path, _TEST) else None
+    held_out = _part(path, _MNIST_TEST) if _find(path, _MNIST_TEST) else None
     parts = (training, held_out)
     return Pictures(
         kind="mnist",
@@ -78,7 +78,7 @@ def _content(file: Path) -> bytes:
     """At most what an idx file of this kind can hold: a packed one may claim to be endless."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-            return opened.read(_LARGEST)
+            return opened.read(_MNIST_LARGEST)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageProblem(f"data.path: {file}: cannot be read: {error}") from error
 
