@@ -16,10 +16,9 @@ import tracemalloc
 from datetime import timedelta
 from types import SimpleNamespace
 
-from gpubench_plugin.distributed.aggregate import Aggregate
-from gpubench_plugin.distributed.condensation import BLOCKS, DURATIONS, WARMUPS
 from gpubench_plugin.distributed.control_plane import ControlPlane
-from gpubench_plugin.distributed.rank_report import RankReport
+from gpubench_plugin.distributed.rank_report import BLOCKS, DURATIONS, WARMUPS, RankReport
+from gpubench_plugin.distributed.reduction import Aggregate
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.records import Samples, Work
 

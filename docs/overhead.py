@@ -68,9 +68,9 @@ def true_cost_ns() -> float:
 def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     """The whole loop, as a benchmark runs it; wall time counts from the end of the warm-up."""
     from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.agreement import Alone
     from gpubench_plugin.measure.clocks.cpu import CpuClock
     from gpubench_plugin.measure.loop import measure
+    from gpubench_plugin.measure.protocols import Alone
 
     start: list[int] = []
     samples = measure(

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubench_plugin.sketch import Sketch, Sketcher, size_for
+from gpubench_plugin.measure.sketch import Sketcher, size_for
+from gpubench_plugin.records import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

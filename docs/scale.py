@@ -23,12 +23,13 @@ from typing import Any
 
 from sqlalchemy import insert, text
 
+from gpubench_plugin.compare.baselines.store import merge_files
 from gpubench_plugin.records import Measurement, Metric, RunRecord
 from gpubench_plugin.results.registry import ingest
-from gpubench_plugin.results.registry.ingest_all import ingest_all
-from gpubench_plugin.results.registry.reading import Reading
+from gpubench_plugin.results.registry.ingest import Reading
 from gpubench_plugin.results.registry.rebuild import rebuild
 from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.registry.spool import ingest_all
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.sources import run_in
@@ -222,7 +223,7 @@ def rates(kind: str, url: str, folder: Path, runs: int = 100) -> None:
             ingest_all(registry, place, results_dir)
             stored = time.perf_counter() - begin
         begin = time.perf_counter()
-        rebuild(place, results_dir)
+        rebuild(place, results_dir, merge_baselines=merge_files)
         rebuilt = time.perf_counter() - begin
         with Registry.open(place, results_dir) as registry:
             for row in registry.runs():

@@ -107,9 +107,8 @@ def load_run(
         UsageProblem: there is no such run.
         ResultsError: a file of it cannot be read or is not as it was written.
     """
-    from gpubench_plugin.results.recorded import read_record
-    from gpubench_plugin.results.run_directory import RunDirectory
-    from gpubench_plugin.results.search import find_run
+    from gpubench_plugin.results.reader import read_record
+    from gpubench_plugin.results.run_directory import RunDirectory, find_run
 
     text, here = os.fspath(path), Path.cwd()
     place = here / text

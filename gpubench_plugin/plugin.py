@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin import hookspecs
-from gpubench_plugin.bench.communication import exposed_communication
-from gpubench_plugin.bench.convergence import convergence
+from gpubench_plugin.bench.convergence import convergence, exposed_communication
 from gpubench_plugin.bench.device import (
     gpubench_config,
     precision,
@@ -23,10 +22,9 @@ from gpubench_plugin.bench.device import (
     torch_device,
     world_size,
 )
-from gpubench_plugin.bench.diffusion import diffusion
 from gpubench_plugin.bench.generation import decode, prefill
 from gpubench_plugin.bench.gpubench import _gpubench_carrier, collective, gpubench
-from gpubench_plugin.bench.systems import moe_layer
+from gpubench_plugin.bench.systems import diffusion, moe_layer
 from gpubench_plugin.bench.training import (
     _gpubench_parallelism,
     data,
@@ -35,8 +33,7 @@ from gpubench_plugin.bench.training import (
     trainer,
     workload,
 )
-from gpubench_plugin.config.arguments import lend_short_names
-from gpubench_plugin.config.options import MARKS, add_options, is_asked_for
+from gpubench_plugin.config.options import MARKS, add_options, is_asked_for, lend_short_names
 from gpubench_plugin.config.parametrize import fixture_names, is_adopted, is_benchmark, parametrize
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers.output import GANG, Valve, is_secondary
@@ -156,7 +153,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _enlist(config: pytest.Config) -> None:
     """Become a rank of the gang that the environment names."""
-    from gpubench_plugin.launchers.gang.invitation import Invitation
+    from gpubench_plugin.launchers.gang.protocol import Invitation
     from gpubench_plugin.launchers.gang.worker import Worker
 
     config.stash[_WORKER] = worker = Worker(config, Invitation.accepted(os.environ))
@@ -181,7 +178,7 @@ def _say_if_gated(config: pytest.Config, why: str) -> None:
     """A gate that measures nothing has not passed."""
     if config.getoption("gpubench_gate") is None or _only_looks(config):
         return
-    from gpubench_plugin.session.gate.unjudged import Unjudged
+    from gpubench_plugin.session.gate.plugin import Unjudged
 
     config.pluginmanager.register(Unjudged(why), "gpubench-gate")
 

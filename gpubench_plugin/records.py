@@ -2,16 +2,24 @@
 
 Units stand in the names. A record has ``to_json`` where it travels between processes, and then
 ``from_json`` restores an equal one; no pickle is involved.
+
+Runs as comparisons see them, wherever they were read from.
+
+A run directory, a file of pytest-benchmark (ours or anybody's) and the registry all give the same
+records: what is compared does not know where it came from.
+
+What a comparison finds: one verdict per benchmark and metric, each with its reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import fsum
+from pathlib import Path
 from statistics import median
-from typing import Any, Literal, get_args
-
-from gpubench_plugin.sketch import Sketch
+from typing import Any, Final, Literal, get_args
 
 Json = dict[str, Any]
 
@@ -38,6 +46,67 @@ class Timing:
     durations: int
     calls_per_duration: int
     durations_per_round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """`count` values of which single ones are not kept: a KLL sketch; JSON all the way.
+
+    Z. Karnin, K. Lang, E. Liberty: Optimal Quantile Approximation in Streams (2016),
+    https://arxiv.org/abs/1603.05346, as Apache DataSketches has it. What it promises is about
+    ranks: a 95th percentile with a rank error of 0.001 is a value between the 94.9th and the
+    95.1st.
+
+    `least`, `most` and `total` are exact. `kll` is the library's own serialisation in base64.
+    """
+
+    count: int
+    least: float
+    most: float
+    total: float
+    rank_error: float
+    kll: str
+
+    @property
+    def mean(self) -> float:
+        """The mean of all values."""
+        return self.total / self.count
+
+    def quantiles(self, fractions: Sequence[float]) -> list[float]:
+        """The values at these `fractions` of all, from 0 to 1, each to within `rank_error`."""
+        found: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
+        return found
+
+    def typical(self, size: int = 1000) -> list[float]:
+        """`size` values in ascending order that are distributed as all of them are."""
+        return self.quantiles([(at + 0.5) / size for at in range(size)])
+
+    @classmethod
+    def merged(cls, sketches: Iterable[Sketch]) -> Sketch:
+        """One sketch of all values of the `sketches`, no larger than one of them."""
+        parts = list(sketches)
+        kll, *others = (_kll(part.kll) for part in parts)
+        for other in others:
+            kll.merge(other)
+        return cls(
+            count=sum(part.count for part in parts),
+            least=min(part.least for part in parts),
+            most=max(part.most for part in parts),
+            total=fsum(part.total for part in parts),
+            rank_error=max(part.rank_error for part in parts),
+            kll=kll_text(kll),
+        )
+
+
+def _kll(text: str) -> Any:
+    from datasketches import kll_doubles_sketch
+
+    return kll_doubles_sketch.deserialize(b64decode(text))
+
+
+def kll_text(kll: Any) -> str:
+    """The library's own serialisation of a sketch, in base64."""
+    return b64encode(kll.serialize()).decode("ascii")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,3 +366,148 @@ class RunRecord:
     command: tuple[str, ...]
     environment: Mapping[str, Any]
     benchmarks: tuple[Measurement, ...]
+
+
+UNFINISHED: Final = "unfinished"
+"""The flag of a result of which its run has not told, and the run has no end: it was killed, or is
+still being written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One benchmark of one run.
+
+    `timer` names the clock: ``cuda_events`` and ``cuda_kernel`` take the device's own time, all
+    others are clocks of the host. `metrics` are those of the whole run; `launches` holds the value
+    of each metric in each launch of fresh processes, one mapping per launch, never none for a
+    measured benchmark. `settings` is the configuration by dot key with defaults left out, as far as
+    it makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
+    `limits` are those that the run itself was to be judged by, by metric. `pinned`: somebody has
+    said that this is the level of the benchmark, by pinning the run or accepting it. `foreign`: it
+    was read from what pytest-benchmark alone wrote of it, which is less.
+    """
+
+    id: str
+    outcome: Outcome
+    reason: str = ""
+    timer: str = ""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    launches: tuple[Mapping[str, float], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    pinned: bool = False
+    foreign: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run with its results by node id.
+
+    `label` is what messages call it: as the user named it. `started` is UTC in ISO 8601, or empty.
+    `machine` holds the facts by dot key that must be equal for numbers to be comparable,
+    `environment` other facts worth saying where they differ. `status` is None where the source
+    knows none. `path` is the file or folder it was read from. A `foreign` run is a file that
+    pytest-benchmark alone has written: it knows fewer facts, and one it lacks is no difference.
+    """
+
+    label: str
+    run_id: str = ""
+    started: str = ""
+    status: RunStatus | None = None
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    results: Mapping[str, Result] = field(default_factory=dict)
+    path: Path | None = None
+    foreign: bool = False
+
+
+VerdictKind = Literal[
+    "improved",
+    "unchanged",
+    "regressed",
+    "inconclusive",
+    "no_baseline",
+    "new",
+    "removed",
+    "incomparable",
+    "errored",
+    "not_measured",
+]
+VERDICT_KINDS: Final[tuple[VerdictKind, ...]] = get_args(VerdictKind)
+"""In words: ``no_baseline``: nothing to compare with at all, or too little of it; ``new``: the
+baseline has no such benchmark; ``removed``: only the baseline has it; ``errored``: it failed,
+crashed, hung or ran out of memory; ``not_measured``: it did not run."""
+
+MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
+"""What ``--gate-missing`` decides about."""
+
+Method = Literal["paired", "history", "threshold", "exact", "absolute"]
+"""How a verdict was found. ``threshold`` is not statistical; ``exact`` is for metrics without any
+variance; ``absolute`` compares with a fixed bound instead of a baseline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was found of one metric of one benchmark.
+
+    `effect` and `interval` are fractions, positive where the head is slower or worse: head/base − 1
+    for a metric that should be low, 1 − head/base for one that should be high. `launches` counts
+    the independent samples the verdict rests on: pairs, earlier runs, or 1.
+    `smallest_visible_effect` is the least true effect that could have been called, a fraction.
+    `limit` is the text of the limit. `reason` says why in one line. `pairs_needed` estimates how
+    many pairs would decide it. `metric` is empty where the verdict is about the whole benchmark.
+    """
+
+    id: str
+    metric: str = ""
+    unit: str = ""
+    better: Better = "none"
+    kind: VerdictKind
+    method: Method | None = None
+    base: float | None = None
+    head: float | None = None
+    effect: float | None = None
+    interval: tuple[float, float] | None = None
+    launches: int = 0
+    smallest_visible_effect: float | None = None
+    pairs_needed: int | None = None
+    limit: str = ""
+    reason: str = ""
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether the metric was not measured or allows no judgement: nobody checked its limit."""
+        return self.kind in {"not_measured", "errored"} and bool(self.metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A fact by its dot key that differs between base and head; None where one lacks it."""
+
+    key: str
+    base: Any
+    head: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The verdicts of one head against one base, in the order of the head's benchmarks.
+
+    `notes` are lines that stand above the verdicts, that incomparable runs were compared for
+    example.
+    """
+
+    base: str
+    head: str
+    verdicts: tuple[Verdict, ...] = ()
+    environment_differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def count(self, kind: VerdictKind) -> int:
+        """How many verdicts are of that kind."""
+        return sum(verdict.kind == kind for verdict in self.verdicts)

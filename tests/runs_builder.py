@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import atomic
-from gpubench_plugin.records import Measurement, Metric, RunRecord
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.records import Comparison, Measurement, Metric, RunRecord, Verdict
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary
-from gpubench_plugin.verdicts import Comparison, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -132,8 +131,8 @@ def write_run(
     directory.path.mkdir(parents=True)
     began, ended = (_text(started(number) + timedelta(minutes=m)) for m in (0, 5))
     command = ("benchmarks", "-k", "mlp")
-    atomic.write_text(directory.config_resolved, "{}\n")
-    atomic.write_json(directory.system, about)
+    json_files.write_text(directory.config_resolved, "{}\n")
+    json_files.write_json(directory.system, about)
     _write_journal(directory, began, command, benchmarks, status)
     if status is not None:
         record = RunRecord(
@@ -155,7 +154,7 @@ def write_run(
 def write_verdicts(directory: RunDirectory, verdicts: Sequence[Verdict]) -> None:
     """The run's ``verdicts.json``."""
     comparison = Comparison(base="main", head=directory.run_id, verdicts=tuple(verdicts))
-    atomic.write_text(directory.verdicts, verdict_document.to_text([comparison]))
+    json_files.write_text(directory.verdicts, verdict_document.to_text([comparison]))
 
 
 def _regression(node_id: str) -> Verdict:

@@ -47,8 +47,7 @@ def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products):
     """A product of two fp8 (e4m3) matrices with a scale each, its result in bf16."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import TOLERANCES, require_close
-    from gpubench_plugin.workloads._micro.lacking import lacking
+    from gpubench_plugin.workloads._micro.checks import TOLERANCES, lacking, require_close
 
     size = sizes.matrix_size
     exact = torch.randn(2, size, size, device=torch_device)

@@ -41,7 +41,7 @@ def main(started_ns, device_name):
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.training.waiting import wait_for
+    from gpubench_plugin.training.state import wait_for
 
     said = json.load(sys.stdin)
     kind = catalog.load("workloads", said["model"]["name"])

@@ -67,14 +67,13 @@ def compare_with_eager(
     request, gpubench, gpubench_config, workload, data, precision, torch_device, backend
 ):
     """Measures the compiled step of the configured model beside the eager one."""
-    from gpubench_plugin.bench.running import subjects_of
+    from gpubench_plugin.bench.gpubench import subjects_of
     from gpubench_plugin.measure.clocks.select import clock_for
     from gpubench_plugin.measure.ratio import time_ratio
     from gpubench_plugin.training.compile import INDUCTOR, compiler
     from gpubench_plugin.training.compile_study import CompiledStep
-    from gpubench_plugin.training.mathematics import run_once
-    from gpubench_plugin.training.model import build_model
-    from gpubench_plugin.training.waiting import wait_for
+    from gpubench_plugin.training.model import build_model, run_once
+    from gpubench_plugin.training.state import wait_for
     from gpubench_plugin.workloads._micro.checks import TOLERANCES
 
     section = gpubench_config.model

@@ -1,19 +1,21 @@
-"""The stages of one measurement on the rank side, in order: check, measure, reduce, compute."""
+"""The stages of one measurement on the rank side, in order: check, measure, reduce, compute.
+
+From what was observed of a benchmark to its record.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from gpubench_plugin.bench.conclusion import OwnMetric, concluded
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
+from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation, Samples, Work
 from gpubench_plugin.results.test_report import RANKS_FOLDER
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
-    from pytest_benchmark.fixture import BenchmarkFixture
-    from pytest_benchmark.stats import Metadata
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.distributed.process_group import ProcessGroup
@@ -31,10 +31,78 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Subject
     from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.records import Better
+    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, Metadata
     from gpubench_plugin.results.test_report import Notes
 
     Step = Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnMetric:
+    """A metric that a benchmark adds to its own record, or the function that knows its value."""
+
+    name: str
+    value: float | Callable[[], float]
+    unit: str
+    better: Better
+
+    def metric(self) -> Metric:
+        """Its value now.
+
+        Raises:
+            UsageProblem: there is no such unit, or no such direction.
+        """
+        from gpubench_plugin.measure.metrics.base import UNITS
+
+        if self.unit not in UNITS:
+            raise not_one_of(f"gpubench.record({self.name!r}): unit", self.unit, UNITS)
+        if self.better not in get_args(Better):
+            raise not_one_of(
+                f"gpubench.record({self.name!r}): better", self.better, get_args(Better)
+            )
+        value = self.value() if callable(self.value) else self.value
+        return Metric(name=self.name, value=float(value), unit=self.unit, better=self.better)
+
+
+def concluded(
+    item: pytest.Item,
+    case: Case,
+    observation: Observation,
+    check: Check,
+    *,
+    own: Iterable[OwnMetric] = (),
+) -> Measurement:
+    """The record of what was observed: all metrics, and what other plugins make of it.
+
+    Raises:
+        MeasurementError: the numbers cannot be true.
+        UsageProblem: a metric of the benchmark's `own` has a name that is taken, or no known unit.
+    """
+    from gpubench_plugin.measure.metrics._all import compute_all
+    from gpubench_plugin.measure.metrics._plausibility import check_values
+
+    hook = item.ihook
+    metrics = compute_all(observation)
+    for metric in (own_metric.metric() for own_metric in own):
+        if metric.name in metrics:
+            raise UsageProblem(f"{item.nodeid}: gpubench.record({metric.name!r}): it is there")
+        metrics[metric.name] = metric
+    for more in hook.pytest_gpubench_metrics(item=item, observation=observation):
+        metrics.update({metric.name: metric for metric in more})
+    check_values(metrics, observation)
+    measurement = replace(
+        case.record("measured"),
+        timer=observation.samples.timer,
+        samples=observation.samples,
+        metrics=metrics,
+        ranks=observation.ranks,
+        flags=observation.samples.flags,
+        correctness=check.correctness,
+    )
+    changed: Measurement | None = hook.pytest_gpubench_measurement(
+        item=item, measurement=measurement
+    )
+    return changed or measurement
 
 
 class Bench:
@@ -310,7 +378,7 @@ class Bench:
 
     def _keep(self, samples: Samples) -> None:
         """Write this rank's samples, all of them, into its own file of the run."""
-        from gpubench_plugin.results.rank_samples import append
+        from gpubench_plugin.results.recorder import append
 
         folder = self._item.config.stash.get(RANKS_FOLDER, None)
         if folder is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.bench.running import case_of, subjects_of
+from gpubench_plugin.bench.gpubench import case_of, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,7 +80,7 @@ def add_resumption(
     path = configuration.training.resume
     if path is None:
         return
-    from gpubench_plugin.training.checkpointing import Resumption
+    from gpubench_plugin.training.checkpoint import Resumption
 
     resumption = Resumption(
         _checkpoints(request, "training.resume", group, parallelism),
@@ -102,7 +102,7 @@ def add_checkpointing(
     """Write a checkpoint of `trainer` once it has trained, if ``training.checkpoint`` asks."""
     if not case_of(request).configuration.training.checkpoint:
         return
-    from gpubench_plugin.training.checkpointing import Checkpointing
+    from gpubench_plugin.training.checkpoint import Checkpointing
 
     def metrics() -> Mapping[str, float]:
         (loss,) = group.agreement.mean([float(trainer.last_loss)])

@@ -1,4 +1,7 @@
-"""Training to a target."""
+"""Training to a target.
+
+What the exchange between the ranks costs a training step.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.bench.checks import observe_with_checkpoints, seeds_of
-from gpubench_plugin.bench.running import subjects_of
+from gpubench_plugin.bench.gpubench import subjects_of
 from gpubench_plugin.bench.training import evaluator_of, source_of
 
 if TYPE_CHECKING:
@@ -21,9 +24,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.parallelism.base import Parallelism
     from gpubench_plugin.distributed.process_group import ProcessGroup
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.training.communication import ExposedCommunication
     from gpubench_plugin.training.convergence import Convergence
     from gpubench_plugin.training.course import Course
     from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.workloads.base import Workload
 
 
@@ -124,4 +129,32 @@ def convergence(
     )
     observe_with_checkpoints(request, made, process_group, _gpubench_parallelism)
     subjects_of(request).extend((made, seeds_of(gpubench_config, process_group)))
+    return made
+
+
+@pytest.fixture
+def exposed_communication(
+    request: pytest.FixtureRequest,
+    trainer: Trainer,
+    torch_device: torch.device,
+    process_group: ProcessGroup,
+    _gpubench_parallelism: Parallelism,
+) -> ExposedCommunication:
+    """Adds ``exposed_communication_s`` to a benchmark of the `trainer`: ask for it, no more."""
+    from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.training.communication import ExposedCommunication
+
+    name = _gpubench_parallelism.name
+    if name != "ddp":
+        raise Unsupported(
+            f"exposed_communication: under {name} a step cannot be run without its exchange; "
+            "use distributed.parallelism=ddp"
+        )
+    made = ExposedCommunication(
+        exchanging=trainer.step,
+        alone=trainer.step_alone,
+        meet=process_group.agreement.barrier,
+        device=torch_device,
+    )
+    subjects_of(request).append(made)
     return made

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running import case_of
+from gpubench_plugin.bench.gpubench import case_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     import torch
 
     from gpubench_plugin.distributed.ranks import RANKS
-    from gpubench_plugin.distributed.threads import threads_per_rank
+    from gpubench_plugin.distributed.world import threads_per_rank
     from gpubench_plugin.measure.state import preserved
 
     case = case_of(request)

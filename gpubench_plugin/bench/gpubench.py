@@ -1,24 +1,63 @@
-"""What measures: the bench, and the collectives it is given."""
+"""What measures: the bench, and the collectives it is given.
+
+The benchmark that is running, as its fixtures see it.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from gpubench_plugin.bench.running import case_of, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
-    from pytest_benchmark.fixture import BenchmarkFixture
 
     from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.distributed.exchange import Exchange
     from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.measure.protocols import Subject
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
+
+
+_SUBJECTS = pytest.StashKey[list["Subject"]]()
+
+
+def case_of(request: pytest.FixtureRequest) -> Case:
+    """What is known of the benchmark.
+
+    Raises:
+        UsageProblem: the test is no benchmark.
+    """
+    from gpubench_plugin.config.case import CASE
+    from gpubench_plugin.errors import UsageProblem
+
+    case: Case | None = request.node.stash.get(CASE, None)
+    if case is None:
+        raise UsageProblem(
+            f"{request.node.nodeid}: gpubench's fixtures work in benchmarks only; ask for the "
+            "fixture `gpubench` or add @pytest.mark.gpubench()"
+        )
+    return case
+
+
+def subjects_of(request: pytest.FixtureRequest) -> list[Subject]:
+    """What is measured beside the step: to be checked before, and asked for facts after."""
+    if _SUBJECTS not in request.node.stash:
+        request.node.stash[_SUBJECTS] = []
+        # The stash outlives the test; models must not.
+        request.node.addfinalizer(partial(_forget_subjects, request.node))
+    subjects: list[Subject] = request.node.stash[_SUBJECTS]
+    return subjects
+
+
+def _forget_subjects(node: pytest.Item) -> None:
+    del node.stash[_SUBJECTS]
 
 
 @pytest.fixture

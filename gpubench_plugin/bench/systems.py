@@ -1,19 +1,28 @@
-"""The mixture-of-experts layer as something to measure."""
+"""The mixture-of-experts layer as something to measure.
+
+Diffusion inference with its denoising steps split over the ranks.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running import subjects_of
+from gpubench_plugin.bench.gpubench import case_of, subjects_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    import torch
 
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.distributed.process_group import ProcessGroup
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.records import Json
+    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
     from gpubench_plugin.workloads.moe.measured import MeasuredLayer
 
 
@@ -50,3 +59,61 @@ def moe_layer(
 
     yield bound
     groups.close()
+
+
+@pytest.fixture
+def diffusion(
+    request: pytest.FixtureRequest,
+    gpubench_config: Configuration[Any],
+    workload: Workload[Any],
+    torch_device: torch.device,
+    precision: Precision,
+    process_group: ProcessGroup,
+) -> Pipeline:
+    """The pipeline of denoising steps: ``gpubench(diffusion.step, setup=diffusion.meet)``.
+
+    Before it is measured, its outputs are compared, bit by bit, with those of one process.
+    """
+    from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.results.test_report import RANKS_FOLDER
+    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.workloads.diffusion.building import pipeline
+
+    parallelism = gpubench_config.distributed.parallelism
+    if parallelism not in {"auto", "none"}:
+        raise Unsupported(
+            f"distributed.parallelism={parallelism}: every rank of a pipeline of denoising steps "
+            "holds the whole network; allowed: auto, none"
+        )
+    module = build_model(
+        workload,
+        section=gpubench_config.model,
+        seed=gpubench_config.experiment.seed,
+        device=torch_device,
+        precision=precision,
+    )
+    made = pipeline(
+        module,
+        workload,
+        section=gpubench_config.diffusion,
+        seed=gpubench_config.experiment.seed,
+        precision=precision,
+        device=torch_device,
+        group=process_group,
+        keep=partial(
+            _keep,
+            request.config.stash.get(RANKS_FOLDER, None),
+            process_group.world.rank,
+            case_of(request).id,
+        ),
+    )
+    subjects_of(request).append(made)
+    return made
+
+
+def _keep(folder: Any, rank: int, benchmark: str, events: Sequence[Json]) -> None:
+    """Write what this rank did into its own file of the run, where there is one."""
+    from gpubench_plugin.results.recorder import append_events
+
+    if folder is not None:
+        append_events(folder, rank, benchmark, events)

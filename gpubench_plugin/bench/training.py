@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.bench.checks import add_checkpointing, add_resumption, reference_of, seeds_of
-from gpubench_plugin.bench.running import case_of, subjects_of
+from gpubench_plugin.bench.gpubench import case_of, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def data(
     Ranks that share a batch all get the samples of all of them. Workers that load end with the
     benchmark, however it ends.
     """
-    from gpubench_plugin.training.described import Described
+    from gpubench_plugin.training.record_only import Described
 
     configuration = gpubench_config
     if "inference" in request.fixturenames:

@@ -1,16 +1,40 @@
-"""Whether two measurements may be compared: which facts of machine and settings differ."""
+"""Whether two measurements may be compared: which facts of machine and settings differ.
+
+Whether two clocks take the same kind of time, whatever they are called.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from gpubench_plugin.compare import clocks
+from gpubench_plugin.compare.matched_metrics import device_timed
 from gpubench_plugin.config.comparable import comparable_part
-from gpubench_plugin.environment.differences import ABSENT, differences
+from gpubench_plugin.environment.fingerprint import ABSENT, differences
 from gpubench_plugin.environment.instrumentation import INSTRUMENTED
-from gpubench_plugin.runs import Result, Run
-from gpubench_plugin.verdicts import Difference
+from gpubench_plugin.records import Difference, Result, Run
+
+_WALL: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
+_WAITING: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
+_MODULE: Final = re.compile(r"(time|timeit)\.")
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether both are the device's, both wall time of the host, or else of one name.
+
+    Processor time is of another kind than wall time, and a process's of another than a thread's. A
+    clock that waits for the device before it is read is of the kind that it reads.
+    """
+    return _kind(one) == _kind(other)
+
+
+def _kind(timer: str) -> str:
+    if device_timed(timer):
+        return "the device's"
+    name = _MODULE.sub("", _WAITING.sub("", timer, count=1), count=1).removesuffix("_ns")
+    return "wall time" if name in _WALL or not name else name
+
 
 _LONGEST = 40
 _MOST_NAMED = 4
@@ -143,7 +167,7 @@ def _same_clock(base: str, head: str, partly: bool) -> bool:
     """Clocks of foreign files have names of their own: there the kind of time counts."""
     if not base or not head or base == head:
         return True
-    return partly and clocks.alike(base, head)
+    return partly and alike(base, head)
 
 
 def _short(value: object) -> str:

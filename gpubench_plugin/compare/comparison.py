@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from gpubench_plugin.compare import history, judges, threshold
+from gpubench_plugin.compare import judges
 from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.environment.waking_clock import SUSPENDED
 from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.runs import Run
-from gpubench_plugin.verdicts import Comparison, Verdict
+from gpubench_plugin.records import Comparison, Run, Verdict
 
 
 class Options(TypedDict, total=False):
@@ -69,12 +68,12 @@ def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options
         UsageProblem: a text is no limit.
     """
     matched = match(earlier, [head], paired=False, **options)
-    return _comparison(earlier, [head], matched, history.judge_history(matched.series))
+    return _comparison(earlier, [head], matched, judges.judge_history(matched.series))
 
 
 def _by_threshold(bases: Sequence[Run], head: Run, matched: Matched, *notes: str) -> Comparison:
-    judged = threshold.judge_threshold(matched.series)
-    return _comparison(bases, [head], matched, judged, (threshold.LABEL, *notes))
+    judged = judges.judge_threshold(matched.series)
+    return _comparison(bases, [head], matched, judged, (judges.LABEL, *notes))
 
 
 def _comparison(

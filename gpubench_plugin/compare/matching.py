@@ -7,14 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpubench_plugin.compare.comparability import Likeness, several, told_differences
-from gpubench_plugin.compare.gated import STEP_TIME
-from gpubench_plugin.compare.matched_metrics import Sides, metrics_of, removed_metrics
-from gpubench_plugin.compare.reasons import counted
-from gpubench_plugin.compare.series import Series
+from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
+from gpubench_plugin.compare.series import Series, counted
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Outcome
-from gpubench_plugin.runs import UNFINISHED, Result, Run
-from gpubench_plugin.verdicts import Difference, Verdict
+from gpubench_plugin.records import UNFINISHED, Difference, Outcome, Result, Run, Verdict
 
 WINDOW: Final = 20
 """Earlier runs that are samples though nobody has pinned them, at most: the first ones."""

@@ -1,8 +1,16 @@
-"""The numbers of one metric of one benchmark on both sides: what every judge judges."""
+"""The numbers of one metric of one benchmark on both sides: what every judge judges.
+
+Why a verdict is what it is, in one line for people.
+
+The earlier runs that one series is judged by: those that are the level, and later ones.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.records import Better
@@ -30,3 +38,98 @@ class Series:
     def level(self) -> tuple[float, ...]:
         """The values of `base` that are the level; where none is pinned, the oldest is."""
         return self.base if self.pinned is None else self.base[: max(self.pinned, 1)]
+
+
+def percent(share: float) -> str:
+    """A share with the digits that matter: ``0.35 %``, ``4.1 %``, ``12 %``."""
+    size = abs(share) * 100
+    if size >= 10_000:
+        return f"{share * 100:.0e} %"
+    digits = 0 if size >= 9.95 or size == 0 else 1 if size >= 0.995 else 2
+    text = f"{share * 100:.{digits}f}"
+    return f"{text.removeprefix('-') if not float(text) else text} %"
+
+
+def change(series: Series, effect: float) -> str:
+    """The effect in the words of its metric: ``4.1 % slower``, ``12 % higher``, ``no change``."""
+    return f"{percent(abs(effect))} {_word(series, effect)}" if effect else "no change"
+
+
+def within(series: Series, interval: tuple[float, float]) -> str:
+    """The interval of an effect: ``99 % interval 3.7 to 6.0 %``, or with words where it holds zero.
+
+    Then it reads ``99 % interval 0.4 % faster to 1.2 % slower``. Otherwise it is in the words of
+    the effect, which lies within.
+    """
+    low, high = interval
+    if low < 0 < high:
+        return f"99 % interval {change(series, low)} to {change(series, high)}"
+    near, far = sorted((abs(low), abs(high)))
+    return f"99 % interval {percent(near).removesuffix(' %')} to {percent(far)}"
+
+
+def _word(series: Series, effect: float) -> str:
+    if series.unit in {"s", "ms", "us", "ns"} and series.better == "lower":
+        return "slower" if effect > 0 else "faster"
+    return "higher" if (effect > 0) == (series.better == "lower") else "lower"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 pair``, ``5 pairs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+FEWEST: Final = 10
+"""Values without which nothing is said: the spread of fewer is hardly known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Positive values, the oldest first: one that is not has no logarithm.
+
+    `level` are those that the head is judged by, `later` those of runs that nobody vouches for.
+    `pinned`: somebody has said that the level is one; else it is the oldest run.
+    """
+
+    level: tuple[float, ...]
+    later: tuple[float, ...]
+    pinned: bool
+
+    @classmethod
+    def of(cls, series: Series) -> Samples:
+        """Those of `series`."""
+        level, later = _fit(series.level), _fit(series.base[len(series.level) :])
+        return cls(level=level, later=later, pinned=series.pinned != 0)
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        """The values whose differences tell the noise between runs."""
+        return (*self.level[-1:], *self.later)
+
+    @property
+    def level_tells(self) -> bool:
+        """Whether the level itself tells the noise."""
+        return len(self.level) >= FEWEST
+
+    @property
+    def steps_tell(self) -> bool:
+        """Whether later runs tell it."""
+        return len(self.steps) >= FEWEST
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.level) + len(self.later)
+
+    @property
+    def words(self) -> str:
+        """How many there are of which kind."""
+        if not self.later:
+            return counted(self.count, "earlier run")
+        if not self.pinned:
+            return f"{counted(self.count, 'earlier run')}, none pinned, the oldest is the level"
+        return f"{len(self.level)} pinned and {counted(len(self.later), 'later run')}"
+
+
+def _fit(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(value for value in values if math.isfinite(value) and value > 0)

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpubench_plugin.compare.effects import better_bar, fraction, log_ratio, worse_bar
-from gpubench_plugin.compare.plain import verdict
-from gpubench_plugin.compare.reasons import change, within
-from gpubench_plugin.compare.samples import Samples
-from gpubench_plugin.compare.series import Series
+from gpubench_plugin.compare.plain import better_bar, fraction, log_ratio, verdict, worse_bar
+from gpubench_plugin.compare.series import Samples, Series, change, within
 from gpubench_plugin.compare.statistics import (
     Estimates,
     find,
@@ -26,7 +23,7 @@ from gpubench_plugin.compare.statistics import (
     spread_of_steps,
     visible,
 )
-from gpubench_plugin.verdicts import Method, Verdict, VerdictKind
+from gpubench_plugin.records import Method, Verdict, VerdictKind
 
 
 @dataclass(frozen=True, kw_only=True)

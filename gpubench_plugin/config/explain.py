@@ -1,7 +1,12 @@
-"""The keys of a schema: walking them, and saying in plain words what each allows."""
+"""The keys of a schema: walking them, and saying in plain words what each allows.
+
+What is wrong with a configuration, said once and fully: who, which key, what is allowed.
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -9,10 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from gpubench_plugin.errors import UsageProblem, nearest
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpubench_plugin.config.layers import Key
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+    from gpubench_plugin.config.layers import Key, Merged
+
 
 Schema = type[BaseModel]
 
@@ -168,3 +179,85 @@ def _is_mapping(annotation: Any) -> bool:
 
 def _name(annotation: Any) -> str:
     return getattr(annotation, "__name__", str(annotation))
+
+
+_LONGEST_VALUE = 80
+_OWN_WORDS = {"value_error", "assertion_error"}  # raised by a validator of a workload's section
+
+
+def explain(error: ValidationError, merged: Merged, schema: Schema) -> UsageProblem:
+    """One error for all that pydantic found wrong with the `merged` layers, a line for each."""
+    lines = (_line(details, merged, schema) for details in error.errors(include_url=False))
+    return UsageProblem("\n".join(dict.fromkeys(lines)))
+
+
+def at(merged: Merged, key: Key, problem: str) -> UsageProblem:
+    """The error that `key` has a `problem`, naming who said it."""
+    return UsageProblem(_said(merged, key, problem))
+
+
+def shown(value: object) -> str:
+    """`value` as YAML would have it, on one line and not too long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _line(details: ErrorDetails, merged: Merged, schema: Schema) -> str:
+    place = tuple(map(str, details["loc"]))
+    if details["type"] == "extra_forbidden":
+        return _said(merged, place, _unknown(place, schema))
+    key = _known(place, schema)
+    annotation = annotation_at(schema, key) if key else schema
+    if details["type"] in _OWN_WORDS:
+        return _said(merged, key, f"{details['ctx']['error']}")
+    if details["type"] == "missing":
+        return _said(merged, key, f"is missing; allowed: {allowed(annotation)}")
+    value = merged.get(key)
+    hint = nearest(value, choices(annotation)) if isinstance(value, str) else ""
+    return _said(
+        merged, key, f"{shown(value)} is not allowed{hint}; allowed: {allowed(annotation)}"
+    )
+
+
+def _said(merged: Merged, key: Key, problem: str) -> str:
+    source, name = merged.source(key) or merged.source(key[:-1]), ".".join(key)
+    flag = source.partition("=")[0]
+    if "." in flag and flag.startswith(f"--{name}"):  # --training.steps=x names the key itself
+        name = ""
+    return ": ".join(part for part in (source, name, problem) if part)
+
+
+def _known(place: Key, schema: Schema) -> Key:
+    """`place` without what pydantic appends to a key: members of a union, items of a list."""
+    while place and annotation_at(schema, place) is None:
+        place = place[:-1]
+    return place
+
+
+def _unknown(place: Key, schema: Schema) -> str:
+    *parents, name = place
+    annotation = annotation_at(schema, tuple(parents)) if parents else schema
+    section = section_of(annotation) or schema
+    beside = [(*parents, other) for other in section.model_fields]
+    what = "key" if parents else "section"
+    allowed = ", ".join(section.model_fields)
+    return f"unknown {what}{_meant(name, beside, schema)}; allowed: {allowed}"
+
+
+def _meant(name: str, beside: Sequence[Key], schema: Schema) -> str:
+    """The keys `name` may have meant: the same elsewhere, else one like it here, else anywhere."""
+    everywhere = [key for key, _ in walk(schema)]
+    same = [key for key in everywhere if key[-1] == name]
+    meant = same or _like(name, beside) or _like(name, everywhere)
+    if not meant:
+        return ""
+    *some, last = (repr(".".join(key)) for key in meant)
+    listed = f"{', '.join(some)} or {last}" if some else last
+    return f" (did you mean {listed}?)"
+
+
+def _like(name: str, among: Iterable[Key]) -> list[Key]:
+    by_name: dict[str, list[Key]] = {}
+    for key in among:
+        by_name.setdefault(key[-1], []).append(key)
+    return [key for near in difflib.get_close_matches(name, by_name, n=1) for key in by_name[near]]

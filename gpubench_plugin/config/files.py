@@ -1,19 +1,27 @@
-"""One YAML file of configuration: its base and its presets."""
+"""One YAML file of configuration: its base and its presets.
+
+Where configurations are looked up by name.
+
+The table of all keys in ``docs/configuration.md``, generated so that it cannot go stale.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from gpubench_plugin.config import explain
+from gpubench_plugin.config.explain import shown
 from gpubench_plugin.config.layers import Layer
-from gpubench_plugin.config.problems import shown
-from gpubench_plugin.config.sections import Preset
+from gpubench_plugin.config.sections import Configuration, ModelSection, Preset
 from gpubench_plugin.config.yaml_reader import read
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
+
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
@@ -75,3 +83,68 @@ def _not_a_mapping(label: str, key: str, value: object, of: str) -> UsageProblem
     return UsageProblem(
         f"{label}: {key}: {shown(value)} is not allowed; allowed: a mapping of {of}"
     )
+
+
+def directories(given: Sequence[Path], rootdir: Path) -> tuple[Path, ...]:
+    """The folders searched, first match first.
+
+    They are the directories `given` as ``--config``, ``<rootdir>/configs``, and the
+    configurations this project ships.
+    """
+    return (*(path for path in given if path.is_dir()), rootdir / "configs", shipped())
+
+
+def shipped() -> Path:
+    """The folder of our own configurations: in the installed package, else in the checkout."""
+    package = Path(__file__).parent.parent
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parent / "configs"
+
+
+def find(name: str, among: Sequence[Path]) -> Path:
+    """The file ``<name>.yaml`` in the first of the directories `among` that has it.
+
+    Raises:
+        UsageProblem: none has it; the message names the directories and what they hold.
+    """
+    found = [{path.stem: path for path in folder.glob("*.yaml")} for folder in among]
+    for files in found:
+        if name in files:
+            return files[name]
+    there = sorted(set().union(*found))
+    searched = ", ".join(dict.fromkeys(map(str, among)))
+    held = f"there: {', '.join(there)}" if there else "no configuration is there"
+    message = f"config {name!r}: no file {name}.yaml{nearest(name, there)} in {searched}; {held}"
+    raise UsageProblem(message)
+
+
+def overlay(path: Path) -> Path:
+    """The file `path` given as ``--config``.
+
+    Raises:
+        UsageProblem: there is no such file; the message names the one like it beside it.
+    """
+    if path.is_file():
+        return path
+    hint = nearest(path.name, [file.name for file in path.parent.glob("*.y*ml")])
+    message = f"--config={path}: no such file{hint}; allowed: a YAML file, or a directory of them"
+    raise UsageProblem(message)
+
+
+def markdown_table(schema: explain.Schema = Configuration[ModelSection]) -> str:
+    """Every key of `schema` with what it allows, its default and its meaning."""
+    rows = [
+        (
+            f"`{'.'.join(key)}`",
+            explain.allowed(explain.annotation_of(field)),
+            "required" if field.is_required() else f"`{json.dumps(field.get_default())}`",
+            field.description or "",
+        )
+        for key, field in explain.walk(schema)
+    ]
+    header = ("Key", "Allowed", "Default", "Meaning")
+    return "".join(_row(cells) for cells in (header, ("---",) * len(header), *rows))
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"

@@ -1,13 +1,23 @@
-"""How much worse a metric may get: ``"3%"``, ``"2.5%"``, or a fixed bound, ``"<=0.25"``."""
+"""How much worse a metric may get: ``"3%"``, ``"2.5%"``, or a fixed bound, ``"<=0.25"``.
+
+The limits of a benchmark's metrics: what mark, files and command line say together.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pytest
+
 
 DEFAULT: Final = "2%"
 """The limit of a gated metric for which nobody states another."""
@@ -62,3 +72,45 @@ def _finite(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def limits_of(
+    item: pytest.Item, resolved: Mapping[str, str], overrides: Iterable[str]
+) -> dict[str, str]:
+    """By metric: the command line outranks the mark, the mark the configuration's files.
+
+    Args:
+        item: the benchmark.
+        resolved: what files and command line add up to.
+        overrides: of the command line, ``key=value``.
+
+    Raises:
+        UsageProblem: one of them is no limit.
+    """
+    prefix = "gate.limits."
+    given = _limited(overrides)
+    marked = {
+        metric: text
+        for metric, text in BenchmarkMark.of(item).limits.items()
+        if metric not in given
+    }
+    for metric, text in marked.items():
+        Limit.parse(str(text), f"{item.nodeid}: mark gpubench: limits[{metric!r}]")
+    for metric, text in resolved.items():
+        Limit.parse(text, f"{item.nodeid}: {prefix}{metric}")
+    return {**resolved, **marked}
+
+
+def _limited(overrides: Iterable[str]) -> set[str]:
+    """The metrics whose limits the command line states, one by one or as a mapping."""
+    from gpubench_plugin.config import overrides as dot_keys
+    from gpubench_plugin.config import yaml_reader
+
+    metrics: set[str] = set()
+    for override in map(dot_keys.parse, overrides):
+        if override.key[:2] == ("gate", "limits"):
+            stated = (
+                yaml_reader.parse(override.text, override.source) if len(override.key) < 3 else {}
+            )
+            metrics.update(override.key[2:], stated)
+    return metrics

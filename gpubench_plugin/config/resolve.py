@@ -3,28 +3,92 @@
 The layers, later ones win: the profile of measuring, the named file, its chosen preset, each
 ``--config`` file in order with its preset, each dot-key override in order, and what the flags
 choose.
+
+Weak and strong scaling: whether a rank's batch or the batch of all ranks is given.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import explain, problems, profiles, search
+from gpubench_plugin.config import explain, profiles
 from gpubench_plugin.config import overrides as dot_keys
-from gpubench_plugin.config.files import PRESETS, ConfigurationFile
+from gpubench_plugin.config.files import PRESETS, ConfigurationFile, directories, find, overlay
 from gpubench_plugin.config.layers import Layer, Merged, merge, nested
-from gpubench_plugin.config.scaling import scaled
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
 from gpubench_plugin.errors import UsageProblem, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from gpubench_plugin.config.layers import Key
+
+
+_WHOLE: Final = ("data", "global_batch_size")
+_PART: Final = ("training", "batch_size")
+_SCALING: Final = ("distributed", "scaling")
+
+
+def scaled(
+    configuration: Configuration[Any], stated: Sequence[Layer], merged: Merged
+) -> Configuration[Any]:
+    """The `configuration` with its kind of scaling, and with each rank's share of a global batch.
+
+    Raises:
+        UsageProblem: the global batch cannot be shared evenly, or one of the layers `stated`
+            gives a batch size beside it, or a kind of scaling that it is not.
+    """
+    whole = configuration.data.global_batch_size
+    kind: Literal["weak", "strong"] = "weak" if whole is None else "strong"
+    _refuse_other_scaling(kind, merged)
+    if whole is None:
+        return configuration
+    share = _share(whole, configuration, merged)
+    _refuse_other_batch(share, stated, merged)
+    training = configuration.training.model_copy(update={"batch_size": share})
+    distributed = configuration.distributed.model_copy(update={"scaling": kind})
+    return configuration.model_copy(update={"training": training, "distributed": distributed})
+
+
+def _share(whole: int, configuration: Configuration[Any], merged: Merged) -> int:
+    """Samples per batch and rank: a step takes one batch, or accumulates several."""
+    ranks, batches = configuration.distributed.world_size, configuration.training.accumulation_steps
+    share, rest = divmod(whole, ranks * batches)
+    if rest:
+        each = f" with {batches} accumulated batches each" if batches > 1 else ""
+        problem = f"{whole} does not divide among {ranks} ranks{each}"
+        raise explain.at(merged, _WHOLE, f"{problem}; allowed: a multiple of {ranks * batches}")
+    return share
+
+
+def _refuse_other_scaling(kind: str, merged: Merged) -> None:
+    said = merged.get(_SCALING)
+    if said not in (None, kind):
+        chosen = f"{explain.shown(kind)}, which data.global_batch_size chooses"
+        raise explain.at(merged, _SCALING, f"{explain.shown(said)} contradicts {chosen}")
+
+
+def _refuse_other_batch(share: int, stated: Sequence[Layer], merged: Merged) -> None:
+    """A global batch replaces a batch size said before it, but not one said with or after it."""
+    given = merged.get(_PART)
+    if given in (None, share) or _last(_PART, stated) < _last(_WHOLE, stated):
+        return
+    problem = f"{given} beside data.global_batch_size {merged.get(_WHOLE)}"
+    allowed = f"allowed: {share}, or null for data.global_batch_size"
+    raise explain.at(merged, _PART, f"{problem} ({merged.source(_WHOLE)}); {allowed}")
+
+
+def _last(key: Key, layers: Sequence[Layer]) -> int:
+    """The number of the last layer that says `key`; -1 if none does."""
+    says = [n for n, layer in enumerate(layers) if merge([layer]).get(key) is not None]
+    return says[-1] if says else -1
+
 
 CHOSEN_BY = {
     "experiment.preset": "--preset",
@@ -97,13 +161,13 @@ def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> f
 
 def _files(name: str | None, given: Sequence[Path], rootdir: Path) -> list[ConfigurationFile]:
     overlays = [
-        ConfigurationFile.load(search.overlay(path), f"--config={path}")
+        ConfigurationFile.load(overlay(path), f"--config={path}")
         for path in given
         if not path.is_dir()
     ]
     if name is None:
         return overlays
-    path = search.find(name, search.directories(given, rootdir))
+    path = find(name, directories(given, rootdir))
     label = str(path.relative_to(rootdir) if path.is_relative_to(rootdir) else path)
     return [ConfigurationFile.load(path, label), *overlays]
 
@@ -135,7 +199,7 @@ def _model_section(
     try:
         return model_section(workload)
     except UsageProblem as problem:
-        raise problems.at(merged, key, str(problem)) from problem
+        raise explain.at(merged, key, str(problem)) from problem
 
 
 def _flags(chosen: Mapping[str, object]) -> list[Layer]:
@@ -150,8 +214,8 @@ def _refuse_contradiction(stated: Merged, chosen: Mapping[str, object]) -> None:
         key = tuple(name.split("."))
         said = stated.get(key)
         if said is not None and said != value:
-            problem = f"{problems.shown(said)} contradicts {problems.shown(value)}"
-            raise problems.at(stated, key, f"{problem}, which {CHOSEN_BY[name]} chooses")
+            problem = f"{explain.shown(said)} contradicts {explain.shown(value)}"
+            raise explain.at(stated, key, f"{problem}, which {CHOSEN_BY[name]} chooses")
 
 
 def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuration[Any]:
@@ -161,7 +225,7 @@ def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuratio
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
-        raise problems.explain(error, merged, schema) from None
+        raise explain.explain(error, merged, schema) from None
 
 
 def _refuse_invalid_text(merged: Merged) -> None:
@@ -169,7 +233,7 @@ def _refuse_invalid_text(merged: Merged) -> None:
         try:
             json.dumps(merged.get(key), ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise problems.at(merged, key, "holds text that is not valid Unicode") from None
+            raise explain.at(merged, key, "holds text that is not valid Unicode") from None
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:
@@ -179,7 +243,7 @@ def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> No
         problem = f"{training.epochs} beside training.steps {training.steps}"
         allowed = "allowed: one of the two, and null for the other"
         source = merged.source(steps)
-        raise problems.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
+        raise explain.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:
@@ -190,11 +254,11 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
     chosen = configuration.distributed.parallelism
     if chosen != "auto" and chosen not in (there := catalog.choices("parallelism")):
         problem = f"unknown{nearest(chosen, there)}; allowed: auto, {', '.join(there)}"
-        raise problems.at(merged, ("distributed", "parallelism"), problem)
+        raise explain.at(merged, ("distributed", "parallelism"), problem)
     running = "ddp" if chosen == "auto" else chosen
     for name, parallelism in PARALLELISM_OF.items():
         key = ("distributed", name)
         if merged.get(key) is not None and parallelism != running:
-            said = problems.shown(merged.get(key))
+            said = explain.shown(merged.get(key))
             problem = f"{said} is for distributed.parallelism={parallelism}, not for {chosen}"
-            raise problems.at(merged, key, f"{problem}; allowed: to leave it out")
+            raise explain.at(merged, key, f"{problem}; allowed: to leave it out")

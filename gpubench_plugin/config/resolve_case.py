@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import stated_limits
 from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.limits import limits_of
 from gpubench_plugin.config.marks import (
     BenchmarkMark,
     assignments,
@@ -155,7 +155,7 @@ class Cases:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
         experiment = resolved.experiment
         notes = {"notes": redacted(experiment.notes)}  # recorded in every file
-        limits = stated_limits.limits_of(item, resolved.gate.limits, settings.overrides)
+        limits = limits_of(item, resolved.gate.limits, settings.overrides)
         return self._shared(
             resolved.model_copy(
                 update={

@@ -2,21 +2,208 @@
 
 Keys are strict: a wrong type is refused, never coerced. A workload extends :class:`ModelSection`
 with keys of its own, which then stand in the ``model`` section.
+
+What every section of a configuration is made of.
+
+The keys of diffusion inference with its steps split over ranks.
+
+The keys of the gate.
+
+The keys of inference: how much at once, and how long the texts are.
+
+The sizes of the micro benchmarks.
+
+The keys of mixture-of-experts layers.
+
+The keys of profiling.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from gpubench_plugin.config.diffusion import DiffusionSection
-from gpubench_plugin.config.gate import GateSection
-from gpubench_plugin.config.inference import InferenceSection
-from gpubench_plugin.config.micro import MicroSection
-from gpubench_plugin.config.moe import MoeSection
-from gpubench_plugin.config.profiling import ProfilingSection
-from gpubench_plugin.config.section import PositiveFloat, PositiveInt, Section
+from gpubench_plugin.errors import nearest
+
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A frozen group of keys in which an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+SCHEDULERS: Final = {
+    "ddim": "DDIMScheduler",
+    "ddpm": "DDPMScheduler",
+    "deis": "DEISMultistepScheduler",
+    "dpmsolver-multistep": "DPMSolverMultistepScheduler",
+    "dpmsolver-singlestep": "DPMSolverSinglestepScheduler",
+    "euler": "EulerDiscreteScheduler",
+    "euler-ancestral": "EulerAncestralDiscreteScheduler",
+    "flow-match-euler": "FlowMatchEulerDiscreteScheduler",
+    "heun": "HeunDiscreteScheduler",
+    "ipndm": "IPNDMScheduler",
+    "lcm": "LCMScheduler",
+    "lms": "LMSDiscreteScheduler",
+    "pndm": "PNDMScheduler",
+    "sasolver": "SASolverScheduler",
+    "unipc": "UniPCMultistepScheduler",
+}
+"""Noise schedulers by their names here, with their classes in diffusers; not all can be split."""
+
+
+class DiffusionSection(Section):
+    """A pipeline of denoising steps."""
+
+    denoising_steps: PositiveInt = Field(
+        default=8, description="Denoising steps asked of the scheduler"
+    )
+    samples: PositiveInt = Field(default=1, description="Samples that follow each other")
+    scheduler: str = Field(
+        default="ddim", description="The noise scheduler, one whose steps can be split"
+    )
+    remainder: Literal["refuse", "first", "last", "spread"] = Field(
+        default="refuse",
+        description="Steps that do not divide: refused, on that rank, or on the first few",
+    )
+    receive_timeout_s: PositiveFloat = Field(
+        default=300.0, description="A message that does not come for so long fails the benchmark"
+    )
+
+    @field_validator("scheduler")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        """The scheduler's name here, where it has that of its class in diffusers, too."""
+        for known, library_class in SCHEDULERS.items():
+            if name in (known, library_class):
+                return known
+        choices = SCHEDULERS if name == name.lower() else SCHEDULERS.values()
+        raise ValueError(f"unknown {name!r}{nearest(name, choices)}; allowed: {', '.join(choices)}")
+
+
+LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
+
+
+class GateSection(Section):
+    """What ``--gate`` judges; no part of what makes two measurements comparable."""
+
+    limits: dict[str, LimitText] = Field(
+        default={}, description="By metric: how much worse it may get, or a fixed bound"
+    )
+
+
+class InferenceSection(Section):
+    """Forward passes, and generating text token by token."""
+
+    batch_size: PositiveInt | Literal["max"] | None = Field(
+        default=None, description="Samples per call; max: the largest; null: training.batch_size"
+    )
+    largest_batch_size: PositiveInt | None = Field(
+        default=None, description="What max stands for; null: training.batch_size"
+    )
+    prompt_tokens: PositiveInt | None = Field(
+        default=None, description="Generation: given tokens; null: half of model.sequence_length"
+    )
+    new_tokens: PositiveInt | None = Field(
+        default=None, description="Generation: tokens until it starts anew; null: the other half"
+    )
+
+    def samples(self, training_batch_size: int) -> int:
+        """Samples per call."""
+        if self.batch_size == "max":
+            return self.largest_batch_size or training_batch_size
+        return self.batch_size or training_batch_size
+
+
+class MicroSection(Section):
+    """How large the single operations are."""
+
+    matrix_size: PositiveInt = Field(default=256, description="Rows and columns of matrices")
+    batch: PositiveInt = Field(default=4, description="Samples of a convolution, of attention")
+    channels: PositiveInt = Field(default=32, description="Channels of a convolution")
+    image_size: PositiveInt = Field(default=32, description="Height and width of its images")
+    heads: PositiveInt = Field(default=4, description="Heads of attention")
+    tokens: PositiveInt = Field(default=128, description="Tokens of a sequence in attention")
+    head_size: PositiveInt = Field(default=64, description="Features of a head")
+    rows: PositiveInt = Field(default=512, description="Rows of softmax, norms, layouts")
+    columns: PositiveInt = Field(default=512, description="Columns of softmax, norms, layouts")
+    tensors: PositiveInt = Field(default=20, description="Parameters of an optimizer")
+    tensor_elements: PositiveInt = Field(default=4096, description="Elements of each of them")
+    copy_bytes: PositiveInt = Field(default=1048576, description="Length of a copy")
+    graphs: PositiveInt = Field(default=2, description="Autograd graphs without a part in common")
+    layers: PositiveInt = Field(default=16, description="Linear layers of each of them")
+    layer_size: PositiveInt = Field(default=128, description="Features of these layers")
+
+
+class MoeSection(Section):
+    """A layer of experts, of which each token visits a few."""
+
+    experts: PositiveInt = Field(default=8, description="Experts over all ranks")
+    top_k: PositiveInt = Field(default=2, description="Experts that each token visits")
+    width: PositiveInt = Field(default=64, description="Features of a token")
+    hidden: PositiveInt = Field(default=128, description="Features inside an expert")
+    tokens: PositiveInt = Field(default=256, description="Tokens of a rank in one call")
+    balancing: Literal["none", "aux-loss", "z-loss"] = Field(
+        default="aux-loss", description="What keeps the router from preferring few experts"
+    )
+    balancing_weight: PositiveFloat = Field(default=0.01, description="Weight of that loss")
+    capacity_factor: PositiveFloat | None = Field(
+        default=None,
+        description="Tokens an expert takes, relative to an even share; null: all, none is dropped",
+    )
+    dispatcher: Literal["auto", "local", "all-gather", "all-to-all", "flex"] = Field(
+        default="auto",
+        description="How tokens travel to their experts; auto: local, or all-to-all between ranks",
+    )
+    expert_kind: Literal["sequential", "grouped", "te-grouped"] = Field(
+        default="grouped", description="How a rank computes its experts"
+    )
+    expert_parallel: PositiveInt | None = Field(
+        default=None, description="Ranks that share the experts; null: as many as there are"
+    )
+    tensor_parallel: PositiveInt = Field(
+        default=1, description="Ranks that share each expert's hidden features"
+    )
+    rank_sorter: str = Field(default="none", description="The order in which ranks take experts")
+    device_initialisation: bool = Field(
+        default=False, description="Draw the weights on the device instead of on the CPU"
+    )
+    pinned_cache: PositiveInt | None = Field(
+        default=None,
+        description="Experts kept on the device, the others in pinned memory; null: all on it",
+    )
+    graph_capture: bool = Field(
+        default=False, description="Replay the router, whose shapes are fixed, as a CUDA graph"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """What the keys ask of each other."""
+        if self.top_k > self.experts:
+            raise ValueError(
+                f"top_k={self.top_k} of experts={self.experts}: a token cannot visit more experts "
+                f"than there are; allowed: top_k from 1 to {self.experts}"
+            )
+        if self.hidden % self.tensor_parallel:
+            raise ValueError(
+                f"tensor_parallel={self.tensor_parallel} of hidden={self.hidden}: ranks cannot "
+                "take equally many features; allowed: a tensor_parallel that divides hidden"
+            )
+        return self
+
+
+class ProfilingSection(Section):
+    """torch.profiler on extra steps after the measurement, never during it."""
+
+    enabled: bool = Field(default=False, description="Also set by --profile")
+    steps: PositiveInt = Field(default=3, description="Steps profiled")
+    record_shapes: bool = Field(default=False, description="With the shapes of inputs")
+    with_stack: bool = Field(default=False, description="With Python stacks")
+
 
 Preset = Literal["tiny", "full"]
 

@@ -1,17 +1,21 @@
-"""A collective as a thing to measure."""
+"""A collective as a thing to measure.
+
+The memory a rank may still take.
+
+Sizes of messages as parameters write them: ``64KiB``.
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.distributed.free_memory import free_bytes
-from gpubench_plugin.distributed.message_size import parse, shown
-from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.records import Check, Work
 
 if TYPE_CHECKING:
@@ -21,6 +25,51 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.distributed.collectives.base import Collective
     from gpubench_plugin.distributed.process_group import ProcessGroup
+
+
+_MEMINFO = Path("/proc/meminfo")
+
+
+def free_bytes(
+    device: torch.device, *, local_ranks: int, shared: bool = False, meminfo: Path = _MEMINFO
+) -> int | None:
+    """The bytes free on `device`; on a CPU this rank's share of what Linux calls available.
+
+    Of a device that all ranks of the host have `shared` it is this rank's share, too. None where
+    the system does not say. `meminfo` is in the format of proc_meminfo(5).
+    """
+    if device.type != "cpu":
+        free = int(torch.get_device_module(device).mem_get_info(device)[0])
+        return free // local_ranks if shared else free
+    if not meminfo.exists():
+        return None
+    lines = meminfo.read_text(encoding="ascii").splitlines()
+    kibibytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    return kibibytes * 1024 // local_ranks
+
+
+_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE: Final = re.compile(rf"([1-9][0-9]*)({'|'.join(_UNITS)})")
+
+
+def parse(text: str) -> int:
+    """The bytes that `text` says.
+
+    Raises:
+        UsageProblem: it is no whole number of B, KiB, MiB or GiB.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        allowed = f"a whole number of {', '.join(_UNITS)}, such as 64KiB"
+        raise UsageProblem(f"message size {text!r}; allowed: {allowed}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def shown(size_bytes: float) -> str:
+    """A size in the largest fitting unit, rounded: ``1.5 GiB``."""
+    fitting = [unit for unit, scale in _UNITS.items() if size_bytes >= scale] or ["B"]
+    return f"{size_bytes / _UNITS[fitting[-1]]:.4g} {fitting[-1]}"
+
 
 _NOTHING: Final = -1.0
 """What a buffer holds before anything is received; no collective delivers it."""

@@ -1,7 +1,11 @@
-"""This process among the ranks, as torchrun's environment tells it. Imports no torch."""
+"""This process among the ranks, as torchrun's environment tells it. Imports no torch.
+
+How many CPU threads a rank computes with.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +13,7 @@ from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 LISTENER: Final = "GPUBENCH_STORE_FD"
 """Names the descriptor, inherited by rank zero, of the socket on which it is to serve the store."""
@@ -89,3 +94,22 @@ def _number(
     if number < least or (below is not None and number >= below):
         raise UsageProblem(f"environment variable {name}={text}; allowed: {allowed}")
     return number
+
+
+def threads_per_rank(
+    local_ranks: int, *, configured: int | None = None, cores: int | None = None
+) -> int:
+    """The number `configured`, else this rank's share of the host's `cores`, at least one.
+
+    `cores` defaults to those that this process may run on, which containers and ``taskset``
+    restrict.
+    """
+    if configured is not None:
+        return configured
+    return max(1, (_usable_cores() if cores is None else cores) // local_ranks)
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

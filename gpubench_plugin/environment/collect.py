@@ -8,11 +8,10 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import json_text
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.git import commit_facts
-from gpubench_plugin.environment.hardware import gpu_facts
+from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts, memory_bytes
 from gpubench_plugin.environment.instrumentation import interpreter_facts
-from gpubench_plugin.environment.machine import cpu_facts, memory_bytes
 from gpubench_plugin.environment.redaction import recorded_variables
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def collect(
         "git": commit_facts(rootdir),
         "environment_variables": recorded_variables(environ),
     }
-    plain: Json = json_text.plain({**facts, **(more or {})})
+    plain: Json = json_files.plain({**facts, **(more or {})})
     return plain
 
 

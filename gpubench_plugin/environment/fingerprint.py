@@ -2,19 +2,73 @@
 
 Hardware, driver and the versions that compute must be; the code under test need not, since it is
 what a comparison is about. Names of machines that are alike otherwise are neither.
+
+What differs between two records of facts, named by key and with both values.
+
+Which facts of ``system.json`` make two measurements comparable.
+
+Kept are the hardware, the software and the code that can change a number. Left out are the names
+of things that are alike otherwise (host, GPU, branch), what a launcher sets anew for each start,
+and what a project's own hook adds: nobody knows which of those facts stay.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from gpubench_plugin.environment.differences import flat
+_SHOWN: Final = 5
+"""Names that a message lists."""
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+ABSENT = object()
+"""The value of a key that one of two records lacks."""
+
+
+def flat(facts: object, prefix: str = "") -> dict[str, Any]:
+    """The values of nested mappings by dot key, of their lists by number: ``gpu.devices.0.name``.
+
+    A list of plain values stays one value.
+    """
+    found: dict[str, Any] = {}
+    _flatten(facts, prefix, found)
+    return found
+
+
+def _flatten(facts: object, prefix: str, found: dict[str, Any]) -> None:
+    if facts is None or isinstance(facts, str | int | float):  # most are; others cost more to tell
+        found[prefix] = facts
+        return
+    if isinstance(facts, list) and any(isinstance(fact, Mapping) for fact in facts):
+        facts = {str(number): fact for number, fact in enumerate(facts)}
+    if isinstance(facts, Mapping):
+        for name, fact in facts.items():
+            _flatten(fact, f"{prefix}.{name}" if prefix else str(name), found)
+    else:
+        found[prefix] = facts
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Of two flat records, each differing key with both its values, in the order of the keys."""
+    pairs = {
+        key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in sorted({*before, *now})
+    }
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def described(pair: tuple[Any, Any]) -> str:
+    """Both values in words."""
+    before, now = ("absent" if value is ABSENT else json.dumps(value) for value in pair)
+    return f"{before} in the run, {now} now"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of the `names`, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
 
 _MACHINE: Final = re.compile(
     r"""platform\.(system|machine)
@@ -60,3 +114,35 @@ def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], time
 def _chosen(environment: Mapping[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
     facts = flat(environment)
     return {k: v for k, v in facts.items() if v is not None and pattern.fullmatch(k)}
+
+
+_FACTS: Final = (
+    "platform",
+    "python",
+    "cpu",
+    "gpu",
+    "devices",
+    "torch",
+    "packages",
+    "git",
+    "environment_variables",
+)
+_LEFT_OUT: Final = re.compile(
+    r"""gpu\.devices\.\d+\.uuid
+    |git\.(branch|remote)
+    |environment_variables\.(
+        CI|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)
+        |(TORCHELASTIC|SLURM)_\w+|TORCH_NCCL_ASYNC_ERROR_HANDLING
+    )""",
+    re.VERBOSE,
+)
+
+
+def fingerprint(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The known facts of an `environment` by dot key that make its numbers comparable."""
+    facts = flat({name: environment.get(name) for name in _FACTS})
+    return {
+        key: fact
+        for key, fact in facts.items()
+        if fact is not None and not _LEFT_OUT.fullmatch(key)
+    }

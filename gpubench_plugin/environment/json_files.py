@@ -1,16 +1,25 @@
-"""JSON from anywhere, read with one clear message for each way in which it can be bad."""
+"""JSON from anywhere, read with one clear message for each way in which it can be bad.
+
+JSON as RFC 8259 has it: no NaN, no infinity, no lone surrogate, keys are strings.
+
+Results written whole, or not at all, with one clear message where they cannot be.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import files
-from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
+from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 LIMIT_BYTES: Final = 1 << 30
 """Of files that hold every sample of a run. 5,000 benchmarks with 2,400 samples of 20 bytes each
@@ -125,3 +134,90 @@ def _why(error: json.JSONDecodeError) -> str:
     if at_end and error.doc.lstrip()[:1] in {"{", "["}:
         return f"was cut off: the JSON ends in the middle, at line {error.lineno}"
     return f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+
+
+def text(value: object, *, indent: int | None = None) -> str:
+    """`value` as ASCII JSON text; see :func:`plain` for what becomes of other types."""
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
+
+
+def plain(value: object, *, lost: dict[str, str] | None = None, pointer: str = "") -> Any:
+    """`value` in JSON's own types.
+
+    Tuples and sets become lists, arrays and scalars of other libraries Python's own, all else
+    its text. A number that is not finite becomes null: JSON has no word for it. Where `lost` is
+    given, it receives the JSON pointer (RFC 6901) of each such number and ``nan``, ``inf`` or
+    ``-inf``.
+    """
+    if callable(own := getattr(value, "tolist", None)):
+        value = own()
+    if isinstance(value, Mapping):
+        return {
+            well_formed(str(k)): plain(v, lost=lost, pointer=f"{pointer}/{_escaped(str(k))}")
+            for k, v in value.items()
+        }
+    if isinstance(value, AbstractSet):
+        value = sorted(value, key=str)
+    if isinstance(value, list | tuple):
+        return [plain(v, lost=lost, pointer=f"{pointer}/{i}") for i, v in enumerate(value)]
+    if isinstance(value, float):
+        return _finite(value, lost, pointer)
+    return value if value is None or isinstance(value, int) else well_formed(str(value))
+
+
+def well_formed(string: str) -> str:
+    """`string` with lone surrogates, as in a file name that is not UTF-8, written as escapes."""
+    return string.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _finite(number: float, lost: dict[str, str] | None, pointer: str) -> float | None:
+    if math.isfinite(number):
+        return number
+    if lost is not None:
+        lost[pointer] = str(number)
+    return None
+
+
+def _escaped(key: str) -> str:
+    return well_formed(key).replace("~", "~0").replace("/", "~1")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` in UTF-8 to `path`, durably; a symbolic link there is replaced, not followed.
+
+    Raises:
+        ResultsError: it could not be written; what stood at `path` before is intact.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        files.write(path, lambda file: file.write(data))
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` to `path` as indented JSON.
+
+    Raises:
+        ResultsError: as :func:`write_text`.
+    """
+    write_text(path, text(value, indent=2) + "\n")
+
+
+def remove(path: Path) -> None:
+    """Remove the file `path`, durably; where there is none, do nothing.
+
+    Raises:
+        ResultsError: it could not be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        files.sync_folder(path.parent)
+    except OSError as error:
+        raise ResultsError(f"{path} was not removed: {error.strerror}") from error
+
+
+def not_written(path: Path, error: OSError) -> ResultsError:
+    """The error for a result that the operating system did not take."""
+    reason = error.strerror or str(error)
+    return ResultsError(f"{path} was not written: {reason}; what was written before is intact")

@@ -5,17 +5,22 @@ child when its owner is dead. So every child that is forked through Python, a wo
 ``DataLoader`` for example, closes them first of all; that lets the owner's lock be. What is
 started anew (``exec``) never gets them. A child that a library forks in C, past Python, and that
 goes on without ``exec``, holds them for as long as it lives.
+
+One writer at a time in a folder of small files that are read, changed and written again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakSet
 
+from gpubench_plugin.errors import ResultsError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -75,3 +80,23 @@ def _close_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_child)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder` alone; others wait for as long as this lasts, which is one small file.
+
+    The lock is the kernel's and on the folder itself: it goes with the process, and leaves no
+    file behind. A file system without locks offers none.
+
+    Raises:
+        ResultsError: the folder cannot be opened.
+    """
+    try:
+        lock = KernelLock(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ResultsError(f"{folder} cannot be opened: {error.strerror}") from error
+    with lock:
+        with suppress(OSError):
+            lock.take(wait=True)
+        yield

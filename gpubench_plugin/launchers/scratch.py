@@ -10,10 +10,13 @@ removed later only if all of this holds; everything else is left alone, however 
 - the process that made it is gone for certain, see
   :mod:`gpubench_plugin.environment.process_identity`;
 - no process works in it.
+
+The folder that the processes of a gang share: for this user only, and not left behind.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -24,9 +27,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.environment import atomic, json_files
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.process_identity import ProcessIdentity
-from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.errors import GangError, GpubenchError, ResultsError
 
 TOKEN: Final = "gpubench-token.json"
 _SCHEMA_VERSION: Final = 1
@@ -56,7 +59,7 @@ class ScratchFolder:
                 "owner": None if owner is None else asdict(owner),
                 "facts": facts,
             }
-            atomic.write_json(path / TOKEN, token)
+            json_files.write_json(path / TOKEN, token)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -126,3 +129,36 @@ def _is_inhabited(path: Path) -> bool:
             if link.readlink().is_relative_to(path):
                 return True
     return False
+
+
+_LOGGER: Final = logging.getLogger("gpubench")
+_PREFIX: Final = "gpubench-gang-"
+_LONGEST_PARENT: Final = 64
+"""Bytes; the path of a unix socket has room for 104 (BSD) or 108 (Linux), see unix(7)."""
+
+
+class PrivateFolder:
+    """A new folder in the folder for temporary files, or in ``/tmp`` where that path is too long.
+
+    Those that killed sessions left there are removed, which the run's log says.
+
+    Raises:
+        GangError: it cannot be made.
+    """
+
+    def __init__(self) -> None:
+        parent = Path(os.path.realpath(tempfile.gettempdir()))
+        if len(os.fsencode(parent)) > _LONGEST_PARENT:
+            parent = Path("/tmp")
+        for left in abandoned(parent, _PREFIX):
+            if left.remove():
+                _LOGGER.info("removed %s, which a killed session had left", left.path)
+        try:
+            self._folder = ScratchFolder.make(parent, _PREFIX)
+        except (OSError, ResultsError) as error:
+            raise GangError(f"no folder for the gang's socket could be made: {error}") from error
+        self.path = self._folder.path
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; a second time does nothing."""
+        self._folder.remove()

@@ -2,26 +2,43 @@
 
 Python runs a signal's handler in the main thread, and only between two of its instructions: not
 while that waits in a collective. So a second thread listens beside it, blocked in the kernel.
+
+SIGTERM and SIGHUP end a session like Ctrl-C: everything measured is written, and once.
+
+A scheduler sends the one, a terminal that is closed the other. Whoever asks often asks twice:
+``timeout`` of coreutils sends its signal to the process and to its group, and people press Ctrl-C
+again. While pytest is ending, a second one would cost its exit code and the run its status.
+
+A rank must not outlive its controller: it dies with it, in whatever it is doing.
+
+Being asked to end: by Ctrl-C, SIGTERM, or the closing of the terminal.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import selectors
 import signal
 import struct
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from gpubench_plugin.launchers.last_words import or_die
+import pytest
+
+from gpubench_plugin.launchers.watchdog import or_die
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import FrameType
+    from collections.abc import Generator, Mapping, Sequence
+
 
 GRACE_S: Final = 1.0
 """How long the main thread may take to notice Ctrl-C before it is taken to be deep in C."""
@@ -236,3 +253,126 @@ def _status_after_reaping(descriptor: int) -> int | None:
     (mask,) = struct.unpack_from("=Q", info, 0)
     (status,) = struct.unpack_from("=i", info, 60)
     return status if mask & _PIDFD_INFO_EXIT else None
+
+
+_DEFAULTS: Final[dict[signal.Signals, Any]] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+
+
+class Interruption:
+    """The role of a process that writes results; a handler that somebody else has set stays.
+
+    A signal that is ignored, as ``nohup`` has it, stays so, too. To be registered after who writes.
+    """
+
+    def __init__(self) -> None:
+        in_main = threading.current_thread() is threading.main_thread()
+        untouched = [n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default]
+        self._mine = untouched if in_main else []
+        self._asked = self._ends = self._finishes = False
+        for number in self._mine:
+            signal.signal(number, self._handle)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """From now on pytest says why it ends, and who asks again is not heard until it has."""
+        self._ends = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Now results are written, and then fixtures torn down, which may hang."""
+        self._finishes = True
+        return (yield)
+
+    def pytest_unconfigure(self) -> None:
+        """Put the handlers back."""
+        for number in self._mine:
+            signal.signal(number, _DEFAULTS[number])
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        __tracebackhide__ = True  # pytest is to show what was interrupted
+        before, self._asked = self._asked, True
+        if self._ends and not self._finishes:
+            return
+        if number == signal.SIGINT and not self._finishes:
+            raise KeyboardInterrupt  # again, if a test or a debugger has caught the first
+        if number != signal.SIGINT and before and self._finishes:  # who insists is not waited for
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        pytest.exit(f"interrupted by {signal.Signals(number).name}", pytest.ExitCode.INTERRUPTED)
+
+
+_PR_SET_PDEATHSIG: Final = 1
+"""prctl(2), <linux/prctl.h>."""
+
+
+def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | None = None) -> None:
+    """Have the kernel send `death` to this process when its parent ends (Linux; else nothing).
+
+    `parent` is the process that is expected to be the parent; when it has ended already, this
+    process gets the signal now.
+    """
+    if sys.platform != "linux":
+        return
+    expected = os.getppid() if parent is None else parent
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, death, 0, 0, 0)
+    if os.getppid() != expected:
+        os.kill(os.getpid(), death)
+
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt; all is cleaned up.
+
+    A signal that is ignored, as ``nohup`` has it, stays so.
+    """
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)  # as a shell says of a signal
+
+    heard = (n for n in _ENDING[1:] if signal.getsignal(n) is not signal.SIG_IGN)
+    with _handled(end, *heard):
+        yield
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Whoever cleans up is not asked to end a second time."""
+    with _handled(signal.SIG_IGN, *_ENDING):
+        yield
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """What comes now is heard at the end of this.
+
+    An exception while a process is being started would lose it: nobody would end it then.
+    """
+    came: list[int] = []
+    try:
+        with _handled(lambda number, _: came.append(number), *_ENDING):
+            yield
+    finally:
+        for number in came[:1]:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def _handled(
+    handler: Callable[[int, FrameType | None], Any] | signal.Handlers, *numbers: signal.Signals
+) -> Iterator[None]:
+    previous: dict[signal.Signals, Any] = {}
+    with suppress(ValueError):  # not in the main thread, where no signal raises anything
+        for number in numbers:
+            previous[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)

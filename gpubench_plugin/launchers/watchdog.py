@@ -2,19 +2,37 @@
 
 It wakes up every five seconds at most, to tell time in which the process was stopped from time in
 which it hangs: some microseconds, in which the benchmark waits.
+
+A thread that ends the process must not itself end unheard: then nothing would end it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import traceback
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.environment.waking_clock import WakingClock, nap_s
-from gpubench_plugin.launchers.last_words import or_die
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+_STDERR: Final = os.dup(2)
+"""Shown even while pytest captures what tests write: this module is loaded before any test runs."""
+
+
+def or_die(function: Callable[[], object]) -> None:
+    """Call `function`; an error in it ends the process, with a traceback and the exit code 3."""
+    try:
+        function()
+    except BaseException:  # whatever it is
+        with suppress(OSError):
+            text = f"gpubench: this process cannot go on:\n{traceback.format_exc()}"
+            os.write(_STDERR, text.encode(errors="replace"))
+        os._exit(3)
 
 
 class Watchdog:

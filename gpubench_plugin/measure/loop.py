@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
-from gpubench_plugin.measure.outliers import has_outliers
 from gpubench_plugin.measure.plan import Plan, Planner
-from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.recording import Recording, has_outliers
 from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
 from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples
@@ -23,8 +22,8 @@ from gpubench_plugin.records import Samples
 if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FrozenRounds
     from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.agreement import Agreement
-    from gpubench_plugin.sketch import Sketch
+    from gpubench_plugin.measure.protocols import Agreement
+    from gpubench_plugin.records import Sketch
 
 Progress = Callable[[int, float], object]
 

@@ -11,8 +11,8 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FrozenRounds
     from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.agreement import Agreement
     from gpubench_plugin.measure.clocks.base import Clock
+    from gpubench_plugin.measure.protocols import Agreement
 
 # Agreeing costs the ranks some tenths of a millisecond: a block makes that small.
 _RANKS_BLOCK_S = 0.01

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.agreement import Agreement
     from gpubench_plugin.measure.clocks.base import Block, Clock, Task
+    from gpubench_plugin.measure.protocols import Agreement
 
 _WINDOW = 5
 _ACCELERATOR_S = 0.5

@@ -1,14 +1,99 @@
-"""What GitHub shows of a comparison: a job's summary, and annotations beside the code."""
+"""What GitHub shows of a comparison: a job's summary, and annotations beside the code.
 
-# No ``from __future__ import annotations``: that name is a function's here.
-from collections.abc import Iterator, Mapping, Sequence
+Markdown as GitHub reads it, of names and texts that anybody may have chosen.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from gpubench_plugin.reports import markdown
-from gpubench_plugin.reports.headline import headline, words
+from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
 from gpubench_plugin.reports.text import printable
-from gpubench_plugin.reports.verdict_cells import changed, signed, worst_first
-from gpubench_plugin.verdicts import Comparison, Verdict, VerdictKind
+from gpubench_plugin.reports.verdict_table import (
+    changed,
+    difference_text,
+    headline,
+    row,
+    signed,
+    words,
+    worst_first,
+)
+
+_MARKS: Final = {"regressed": "🔴", "errored": "💥", "improved": "🟢", "unchanged": "⚪"}
+"""Beside the word, never instead of it; any other verdict is doubtful."""
+_DOUBTFUL: Final = "🟡"
+
+_MARKUP: Final = re.compile(r"[#$&*<>@\[\\\]_`|~]|:(?=/|\w+:)")
+"""What GitHub would take as markup, HTML, a mention, a reference, mathematics, a link or an emoji
+inside a line; dots of ``www.`` aside, which at worst become a link to what they say."""
+
+
+def escaped(value: str) -> str:
+    """`value` as text on one line: nothing in it is markup, a mention, a link or HTML."""
+    return _MARKUP.sub(lambda match: f"&#{ord(match.group())};", printable(value))
+
+
+def code(value: str) -> str:
+    """`value` as code on one line, also in a table's cell."""
+    shown = printable(value)
+    if not shown:
+        return ""
+    if "`" in shown or "\\" in shown:  # in a code span neither can be escaped
+        return f"<code>{escaped(shown)}</code>"
+    return "`" + shown.replace("|", "\\|") + "`"
+
+
+def table(verdicts: Sequence[Verdict]) -> list[str]:
+    """The lines of a table with one row per verdict; none without verdicts."""
+    if not verdicts:
+        return []
+    lines = [
+        "| benchmark | metric | base | head | effect | interval | verdict | why |",
+        "|---|---|--:|--:|--:|--:|---|---|",
+    ]
+    for verdict in verdicts:
+        cells = row(verdict, words(verdict))
+        mark = _MARKS.get(verdict.kind, _DOUBTFUL)
+        shown = (
+            code(cells.benchmark),
+            code(verdict.metric) + escaped(cells.metric[len(verdict.metric) :]),
+            escaped(cells.base),
+            escaped(cells.head),
+            escaped(cells.effect),
+            escaped(cells.interval),
+            f"{mark} {escaped(cells.verdict)}",
+            escaped(cells.reason),
+        )
+        lines.append(f"| {' | '.join(shown)} |")
+    return lines
+
+
+def details(summary: str, lines: Iterable[str]) -> list[str]:
+    """The `lines` folded under `summary`; the empty lines let markdown go on inside the HTML."""
+    return ["<details>", f"<summary>{escaped(summary)}</summary>", "", *lines, "", "</details>", ""]
+
+
+def environment(differences: Sequence[Difference]) -> list[str]:
+    """Each difference of the environment, folded; nothing where there is none."""
+    if not differences:
+        return []
+    listed = [f"- {code(difference_text(difference))}" for difference in differences]
+    plural = "s" * (len(differences) != 1)
+    return details(f"{len(differences)} difference{plural} of the environment", listed)
+
+
+def head(comparison: Comparison) -> str:
+    """Which is compared with which."""
+    return f"{code(comparison.head)} against {code(comparison.base)}"
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """The notes of a comparison, each a paragraph of its own."""
+    return [line for note in comparison.notes for line in (f"> {escaped(note)}", "")]
+
+
+# No ``from __future__ import annotations``: that name is a function's here.
+
 
 _LIMIT_BYTES: Final = 1 << 20
 """GitHub shows no summary that is longer."""
@@ -34,7 +119,7 @@ def step_summary(comparisons: Sequence[Comparison], *, reproduce: str, accept: s
     if len(text.encode()) > _LIMIT_BYTES:
         verdicts = [verdict for c in comparisons for verdict in c.verdicts]
         said = "too many verdicts for this page; the run's verdicts.json has all"
-        text = "\n".join([f"## {markdown.text(headline(verdicts))}", "", said, ""])
+        text = "\n".join([f"## {escaped(headline(verdicts))}", "", said, ""])
     return text
 
 
@@ -71,19 +156,19 @@ def _section(comparison: Comparison, *, rest: bool) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
     told = changed(verdicts)
     folded = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    yield f"## {markdown.text(headline(verdicts))}"
+    yield f"## {escaped(headline(verdicts))}"
     yield ""
-    yield markdown.head(comparison)
+    yield head(comparison)
     yield ""
-    yield from markdown.notes(comparison)
-    table = markdown.table(told)
-    yield from [*table, ""] if table else []
+    yield from notes(comparison)
+    rows = table(told)
+    yield from [*rows, ""] if rows else []
     if folded and rest:
-        yield from markdown.details(f"{headline(folded)}", markdown.table(folded))
+        yield from details(f"{headline(folded)}", table(folded))
     elif folded:
-        yield f"{markdown.text(headline(folded))}: too many to be listed here"
+        yield f"{escaped(headline(folded))}: too many to be listed here"
         yield ""
-    yield from markdown.environment(comparison.environment_differences)
+    yield from environment(comparison.environment_differences)
 
 
 def _block(command: str) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.reports.text_table import column, lines, wrapped
+from gpubench_plugin.reports.table import column, lines, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.results.reader import Overview
 
 _SHORT: Final = 9

@@ -9,17 +9,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports import units
-from gpubench_plugin.reports.glyphs import UNICODE
 from gpubench_plugin.reports.table import GAP, Column, step, throughputs
-from gpubench_plugin.reports.text import cut, fill, printable
+from gpubench_plugin.reports.text import UNICODE, cut, fill, percentage, printable, significant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpubench_plugin.records import Measurement
-    from gpubench_plugin.reports.glyphs import Glyphs
     from gpubench_plugin.reports.terminal import Line
+    from gpubench_plugin.reports.text import Glyphs
 
 _RATES: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 """Work that is summed over the ranks: the more ranks, the more of it is expected."""
@@ -90,11 +88,11 @@ def _columns(rows: Sequence[_Scaled], glyphs: Glyphs) -> list[Column]:
     ranks = Column(title="  ranks", cells=[str(m.world_size) for m in measurements])
     speedup = Column(
         title="speed-up",
-        cells=[units.significant(row.speedup, 3) if row.speedup else "" for row in rows],
+        cells=[significant(row.speedup, 3) if row.speedup else "" for row in rows],
     )
     efficiency = Column(
         title="efficiency",
-        cells=[units.percentage(row.efficiency, 3) if row.efficiency else "" for row in rows],
+        cells=[percentage(row.efficiency, 3) if row.efficiency else "" for row in rows],
     )
     flags = Column(title="", cells=[_flag(row) for row in rows], numeric=False)
     steps = Column(title="step", cells=[step(m, glyphs) for m in measurements])

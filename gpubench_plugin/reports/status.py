@@ -9,13 +9,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports.glyphs import UNICODE, glyphs_for
-from gpubench_plugin.reports.text import cut, printable
+from gpubench_plugin.reports.text import UNICODE, cut, glyphs_for, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.reports.text import Glyphs
 
 _CLEAR: Final = "\x1b[K"
 """Erase from the cursor to the end of the line (ECMA-48, EL)."""

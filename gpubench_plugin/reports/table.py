@@ -1,4 +1,7 @@
-"""The columns of the summary: what a benchmark shows in each of them."""
+"""The columns of the summary: what a benchmark shows in each of them.
+
+Tables of plain text, fitted into the columns of a terminal.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports import units
-from gpubench_plugin.reports.text import printable, width
+from gpubench_plugin.reports.text import (
+    byte_size,
+    count,
+    cut,
+    fill,
+    percentage,
+    printable,
+    seconds,
+    significant,
+    width,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpubench_plugin.records import Measurement
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.reports.text import Glyphs
+
 
 _RATES: Final[Mapping[str, Callable[[float], str]]] = {
-    "busbw_bytes_per_s": lambda rate: f"{units.significant(rate / 1e9)} GB/s busbw",
-    "samples_per_s": lambda rate: f"{units.count(rate)} samples/s",
-    "tokens_per_s": lambda rate: f"{units.count(rate)} tokens/s",
-    "bytes_per_s": lambda rate: f"{units.byte_size(rate)}/s",
+    "busbw_bytes_per_s": lambda rate: f"{significant(rate / 1e9)} GB/s busbw",
+    "samples_per_s": lambda rate: f"{count(rate)} samples/s",
+    "tokens_per_s": lambda rate: f"{count(rate)} tokens/s",
+    "bytes_per_s": lambda rate: f"{byte_size(rate)}/s",
 }
 """Metrics of throughput, the most telling first. None is derived from the step's time."""
 _TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
@@ -75,8 +88,8 @@ def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Colum
         "step": Column(title="step", cells=[step(m, glyphs) for m in measurements]),
         "throughput": throughputs(measurements),
         "tflops": _metric(measurements, "TFLOP/s", "tflops", _three_digits),
-        "mfu": _metric(measurements, "MFU", "mfu", lambda share: units.percentage(share, 3)),
-        "memory": _metric(measurements, "memory", "peak_memory_bytes", units.byte_size),
+        "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
+        "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
         "flags": Column(title="flags", cells=[_flags(m) for m in measurements], numeric=False),
     }
     return {name: column for name, column in columns.items() if any(column.cells)}
@@ -107,7 +120,7 @@ def _metric(
 
 
 def _three_digits(value: float) -> str:
-    return units.significant(value, 3)
+    return significant(value, 3)
 
 
 def _flags(measurement: Measurement) -> str:
@@ -126,13 +139,79 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     if median is None:
         return ""
     low, high = metrics.get("step_time_ci_low_s"), metrics.get("step_time_ci_high_s")
-    shown = units.seconds(median.value, glyphs)
+    shown = seconds(median.value, glyphs)
     if low is None or high is None or median.value == 0:
         return shown
     half_width = (high.value - low.value) / 2 / median.value
-    return f"{shown} {glyphs.plus_minus}{units.percentage(half_width)}"
+    return f"{shown} {glyphs.plus_minus}{percentage(half_width)}"
 
 
 def _throughput(measurement: Measurement) -> str:
     shown = (_shown(measurement, name, show) for name, show in _RATES.items())
     return next((cell for cell in shown if cell), "")
+
+
+_LEAST: Final = 6
+"""Columns of the terminal below which no column is cut."""
+
+
+def column(title: str, texts: Iterable[object], *, numeric: bool = False) -> Column:
+    """A column of `texts`, which may come from anywhere: they are made safe for a terminal."""
+    return Column(title=title, cells=[printable(str(text)) for text in texts], numeric=numeric)
+
+
+def lines(columns: Sequence[Column], total: int, glyphs: Glyphs, *, whole: int = 1) -> list[str]:
+    """The table with its titles, in `total` columns of the terminal if it can be cut that far.
+
+    The first `whole` columns are never cut, since people copy from them; of the others the widest
+    that holds no numbers is cut first, and where that is not enough, the last column is left out.
+    So is a column without any content.
+    """
+    shown = [c for i, c in enumerate(columns) if i == 0 or any(c.cells)]
+    widths = _fitted(shown, total, whole)
+    while _sum(widths) > total and len(shown) > whole:
+        shown = shown[:-1]
+        widths = _fitted(shown, total, whole)
+    texts = ([c.title for c in shown], *zip(*(c.cells for c in shown), strict=True))
+    return [_line(row, shown, widths, glyphs) for row in texts]
+
+
+def _fitted(columns: Sequence[Column], total: int, whole: int) -> list[int]:
+    widths = [c.width for c in columns]
+    can_be_cut = [i for i, c in enumerate(columns) if i >= whole and not c.numeric]
+    while _sum(widths) > total:
+        widest = max(can_be_cut, key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _sum(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _line(
+    row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], glyphs: Glyphs
+) -> str:
+    cells = (
+        fill(cut(text, columns_of, glyphs.ellipsis), columns_of, right=c.numeric)
+        for text, c, columns_of in zip(row, columns, widths, strict=True)
+    )
+    return GAP.join(cells).rstrip()
+
+
+def wrapped(text: str, total: int, indent: str = "") -> list[str]:
+    """`text`, made safe for a terminal, on lines of at most `total` columns.
+
+    Broken between words; a word that is longer than a line has one of its own.
+    """
+    found: list[str] = []
+    line = indent
+    for word in printable(text).split(" "):
+        longer = f"{line}{word}" if line == indent else f"{line} {word}"
+        if line != indent and width(longer) > total:
+            found.append(line)
+            longer = f"{indent}{word}"
+        line = longer
+    return [*found, line]

@@ -15,17 +15,23 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.records import OUTCOMES
 from gpubench_plugin.reports import text as cells
-from gpubench_plugin.reports.glyphs import UNICODE
 from gpubench_plugin.reports.table import GAP, Column, fitting
-from gpubench_plugin.reports.text import cut, fill, no_command, printable, shorten
-from gpubench_plugin.reports.units import percentage
+from gpubench_plugin.reports.text import (
+    UNICODE,
+    cut,
+    fill,
+    no_command,
+    percentage,
+    printable,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gpubench_plugin.records import Measurement, Outcome
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.reports.text import Glyphs
 
 Span = tuple[str, Mapping[str, bool]]
 """A text and the keyword arguments of ``TerminalWriter.write`` that go with it."""

@@ -1,14 +1,24 @@
-"""Text measured and cut in the columns of a terminal."""
+"""Text measured and cut in the columns of a terminal.
+
+The few signs beyond ASCII in our reports, and what stands for them where they cannot.
+
+Numbers as people read them: four significant digits and a fitting prefix.
+
+A row of numbers as a row of signs: a small picture of their course.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
 
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
@@ -122,3 +132,116 @@ def _steers(character: str) -> bool:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glyphs:
+    """The signs one report is written with."""
+
+    micro: str
+    plus_minus: str
+    ellipsis: str
+    nothing: str
+    separator: str
+    lower: str
+    higher: str
+    to: str
+
+
+UNICODE: Final = Glyphs(
+    micro="µ",
+    plus_minus="±",
+    ellipsis="…",
+    nothing="\N{EN DASH}",
+    separator="·",
+    lower="↓",
+    higher="↑",
+    to="→",
+)
+ASCII: Final = Glyphs(
+    micro="u",
+    plus_minus="+-",
+    ellipsis="~",
+    nothing="-",
+    separator="|",
+    lower="(low)",
+    higher="(high)",
+    to="->",
+)
+
+
+def glyphs_for(encoding: str | None) -> Glyphs:
+    """The signs a terminal of this `encoding` can show; without one, ASCII."""
+    try:
+        "".join(astuple(UNICODE)).encode(encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return ASCII
+    return UNICODE
+
+
+Scale = tuple[float, str]
+
+_THOUSANDS: Final[Sequence[Scale]] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_BINARY: Final[Sequence[Scale]] = (
+    (2.0**40, "TiB"),
+    (2.0**30, "GiB"),
+    (2.0**20, "MiB"),
+    (2.0**10, "KiB"),
+)
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """`value` in plain decimals with `digits` significant ones: 0.01234, 1.234, 1234, 12345."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded if decimals >= 0 else value:.{max(decimals, 0)}f}"
+
+
+def seconds(value: float, glyphs: Glyphs = UNICODE) -> str:
+    """A duration in ns, µs, ms or s: ``18.42 ms``."""
+    scales = ((1.0, "s"), (1e-3, "ms"), (1e-6, f"{glyphs.micro}s"), (1e-9, "ns"))
+    return _scaled(value, scales, gap=" ")
+
+
+def count(value: float) -> str:
+    """A count or a rate without its unit: ``434.2``, ``12.34k``, ``1.234M``."""
+    return _scaled(value, _THOUSANDS)
+
+
+def byte_size(value: float) -> str:
+    """An amount of memory in binary units: ``912.4 MiB``, ``17 B``."""
+    return f"{value:.0f} B" if abs(value) < 1024 else _scaled(value, _BINARY, gap=" ")
+
+
+def percentage(fraction: float, digits: int = 2) -> str:
+    """A fraction of one in percent with so many significant `digits`: ``0.62%``, ``41%``."""
+    return f"{significant(fraction * 100, digits)}%"
+
+
+def _scaled(value: float, scales: Sequence[Scale], gap: str = "") -> str:
+    """`value` in the largest of `scales` in which it is, after rounding, at least one."""
+    factor, name = next((s for s in scales if float(f"{abs(value) / s[0]:.3e}") >= 1), scales[-1])
+    return f"{significant(value / factor)}{gap}{name}"
+
+
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_DIGITS: Final = "01234567"
+MARK: Final = "|"
+"""Stands before the first value of a new level."""
+
+
+def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = ()) -> str:
+    """One sign per value, from the least to the greatest, and :data:`MARK` before `marks`.
+
+    The scale reaches over 1 % at least, so that noise does not look like mountains.
+    """
+    if not values:
+        return ""
+    signs = _DIGITS if glyphs == ASCII else _BLOCKS
+    low, high = min(values), max(values)
+    reach = max(high - low, abs(high) * 0.01) or 1.0
+    start = (low + high - reach) / 2
+    shown = (signs[min(int((v - start) / reach * len(signs)), len(signs) - 1)] for v in values)
+    return "".join(f"{MARK if i in marks else ''}{sign}" for i, sign in enumerate(shown))

@@ -6,16 +6,15 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.reports.sparkline import sparkline
-from gpubench_plugin.reports.text import printable
-from gpubench_plugin.reports.text_table import column, lines, wrapped
-from gpubench_plugin.reports.verdict_cells import number, signed
+from gpubench_plugin.reports.table import column, lines, wrapped
+from gpubench_plugin.reports.text import printable, sparkline
+from gpubench_plugin.reports.verdict_table import number, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.compare.trend import Course, LevelChange
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.compare.baselines.trend import Course, LevelChange
+    from gpubench_plugin.reports.text import Glyphs
 
 _CSV = (
     *("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change"),

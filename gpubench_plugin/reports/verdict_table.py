@@ -1,35 +1,203 @@
 """The verdicts of a comparison as a table for a terminal, with the markup of pytest's writer.
 
 Nothing here writes; see :mod:`gpubench_plugin.reports.terminal`.
+
+One line over all verdicts: ``2 slower · 1 faster · 46 within noise · 1 no baseline``.
+
+What a verdict shows in each column of a table, in plain text; and which come first.
 """
 
 from __future__ import annotations
 
+import json
 import textwrap
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.reports.glyphs import UNICODE
-from gpubench_plugin.reports.headline import headline, words
 from gpubench_plugin.reports.table import GAP, Column
-from gpubench_plugin.reports.text import cut, fill, no_command, printable, shorten
-from gpubench_plugin.reports.text import width as columns_of
-from gpubench_plugin.reports.verdict_cells import (
-    changed,
-    difference_text,
-    reasons,
-    row,
-    title,
-    worst_first,
+from gpubench_plugin.reports.text import (
+    UNICODE,
+    byte_size,
+    count,
+    cut,
+    fill,
+    no_command,
+    percentage,
+    printable,
+    seconds,
+    shorten,
+    significant,
 )
+from gpubench_plugin.reports.text import width as columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
     from gpubench_plugin.reports.terminal import Line
-    from gpubench_plugin.reports.verdict_cells import Row
-    from gpubench_plugin.verdicts import Comparison, Verdict, VerdictKind
+    from gpubench_plugin.reports.text import Glyphs
+
+
+ORDER: Final[tuple[VerdictKind, ...]] = (
+    "regressed",
+    "errored",
+    "improved",
+    "inconclusive",
+    "unchanged",
+    "no_baseline",
+    "new",
+    "removed",
+    "incomparable",
+    "not_measured",
+)
+"""What matters most comes first."""
+
+
+def headline(verdicts: Iterable[Verdict], glyphs: Glyphs = UNICODE) -> str:
+    """How many verdicts are of which kind, no two kinds in one number."""
+    found = Counter((ORDER.index(v.kind), words(v)) for v in verdicts)
+    counted = (f"{number} {said}" for (_, said), number in sorted(found.items()))
+    return f" {glyphs.separator} ".join(counted) or "nothing was compared"
+
+
+def words(verdict: Verdict) -> str:
+    """A verdict as people say it: ``slower``, ``within noise``, ``no baseline``.
+
+    A threshold knows no noise: what it finds unchanged is ``within the limit``.
+    """
+    if verdict.kind == "regressed":
+        return "slower" if _of_time(verdict) else "worse"
+    if verdict.kind == "improved":
+        return "faster" if _of_time(verdict) else "better"
+    if verdict.kind == "unchanged":
+        statistical = verdict.method in {"paired", "history"}
+        return "within noise" if statistical else "within the limit"
+    return verdict.kind.replace("_", " ")
+
+
+def _of_time(verdict: Verdict) -> bool:
+    return verdict.unit == "s" or verdict.unit.endswith("/s")
+
+
+_WITHOUT_CHANGE: Final = frozenset({"unchanged"})
+_SHOWS: Final[Mapping[str, Callable[[float], str]]] = {
+    "bytes": byte_size,
+    "bytes/s": lambda rate: f"{byte_size(rate)}/s",
+    "fraction": percentage,
+    "samples/s": lambda rate: f"{count(rate)}/s",
+    "tokens/s": lambda rate: f"{count(rate)}/s",
+    "count": count,
+    "1": significant,
+    "": significant,
+}
+"""How a number with a unit is written; seconds are written by `units.seconds`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The cells of one verdict; `reason` stands beneath the table where it says something new."""
+
+    benchmark: str
+    metric: str
+    base: str
+    head: str
+    effect: str
+    interval: str
+    verdict: str
+    launches: str
+    reason: str
+
+
+def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Sorted by effect, the worst first; what has no effect in numbers comes last.
+
+    A regression by a fixed bound, and what failed, stand with the regressions.
+    """
+    return sorted(verdicts, key=_rank)
+
+
+def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """All but those that are known to be as they were."""
+    return [verdict for verdict in verdicts if verdict.kind not in _WITHOUT_CHANGE]
+
+
+def row(verdict: Verdict, words: str, glyphs: Glyphs = UNICODE) -> Row:
+    """The cells of `verdict`, which people call `words`; nothing in them is escaped."""
+    arrow = {"lower": glyphs.lower, "higher": glyphs.higher}.get(verdict.better, "")
+    return Row(
+        benchmark=verdict.id,
+        metric=f"{verdict.metric} {arrow}".strip() if verdict.metric else "",
+        base=number(verdict.base, verdict.unit, glyphs),
+        head=number(verdict.head, verdict.unit, glyphs),
+        effect=signed(verdict.effect),
+        interval=_interval(verdict),
+        verdict=words,
+        launches=str(verdict.launches or ""),
+        reason=verdict.reason,
+    )
+
+
+def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
+    """A value with its unit, or nothing."""
+    if value is None:
+        return ""
+    if unit == "s":
+        return seconds(value, glyphs)
+    show = _SHOWS.get(unit)
+    return show(value) if show else f"{significant(value)} {unit}"
+
+
+def signed(effect: float | None) -> str:
+    """An effect in percent with its sign: ``+4.12%`` is worse; nothing where there is none."""
+    if effect is None:
+        return ""
+    shown = f"{effect * 100:+.2f}%"
+    return shown if shown.strip("+-0.%") else "0.00%"
+
+
+def difference_text(difference: Difference, glyphs: Glyphs = UNICODE) -> str:
+    """``torch.version: "2.12.0" → "2.13.0"``."""
+    before, now = _fact(difference.base), _fact(difference.head)
+    return f"{difference.key}: {before} {glyphs.to} {now}"
+
+
+def reasons(
+    verdicts: Sequence[Verdict], names: Sequence[str]
+) -> list[tuple[Verdict, list[str], str]]:
+    """Why each verdict is what it is; those with equal kind and reason share one entry.
+
+    `names` are what the verdicts are called. What is unchanged or has no reason needs no words.
+    """
+    groups: dict[tuple[str, str], tuple[Verdict, list[str]]] = {}
+    for verdict, name in zip(verdicts, names, strict=True):
+        if verdict.reason and verdict.kind not in _WITHOUT_CHANGE:
+            key = (verdict.kind, verdict.reason)
+            groups.setdefault(key, (verdict, []))[1].append(name)
+    return [(verdict, called, reason) for (_, reason), (verdict, called) in groups.items()]
+
+
+def title(comparison: Comparison, glyphs: Glyphs = UNICODE) -> str:
+    """Which is compared with which; nothing is escaped."""
+    return f"{comparison.base} {glyphs.to} {comparison.head}"
+
+
+def _rank(verdict: Verdict) -> tuple[int, float, str, str]:
+    group = {"regressed": 0, "errored": 1}.get(verdict.kind, 2 if verdict.effect is not None else 3)
+    return (group, -(verdict.effect or 0.0), verdict.id, verdict.metric)
+
+
+def _interval(verdict: Verdict) -> str:
+    if verdict.interval is None:
+        return ""
+    low, high = verdict.interval
+    return f"[{signed(low)}, {signed(high)}]"
+
+
+def _fact(value: Any) -> str:
+    return "absent" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+
 
 _PLAIN: Final[Mapping[str, bool]] = {}
 _BOLD: Final = {"bold": True}

@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from gpubench_plugin.environment import atomic, files, json_files, json_text, whole_file
+from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.errors import BrokenFile, ResultsError
 
@@ -54,17 +54,17 @@ class Journal:
         try:
             self._file = KernelLock(path, _APPEND)
         except OSError as error:
-            raise atomic.not_written(path, error) from error
+            raise json_files.not_written(path, error) from error
         try:
             files.require_regular(path, self._file.descriptor)
             _lock(path, self._file)
-            whole_file.sync_folder(path.parent)
+            files.sync_folder(path.parent)
         except ResultsError:
             self.close()
             raise
         except OSError as error:
             self.close()
-            raise atomic.not_written(path, error) from error
+            raise json_files.not_written(path, error) from error
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Write `event`, which names itself under ``event``, and wait until it is on the disk.
@@ -76,10 +76,10 @@ class Journal:
         """
         lost: dict[str, str] = {}
         head = {"schema_version": SCHEMA_VERSION, "event": event["event"], "time": self._now()}
-        line = json_text.plain({**head, **event}, lost=lost)
+        line = json_files.plain({**head, **event}, lost=lost)
         if lost:
             line["not_finite"] = lost
-        data = (json_text.text(line) + "\n").encode("ascii")
+        data = (json_files.text(line) + "\n").encode("ascii")
         try:
             if self._end is None:
                 self._end = _mend(self.path, self._file.descriptor)
@@ -90,7 +90,7 @@ class Journal:
                 with suppress(OSError):
                     os.ftruncate(self._file.descriptor, self._end)
             if isinstance(error, OSError):
-                raise atomic.not_written(self.path, error) from error
+                raise json_files.not_written(self.path, error) from error
             raise
         self._end += len(data)
 

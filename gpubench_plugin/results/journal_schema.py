@@ -23,7 +23,7 @@ from pydantic import (
     TypeAdapter,
 )
 
-from gpubench_plugin.environment import json_text
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Better, Outcome, RunStatus
 from gpubench_plugin.results.summary import SCHEMA_URL, UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
@@ -206,4 +206,4 @@ def json_schema() -> Json:
 
 def schema_text() -> str:
     """The text of the published schema."""
-    return json_text.text(json_schema(), indent=2) + "\n"
+    return json_files.text(json_schema(), indent=2) + "\n"

@@ -5,30 +5,182 @@ is held like its own session would hold it while something of it goes, so that n
 meanwhile. A whole run is forgotten by the registry first, which would store it again, and is then
 gone at once, by another name; so whatever cuts that off, there is a whole run or none, and the rest
 goes the next time.
+
+The files of a run, with their sizes and hashes.
+
+What killed processes leave below a folder of results that nobody would ever take up again.
+
+- a run whose removal was cut off: it goes under the name ``.<run id>.gpubench-<8 hex>.removed``;
+- the folder of a run that was killed before it had a journal: it is named like a run, has not
+  changed for long, and holds nothing but what is written before the journal; nothing in it proves
+  that, so it goes with whole runs only;
+- temporary files of such as are written whole, see :mod:`gpubench_plugin.environment.files`.
+
+Only real folders and files of this user count: no link is followed.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import whole_file
+from gpubench_plugin.environment import files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import leftovers
-from gpubench_plugin.results.artifacts import files_below
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.run_directory import PROBE
-from gpubench_plugin.results.search import under_removal
+from gpubench_plugin.results.run_directory import (
+    PROBE,
+    RUN_ID,
+    RunDirectory,
+    is_under_removal,
+    under_removal,
+)
 from gpubench_plugin.results.tags import FILE as TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import datetime
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
-    from gpubench_plugin.results.run_directory import RunDirectory
+
+HASHED_BYTES: Final = 1 << 30
+"""The largest file that is hashed unasked: 0.7 s on an idle core, 10 s on a busy machine."""
+
+_AT_ONCE: Final = 1 << 20
+"""Bytes hashed at a time: a trace may be larger than the memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A file: its `name` from the run's folder on, its `bytes` and its SHA-256 in hexadecimal.
+
+    The latter is None where it was not asked for.
+    """
+
+    name: str
+    bytes: int
+    sha256: str | None
+
+
+def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) -> Iterator[Artifact]:
+    """The regular files of a run in the order of their names; links are not followed.
+
+    Args:
+        directory: of the run.
+        is_hashed: asked of each file, by its name and bytes, before it is read.
+
+    Raises:
+        ResultsError: one cannot be read.
+    """
+    for path in sorted(files_below(directory.path)):
+        yield _artifact(path, path.relative_to(directory.path).as_posix(), is_hashed)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All regular files below `folder`, of real folders only: no link is followed.
+
+    Raises:
+        ResultsError: a folder cannot be listed.
+    """
+    for parent, _, names in os.walk(folder, onerror=_refuse):
+        for name in names:
+            path = Path(parent, name)
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+def _artifact(path: Path, name: str, is_hashed: Callable[[str, int], bool]) -> Artifact:
+    digest = sha256()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            size = os.fstat(descriptor).st_size
+            if not is_hashed(name, size):
+                return Artifact(name=name, bytes=size, sha256=None)
+            size = 0
+            while data := file.read(_AT_ONCE):
+                digest.update(data)
+                size += len(data)
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+    return Artifact(name=name, bytes=size, sha256=digest.hexdigest())
+
+
+def _refuse(error: OSError) -> None:
+    raise ResultsError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+
+_FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
+"""Where files are written whole: baselines and the spool, runs and comparisons, checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """A file or folder, and the bytes in it."""
+
+    path: Path
+    bytes: int
+
+
+def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
+    """Those below `results_dir`; one that goes meanwhile is passed over.
+
+    Folders of runs without a journal are among them if they changed last before `unbegun_before`.
+    """
+    results = Path(os.path.realpath(results_dir))
+    for pattern in _FOLDERS:
+        for folder in results.glob(pattern):
+            with suppress(OSError, ResultsError):
+                if not _is_own_folder(folder):
+                    continue
+                if is_under_removal(folder) or _never_begun(folder, unbegun_before):
+                    yield Leftover(
+                        path=folder, bytes=sum(f.lstat().st_size for f in files_below(folder))
+                    )
+                    continue
+                for file in files.abandoned(folder):
+                    yield Leftover(path=file, bytes=file.lstat().st_size)
+
+
+def remove_leftover(path: Path) -> None:
+    """Remove it; that somebody else does so, too, is no error.
+
+    Raises:
+        ResultsError: the operating system does not let it be removed.
+    """
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
+
+
+def _is_own_folder(path: Path) -> bool:
+    facts = path.lstat()
+    is_own = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+    return is_own and os.path.realpath(path) == str(path)
+
+
+def _never_begun(folder: Path, before: datetime | None) -> bool:
+    if before is None or not RUN_ID.fullmatch(folder.name):
+        return False
+    run = RunDirectory(path=folder)
+    known = {PROBE, run.config_resolved.name, run.system.name}
+    return folder.lstat().st_mtime < before.timestamp() and all(
+        path.is_file()
+        and not path.is_symlink()
+        and (path.name in known or files.is_temporary(path.name))
+        for path in folder.iterdir()
+    )
+
 
 HEAVY: Final = ("traces", "checkpoints")
 """Folders of a run that no number depends on."""
@@ -138,15 +290,15 @@ def remove(removal: Removal, *, forget: Callable[[], None] = lambda: None) -> No
                 raise ResultsError(f"{run} was not removed: it also holds {', '.join(foreign)}")
             forget()
             removed = run.path.rename(under_removal(run.path))
-            whole_file.sync_folder(removed.parent)
-            leftovers.remove_leftover(removed)
+            files.sync_folder(removed.parent)
+            remove_leftover(removed)
         except OSError as error:
             raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
 
 
 def _is_passing(name: str) -> bool:
     """Whether a file that is called so is there for a moment only, unless its writer is killed."""
-    return name == PROBE or whole_file.is_temporary(name)
+    return name == PROBE or files.is_temporary(name)
 
 
 def _size(folder: Path) -> int:

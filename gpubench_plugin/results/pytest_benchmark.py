@@ -17,15 +17,15 @@ from functools import cache, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import json_text
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pytest
-    from pytest_benchmark.fixture import BenchmarkFixture
-    from pytest_benchmark.stats import Metadata
+    from pytest_benchmark.fixture import BenchmarkFixture as BenchmarkFixture  # noqa: PLC0414 # the other rooms' way to it
+    from pytest_benchmark.stats import Metadata as Metadata  # noqa: PLC0414 # the other rooms' way to it
 
     from gpubench_plugin.records import Json, Measurement, Samples
 
@@ -80,7 +80,7 @@ def carry(
     carrier.options = {**_section(measurement, "measure"), "timer": samples.timer}
     carrier.params = dict(measurement.params) or None
     benchmark.extra_info.update(
-        json_text.plain(
+        json_files.plain(
             {
                 "outcome": measurement.outcome,
                 "precision": _section(measurement, "precision").get("name"),
@@ -219,7 +219,7 @@ def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> N
 
 def _for_comparison(measurement: Measurement) -> Json:
     """What ``summary.json`` says of it, as far as it is compared."""
-    told: Json = json_text.plain(
+    told: Json = json_files.plain(
         {
             "timer": measurement.timer,
             "settings": measurement.settings,
@@ -260,7 +260,7 @@ def benchmark_json(
     )
     hook.pytest_benchmark_update_json(config=config, benchmarks=carried, output_json=written)
     add_metrics(written, measurements)
-    plain: Json = json_text.plain(written)
+    plain: Json = json_files.plain(written)
     return plain
 
 

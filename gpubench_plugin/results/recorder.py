@@ -1,27 +1,33 @@
-"""Writes a run down while it happens, so that no crash costs what was already measured."""
+"""Writes a run down while it happens, so that no crash costs what was already measured.
+
+``ranks/rank-<n>.jsonl``: all that one rank of several has timed, a line for each benchmark.
+
+What the ranks send to rank zero is bounded; this is not. Where a benchmark keeps what the rank did
+in one call, there is a line for that, too.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import atomic, files, json_text
+from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import RunRecord
 from gpubench_plugin.results.journal import Journal, utc_now
-from gpubench_plugin.results.table import table_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from io import TextIOWrapper
 
-    from gpubench_plugin.records import Json, Measurement, RunStatus
-    from gpubench_plugin.results.earlier_run import EarlierRun
+    from gpubench_plugin.records import Comparison, Json, Measurement, RunStatus, Samples
+    from gpubench_plugin.results.reader import EarlierRun
     from gpubench_plugin.results.run_directory import RunDirectory
-    from gpubench_plugin.verdicts import Comparison
+
 
 LOGGER = logging.getLogger("gpubench")
 
@@ -72,8 +78,8 @@ class Recorder:
             ResultsError: a file could not be written.
         """
         shown, now = redacted_command(command), utc_now()
-        atomic.write_text(directory.config_resolved, configurations)
-        atomic.write_json(directory.system, environment)
+        json_files.write_text(directory.config_resolved, configurations)
+        json_files.write_json(directory.system, environment)
         recorder = cls(
             directory,
             Journal(directory.journal),
@@ -106,7 +112,7 @@ class Recorder:
             params = {i: one.params for i, one in run.measurements.items()}
             recorder._begin("run_started", run.started, shown, params=params)
         recorder._begin("run_resumed", now, shown, kept=kept)
-        atomic.remove(run.directory.summary)
+        json_files.remove(run.directory.summary)
         return recorder
 
     def _begin(self, event: str, now: str, command: Sequence[str], **more: object) -> None:
@@ -131,7 +137,7 @@ class Recorder:
         median = measurement.metrics.get("step_time_s")
         LOGGER.info(
             "%s: %s%s%s",
-            json_text.plain(measurement.id),
+            json_files.plain(measurement.id),
             measurement.outcome,
             f", step_time_s {median.value:.6g}" if median else "",
             f" ({measurement.reason})" if measurement.reason else "",
@@ -143,7 +149,7 @@ class Recorder:
 
         verdicts = document([comparison])
         self._journal.append({"event": "verdicts", "verdicts": verdicts})
-        atomic.write_json(self.directory.verdicts, verdicts)
+        json_files.write_json(self.directory.verdicts, verdicts)
 
     def finish(
         self,
@@ -152,7 +158,7 @@ class Recorder:
         benchmark_json: Json | None,
     ) -> RunRecord:
         """Write the tables, and last of all the summary; the run has ended."""
-        from gpubench_plugin.results.summary import write_summary
+        from gpubench_plugin.results.summary import table_text, write_summary
 
         run = RunRecord(
             run_id=self.directory.run_id,
@@ -167,9 +173,9 @@ class Recorder:
         )
         try:
             self._journal.append({"event": "run_finished", "status": status})
-            atomic.write_text(self.directory.table, table_text(run.benchmarks))
+            json_files.write_text(self.directory.table, table_text(run.benchmarks))
             if benchmark_json is not None:
-                atomic.write_json(self.directory.benchmark, benchmark_json)
+                json_files.write_json(self.directory.benchmark, benchmark_json)
             write_summary(self.directory.summary, run)
         finally:
             self.close()
@@ -201,3 +207,34 @@ def _open_log(directory: RunDirectory) -> logging.Handler:
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False  # the run's log is not the tests' log
     return handler
+
+
+def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
+    """Append the samples of the `benchmark` with that node id to the file of `rank` in `folder`.
+
+    Of several launches, or after a run was resumed, there are several lines; each has its time.
+
+    Raises:
+        ResultsError: they could not be written.
+    """
+    _append(folder, rank, benchmark, {"samples": asdict(samples)})
+
+
+def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
+    """Append the `events` of one call of the `benchmark` to the file of `rank` in `folder`.
+
+    Raises:
+        ResultsError: they could not be written.
+    """
+    _append(folder, rank, benchmark, {"events": list(events)})
+
+
+def _append(folder: Path, rank: int, benchmark: str, more: Json) -> None:
+    path = folder / f"rank-{rank}.jsonl"
+    line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **more})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(files.open_to_write(path, append=True), "a", encoding="ascii") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        raise json_files.not_written(path, error) from error

@@ -10,11 +10,16 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.environment import code, json_files
-from gpubench_plugin.environment.differences import described, differences, flat, listed
-from gpubench_plugin.environment.fingerprint_results import fingerprint
+from gpubench_plugin.environment.fingerprint import (
+    described,
+    differences,
+    fingerprint,
+    flat,
+    listed,
+)
 from gpubench_plugin.errors import BrokenFile, UsageProblem
-from gpubench_plugin.results.earlier_run import EarlierRun
-from gpubench_plugin.results.run_id import tag_of
+from gpubench_plugin.results.reader import EarlierRun
+from gpubench_plugin.results.run_directory import tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,17 +1,88 @@
-"""The folder of one run: the truth from which everything else can be rebuilt."""
+"""The folder of one run: the truth from which everything else can be rebuilt.
+
+The name of a run: sortable by time, unique without a counter, safe as a folder's name.
+
+Where earlier runs are looked up by their folder, their id or its beginning.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import whole_file
+from gpubench_plugin.environment.files import write
 from gpubench_plugin.errors import UsageProblem, nearest
-from gpubench_plugin.results.run_id import began, path_component
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+LONGEST: Final = 80
+"""Characters in an experiment or a tag: a run id stays far below the 255 bytes of a file name."""
+
+RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
+"""What :func:`new_run_id` gives."""
+
+_STAMP: Final = "%Y%m%dT%H%M%SZ"
+_SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def new_run_id(
+    tag: str | None, now: datetime, random: Callable[[int], str] = secrets.token_hex
+) -> str:
+    """``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``.
+
+    Args:
+        tag: a word of the user's, or None.
+        now: the time of the start, with its time zone.
+        random: gives twice as many hexadecimal digits as its argument says.
+
+    Raises:
+        UsageProblem: the tag cannot be part of a folder's name.
+    """
+    stamp = now.astimezone(UTC).strftime(_STAMP)
+    return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
+
+
+def began(run_id: str) -> datetime | None:
+    """When the run began, to the second; None where somebody gave it another name."""
+    try:
+        return datetime.strptime(run_id.partition("_")[0], _STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def tag_of(run_id: str) -> str:
+    """The tag in a run id, ``run`` where there was none."""
+    return run_id.partition("_")[2].rpartition("_")[0]
+
+
+def is_path_component(value: str) -> bool:
+    """Whether `value` is safe as the name of one folder."""
+    return _SAFE.fullmatch(value) is not None and len(value) <= LONGEST
+
+
+def path_component(option: str, value: str) -> str:
+    """`value`, which is safe as the name of one folder.
+
+    Raises:
+        UsageProblem: it is not; the message proposes the nearest one that is.
+    """
+    if is_path_component(value):
+        return value
+    nearest = re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("._-")[:LONGEST]
+    hint = f" (did you mean {nearest!r}?)" if nearest else ""
+    raise UsageProblem(
+        f"{option}: {value!r} cannot name a folder{hint}; allowed: letters, digits, '.', '_' and "
+        f"'-', a letter or digit first, at most {LONGEST}"
+    )
+
 
 PROBE: Final = ".writable"
 """A file that a new run's folder has for a moment."""
@@ -164,7 +235,7 @@ def _refuse_link(experiment: Path) -> None:
 def _prove_writable(folder: Path) -> None:
     probe = folder / PROBE
     try:
-        whole_file.write(probe, lambda file: file.write(b"yes\n"))
+        write(probe, lambda file: file.write(b"yes\n"))
     finally:
         probe.unlink(missing_ok=True)
 
@@ -188,3 +259,58 @@ def _remove(folders: list[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
+
+
+_SHOWN: Final = 5
+"""Runs that a message lists."""
+
+
+_REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
+
+
+def under_removal(run: Path) -> Path:
+    """A new name for the folder of a run, under which no reader takes it for one."""
+    return run.with_name(f".{run.name}.gpubench-{secrets.token_hex(4)}.removed")
+
+
+def is_under_removal(folder: Path) -> bool:
+    """Whether it has such a name."""
+    return _REMOVED.fullmatch(folder.name) is not None
+
+
+def runs_in(results_dir: Path) -> list[RunDirectory]:
+    """All runs below `results_dir`, of every experiment, the oldest first."""
+    journals = Path(os.path.realpath(results_dir)).glob("*/*/metrics.jsonl")
+    folders = (journal.parent for journal in journals)
+    found = (RunDirectory(path=folder) for folder in folders if not is_under_removal(folder))
+    return sorted(found, key=lambda run: (run.run_id, run.experiment))
+
+
+def find_run(results_dir: Path, text: str, *, here: Path) -> RunDirectory:
+    """The run that `text` names: its folder, its id or the id's beginning.
+
+    A folder is seen from `results_dir` or from `here`; an id is looked for in all experiments.
+
+    Raises:
+        UsageProblem: no run is named so, or several are; the message names those there are.
+    """
+    if os.sep in text:
+        listed = results_dir / text
+        return RunDirectory.open(listed if listed.is_dir() else here / text)
+    runs = runs_in(results_dir)
+    found = [run for run in runs if run.run_id == text]
+    found = found or [run for run in runs if run.run_id.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageProblem(f"{len(found)} runs begin with {text!r}: {_listed(found)}")
+    hint = nearest(text, [run.run_id for run in runs])
+    there = f"the latest: {_listed(runs)}" if runs else "there is none at all"
+    raise UsageProblem(f"no run in {results_dir} begins with {text!r}{hint}; {there}")
+
+
+def _listed(runs: Sequence[RunDirectory]) -> str:
+    """The latest of `runs`, the latest first."""
+    shown = [f"{run.experiment}/{run.run_id}" for run in reversed(runs)][:_SHOWN]
+    more = len(runs) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -11,22 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpubench_plugin.config.comparable import comparable_part
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.differences import flat
-from gpubench_plugin.environment.fingerprint import machine_facts, told_facts
+from gpubench_plugin.environment.fingerprint import flat, machine_facts, told_facts
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
-from gpubench_plugin.records import Metric
+from gpubench_plugin.records import UNFINISHED, Metric, Result, Run
 from gpubench_plugin.results import pytest_benchmark_files
 from gpubench_plugin.results.plausibility import untrue
-from gpubench_plugin.results.recorded import (
-    environment_of,
-    events_of,
-    has_ended,
-    recorded,
-    status_of,
-)
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.search import find_run
-from gpubench_plugin.runs import UNFINISHED, Result, Run
+from gpubench_plugin.results.reader import environment_of, events_of, has_ended, recorded, status_of
+from gpubench_plugin.results.run_directory import RunDirectory, find_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +57,7 @@ def run_in(directory: RunDirectory, *, label: str = "") -> Run:
 
     Without a summary it was killed or is still being written: then its status is ``interrupted``,
     and a benchmark without a line in the journal is ``not_measured``, with the flag
-    :data:`~gpubench_plugin.runs.UNFINISHED`. Of a summary of version 1 or 2, which knows no
+    :data:`~gpubench_plugin.records.UNFINISHED`. Of a summary of version 1 or 2, which knows no
     settings, a benchmark's settings are its whole configuration, as far as it changes numbers:
     defaults are among them, so that a later version's settings differ from these.
 

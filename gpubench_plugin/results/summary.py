@@ -3,11 +3,20 @@
 The published schema is generated from the models here, and a test keeps it current::
 
     gpubench schema > docs/schemas/summary.schema.json
+
+``summary.csv``: one row per benchmark, for a spreadsheet.
+
+A text that a spreadsheet would run as a formula (it starts with ``=``, ``+``, ``-`` or ``@``) gets
+an apostrophe in front, and control characters are written as escapes. ``summary.json`` has the
+texts as they are. Numbers are in the metrics' own units and round-trip exactly.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -22,16 +31,17 @@ from pydantic import (
     model_validator,
 )
 
-from gpubench_plugin.environment import atomic, json_files, json_text
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Better, Outcome, RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpubench_plugin.records import Json, Measurement, Metric, RunRecord
+
 
 SCHEMA_VERSION: Final = 3
 """Grows with every change of the format; older files stay readable, newer ones are refused."""
@@ -137,7 +147,7 @@ def summary_of(run: RunRecord) -> Summary:
     Raises:
         ResultsError: the record breaks the schema, and where.
     """
-    fields = json_text.plain(
+    fields = json_files.plain(
         {
             "schema_version": SCHEMA_VERSION,
             "run_id": run.run_id,
@@ -156,7 +166,7 @@ def summary_of(run: RunRecord) -> Summary:
 
 def to_json_text(summary: Summary) -> str:
     """The text of ``summary.json``."""
-    return json_text.text(summary.model_dump(mode="json"), indent=2) + "\n"
+    return json_files.text(summary.model_dump(mode="json"), indent=2) + "\n"
 
 
 def write_summary(path: Path, run: RunRecord) -> Summary:
@@ -166,7 +176,7 @@ def write_summary(path: Path, run: RunRecord) -> Summary:
         ResultsError: the record breaks the schema, or the file could not be written.
     """
     summary = summary_of(run)
-    atomic.write_text(path, to_json_text(summary))
+    json_files.write_text(path, to_json_text(summary))
     return summary
 
 
@@ -207,7 +217,7 @@ def json_schema() -> Json:
 
 def schema_text() -> str:
     """The text of the published schema."""
-    return json_text.text(json_schema(), indent=2) + "\n"
+    return json_files.text(json_schema(), indent=2) + "\n"
 
 
 def _benchmark(measurement: Measurement) -> Json:
@@ -250,3 +260,48 @@ def _validated(fields: Json, what: str) -> Summary:
         where = ".".join(map(str, first["loc"])) or "the whole"
         message = f"{what} breaks the schema at {where}: {first['msg']}"
         raise ResultsError(message) from error
+
+
+_FORMULA: Final = re.compile(r"\s*[=+\-@]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def table_text(measurements: Sequence[Measurement]) -> str:
+    """The text of ``summary.csv``.
+
+    Columns: id, name, outcome, reason, world_size, one ``params.<name>`` per parameter, one per
+    metric, flags (with semicolons between). A cell is empty where a benchmark lacks the value.
+    """
+    params = _in_order(name for m in measurements for name in m.params)
+    metrics = _in_order(name for m in measurements for name in m.metrics)
+    fixed = ["id", "name", "outcome", "reason", "world_size"]
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(
+        [*fixed, *(_cell(f"params.{p}") for p in params), *map(_cell, metrics), "flags"]
+    )
+    for measurement in measurements:
+        writer.writerow(_row(measurement, params, metrics))
+    return written.getvalue()
+
+
+def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]) -> Iterator[str]:
+    yield from map(_cell, (measurement.id, measurement.name, measurement.outcome))
+    yield _cell(measurement.reason)
+    yield str(measurement.world_size)
+    for name in params:
+        yield _cell(measurement.params.get(name, ""))
+    for name in metrics:
+        metric = measurement.metrics.get(name)
+        yield repr(metric.value) if metric and math.isfinite(metric.value) else ""
+    yield _cell(";".join(measurement.flags))
+
+
+def _cell(text: str) -> str:
+    printable = _CONTROL.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
+    return f"'{printable}" if _FORMULA.match(printable) else printable
+
+
+def _in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Each of `names` once, in the order of first appearance."""
+    return tuple(dict.fromkeys(names))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.environment import atomic, files, json_files, json_text
-from gpubench_plugin.environment.locking import locked
+from gpubench_plugin.environment import files, json_files
+from gpubench_plugin.environment.locks import locked
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.logical_time import time_after
-from gpubench_plugin.results.run_id import path_component
+from gpubench_plugin.results.run_directory import path_component
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -93,7 +93,7 @@ def change_tags(
         time = time_after(max((change.time for change in changes), default=""), now())
         changes |= {TagChange(time=time, tag=tag, action="add") for tag in {*add} - {*remove}}
         changes |= {TagChange(time=time, tag=tag, action="remove") for tag in remove}
-        atomic.write_text(directory.path / FILE, to_text(changes))
+        json_files.write_text(directory.path / FILE, to_text(changes))
     return tags_in(changes)
 
 
@@ -105,7 +105,7 @@ def to_text(changes: Iterable[TagChange]) -> str:
         "tags": tags_in(ordered),
         "changes": [asdict(change) for change in ordered],
     }
-    return json_text.text(document, indent=2) + "\n"
+    return json_files.text(document, indent=2) + "\n"
 
 
 def from_text(text: str | bytes, where: str) -> frozenset[TagChange]:

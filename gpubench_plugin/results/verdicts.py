@@ -15,14 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import Better, Json
-from gpubench_plugin.verdicts import Method, VerdictKind
+from gpubench_plugin.records import Better, Json, Method, VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.verdicts import Comparison, Verdict
+    from gpubench_plugin.records import Comparison, Verdict
 
 SCHEMA_VERSION: Final = 1
 """Grows with every change of the format; older files stay readable, newer ones are refused."""

@@ -18,15 +18,13 @@ from gpubench_plugin.config.case import CASE, case_on_ranks
 from gpubench_plugin.config.parametrize import fixture_names, is_adopted
 from gpubench_plugin.config.resolve_case import Cases, check_marks
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers.alone import Alone
-from gpubench_plugin.launchers.in_process import Rank
-from gpubench_plugin.launchers.interruption import Interruption
-from gpubench_plugin.launchers.residents import Residents
+from gpubench_plugin.launchers.in_process import Alone, Rank, Residents
+from gpubench_plugin.launchers.signals import Interruption
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.registry.location import absolute
 from gpubench_plugin.session.adoption.adopter import Adopter
-from gpubench_plugin.session.gate.unjudged import Unjudged, measuring_is_off
-from gpubench_plugin.session.kept import Kept
+from gpubench_plugin.session.gate.plugin import Unjudged, measuring_is_off
+from gpubench_plugin.session.run import Kept
 from gpubench_plugin.session.xdist import is_worker
 
 if TYPE_CHECKING:
@@ -135,7 +133,12 @@ class Roles:
 
         torchrun = Torchrun(self._session, self._settings, self._ranks)
         session = self._open(items)
-        kept = torchrun.join(own, session, valve)
+        kept = torchrun.join(
+            own,
+            run=session.path if session else None,
+            kept=session.kept if session else (),
+            valve=valve,
+        )
         if session is None:
             self._leave_out(kept)
         self._measure()

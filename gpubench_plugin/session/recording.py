@@ -1,6 +1,8 @@
 """The controller's role, on rank zero only: open the run, record every benchmark, report.
 
 The stages of this side, in order: run directory → journal → (benchmarks run) → summary → terminal.
+
+How a run went as a whole, from how its session ended.
 """
 
 from __future__ import annotations
@@ -11,31 +13,48 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 
 from gpubench_plugin.config.case import device_models, devices_of
 from gpubench_plugin.errors import ResultsError, text_of
-from gpubench_plugin.launchers.ab_signals import deferred, unheard
+from gpubench_plugin.launchers.signals import deferred, unheard
 from gpubench_plugin.reports import terminal
-from gpubench_plugin.reports.glyphs import glyphs_for
 from gpubench_plugin.reports.scaling import scaling_lines
 from gpubench_plugin.reports.status import status_line
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.text import glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark, test_report
 from gpubench_plugin.results.test_report import CARRIED, CHECKPOINTS, PROGRESS, TRACES
 from gpubench_plugin.session.run import open_run
-from gpubench_plugin.session.run_status import status_of, why_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.settings import Settings
-    from gpubench_plugin.records import Json, Measurement
-    from gpubench_plugin.runs import Run
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.records import Comparison, Json, Measurement, Run, RunStatus
+
+
+_STATUS: Final[dict[int, RunStatus]] = {
+    pytest.ExitCode.OK: "complete",
+    pytest.ExitCode.NO_TESTS_COLLECTED: "complete",
+    pytest.ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+def status_of(exitstatus: int, rest: Iterable[Measurement]) -> RunStatus:
+    """The status of a run, of which `rest` was not selected when it was resumed."""
+    status = _STATUS.get(exitstatus, "failed")
+    outcomes = {measurement.outcome for measurement in rest}
+    if status == "complete" and not outcomes <= {"measured", "skipped", "unsupported"}:
+        return "interrupted" if "not_measured" in outcomes else "failed"
+    return status
+
+
+def why_ended(session: pytest.Session) -> str:
+    """Why a benchmark was not reached."""
+    return str(session.shouldfail or session.shouldstop or "the session ended before it")
 
 
 class Judge(Protocol):

@@ -1,4 +1,7 @@
-"""The run that a session writes: a new one, or an earlier one that goes on."""
+"""The run that a session writes: a new one, or an earlier one that goes on.
+
+The role of every process in a resumed session: leave out what the run has measured already.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from gpubench_plugin.config.options import RUN_FILE, destination
 from gpubench_plugin.environment import code, json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resume import reopen
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.run_id import new_run_id
-from gpubench_plugin.results.search import find_run
+from gpubench_plugin.results.run_directory import RunDirectory, find_run, new_run_id
 from gpubench_plugin.results.test_report import CARRIED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pytest
+    from collections.abc import Collection, Mapping
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.records import Json, Measurement
+
 
 _CODE_UNKNOWN: Final = (
     "the run recorded no contents of its files: its code was compared by git's facts alone"
@@ -68,7 +70,7 @@ def _tell(directory: RunDirectory) -> None:
 
 
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
-    from gpubench_plugin.config.dump import to_yaml
+    from gpubench_plugin.config.resolved_file import to_yaml
 
     run_id = new_run_id(settings.tag, datetime.now(UTC))
     directory = RunDirectory.create(settings.results_dir, settings.experiment, run_id)
@@ -156,3 +158,21 @@ def _require_writable_json(config: pytest.Config) -> None:
         raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} does not exist")
     if not os.access(file.parent, os.W_OK):
         raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} is not writable")
+
+
+class Kept:
+    """Benchmarks whose earlier numbers are kept, by node id."""
+
+    def __init__(self, ids: Collection[str]):
+        self._ids = ids
+
+    def deselect(self, session: pytest.Session) -> None:
+        """Take them out of what `session` runs, as if they had not been selected."""
+        kept = [item for item in session.items if item.nodeid in self._ids]
+        session.items[:] = [item for item in session.items if item.nodeid not in self._ids]
+        session.config.hook.pytest_deselected(items=kept)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """A run that has everything is not one for which nothing was collected (exit code 5)."""
+        session.testscollected = session.testscollected or len(self._ids)

@@ -3,6 +3,8 @@
 A checkpoint is a file of tensors and a manifest that names it. The file is written first, under a
 name of its own, the manifest ``latest.json`` or ``best.json`` takes its place last: whatever
 happens in between, what the manifests name is whole.
+
+Checkpoints as parts of a measurement: what goes on from one, and what writes one.
 """
 
 from __future__ import annotations
@@ -16,19 +18,30 @@ from zipfile import ZIP_STORED, ZipFile
 import torch
 
 from gpubench_plugin.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.training import _durable
-from gpubench_plugin.training.manifest import Manifest, differences, facts_of, refuse
+from gpubench_plugin.records import Check
+from gpubench_plugin.training.manifest import (
+    Manifest,
+    differences,
+    facts_of,
+    refuse,
+    sha256_of,
+    write_whole,
+)
 from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.random_state import RandomState
+from gpubench_plugin.training.record_only import Untimed
+from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from gpubench_plugin.records import Json
+    from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.protocols import Agreement
+    from gpubench_plugin.training.trainer import Trainer
 
     Gather = Callable[[str, Json], "list[Json] | None"]
+
 
 LATEST: Final = "latest.json"
 BEST: Final = "best.json"
@@ -139,11 +152,11 @@ class Checkpoints:
         self, folder: Path, state: Mapping[str, Any], step: int, metrics: Mapping[str, float]
     ) -> Manifest:
         data = folder / f"step-{step:09d}-{token_hex(4)}.pt"
-        _durable.write(data, lambda file: torch.save(state, file))
+        write_whole(data, lambda file: torch.save(state, file))
         return Manifest(
             file=data.name,
             bytes=data.stat().st_size,
-            sha256=_durable.digest(data),
+            sha256=sha256_of(data),
             step=step,
             metrics=dict(metrics),
             settings=dict(self._settings),
@@ -217,3 +230,79 @@ def _read(data: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise UsageProblem(f"{data} is no checkpoint: it holds a {type(state).__name__}")
     return state
+
+
+class Resumption(Untimed):
+    """Lets `trainer` go on from the checkpoint at `path`; it stands before the trainer."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        path: Path,
+        trainer: Trainer,
+        *,
+        rank: int,
+        agreement: Agreement,
+    ):
+        self._checkpoints = checkpoints
+        self._path = path
+        self._trainer = trainer
+        self._rank = rank
+        self._agreement = agreement
+
+    def prepare(self, log: Log) -> Check:
+        """Load it, on every rank or on none.
+
+        Raises:
+            UsageProblem: it is not whole, or does not fit, on this rank or on another one.
+            ResultsError: it cannot be read.
+        """
+        problem: GpubenchError | None = None
+        try:
+            manifest = self._checkpoints.load(self._path, self._trainer, rank=self._rank)
+        except GpubenchError as error:
+            problem = error
+        # No rank may begin to train while another one has given up.
+        (failed,) = self._agreement.mean([float(problem is not None)])
+        if problem is not None:
+            raise type(problem)(f"training.resume: {problem}") from problem
+        if failed:
+            raise UsageProblem(f"training.resume: another rank could not load {self._path}")
+        said = {"step": manifest.step, "file": manifest.file, "sha256": manifest.sha256}
+        log({"event": "resumed", **said})
+        return Check(correctness={"resumed": said})
+
+
+class Checkpointing(Untimed):
+    """Writes a checkpoint of `trainer` once it has trained; it stands behind the trainer.
+
+    `metrics` are asked then; the one named `by`, the lower the better, says which checkpoint is
+    the best.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        trainer: Trainer,
+        *,
+        metrics: Callable[[], Mapping[str, float]],
+        by: str,
+    ):
+        self._checkpoints = checkpoints
+        self._trainer = trainer
+        self._metrics = metrics
+        self._by = by
+
+    def prepare(self, log: Log) -> Check:
+        """Write it, untimed.
+
+        Raises:
+            ResultsError: it could not be written.
+        """
+        metrics = self._metrics()
+        path = self._checkpoints.save(self._trainer, metrics, by=self._by)
+        if path is None:
+            return Check()
+        said = {"step": self._trainer.total_steps, "manifest": path.name, **metrics}
+        log({"event": "checkpoint", **said})
+        return Check(correctness={"checkpoint": said})

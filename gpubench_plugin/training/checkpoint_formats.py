@@ -24,7 +24,7 @@ from gpubench_plugin.errors import (
     UsageProblem,
     not_one_of,
 )
-from gpubench_plugin.training import _durable
+from gpubench_plugin.training import manifest
 from gpubench_plugin.training.manifest import differences, facts_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TorchSave(Format):
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
         """Write all of it."""
-        _durable.write(path, lambda file: torch.save(dict(tensors), file))
+        manifest.write_whole(path, lambda file: torch.save(dict(tensors), file))
         return _nothing
 
     def read(self, like: Tensors, path: Path) -> Tensors:

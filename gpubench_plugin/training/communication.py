@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.waiting import wait_for
+from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

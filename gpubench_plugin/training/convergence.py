@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import LossHistory
-from gpubench_plugin.training.mathematics import run_once
+from gpubench_plugin.training.model import run_once
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import TrainingSection

@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.waiting import wait_for
+from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.check import Log
-    from gpubench_plugin.workloads._generation import CachedModel
-    from gpubench_plugin.workloads._language import CausalLanguageModel
+    from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
 
 Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]

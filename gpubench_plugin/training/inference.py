@@ -10,8 +10,8 @@ from torch.distributed.fsdp import FSDPModule
 
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.mathematics import run_once
-from gpubench_plugin.training.waiting import wait_for
+from gpubench_plugin.training.model import run_once
+from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""What a checkpoint says of itself, as JSON beside it: version, hash, and every tensor's layout."""
+"""What a checkpoint says of itself, as JSON beside it: version, hash, and every tensor's layout.
+
+Checkpoints written whole, or not at all, and their hash.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,48 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import torch
 from torch import Tensor
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training import _durable
+from gpubench_plugin.environment import files, json_files
+from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from gpubench_plugin.records import Json
+
+
+_AT_ONCE: Final = 1 << 20
+
+
+def write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write `path` with what `fill` puts into the file it is given.
+
+    Raises:
+        ResultsError: the system did not take it; what stood at `path` is as it was.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, fill)
+    # torch's writer wraps what the system said.
+    except (OSError, RuntimeError) as error:
+        raise ResultsError(f"{path} was not written: {error}") from error
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of the file at `path`, in hexadecimal; raises OSError."""
+    found = sha256()
+    with path.open("rb") as file:
+        while data := file.read(_AT_ONCE):
+            found.update(data)
+    return found.hexdigest()
+
 
 FORMAT: Final = "gpubench-checkpoint"
 VERSION: Final = 1
@@ -125,7 +155,7 @@ class Manifest:
             ResultsError: it could not be written.
         """
         text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
-        _durable.write(path, lambda file: file.write(f"{text}\n".encode()))
+        write_whole(path, lambda file: file.write(f"{text}\n".encode()))
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -186,7 +216,7 @@ class Manifest:
         try:
             status = path.stat()
             found, is_regular = status.st_size, stat.S_ISREG(status.st_mode)
-            digest = _durable.digest(path) if is_regular and found == self.bytes else ""
+            digest = sha256_of(path) if is_regular and found == self.bytes else ""
         except OSError as error:
             raise UsageProblem(f"{path} cannot be read: {error.strerror}") from error
         if not is_regular:

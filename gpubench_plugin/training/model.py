@@ -1,12 +1,17 @@
-"""The model as it is measured."""
+"""The model as it is measured.
+
+One call's mathematics on tensors without data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.training.compile import compiler
 
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import ModelSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.base import Workload
+
 
 Wrap = Callable[[nn.Module], nn.Module]
 Compiled = Callable[[nn.Module, Wrap], nn.Module]
@@ -45,3 +51,20 @@ def build_model(
     if section.compile != "none":
         module = compile_part(module) if compiled is None else compiled(module, compile_part)
     return module if wrap is None else wrap(module)
+
+
+def run_once(workload: Workload[Any], *, samples: int, backward: bool) -> None:
+    """Build the model and a batch of `samples`, run forward (and `backward`), compute nothing.
+
+    On fake tensors, which know their shape only: a ``FlopCounterMode`` around the call counts the
+    full model anywhere, in no memory. Activations computed again are not counted, as is the custom
+    for MFU: Chowdhery et al. 2022, PaLM, https://arxiv.org/abs/2204.02311, appendix B.
+    """
+    workload = workload.without_data()
+    with FakeTensorMode(), nullcontext() if backward else torch.no_grad():
+        module = workload.build()
+        batch = workload.synthetic_batch(samples, device=torch.device("cpu"))
+        if backward:
+            workload.loss(module.train(), batch).backward()
+        else:
+            workload.forward(module.eval(), batch)

@@ -1,4 +1,7 @@
-"""What the ranks that train together tell each other before and after the timed steps."""
+"""What the ranks that train together tell each other before and after the timed steps.
+
+The forward and backward passes of a batch, where a parallelism runs them in its own order.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from gpubench_plugin.workloads.base import Batch
 
 
 class Agreement(Protocol):
@@ -32,3 +39,16 @@ class Alone:
     def mean(self, values: Sequence[float]) -> list[float]:
         """The values."""
         return list(values)
+
+
+class Passes(Protocol):
+    """What a trainer runs instead of the loss and its backward pass; it enters the precision."""
+
+    @property
+    def parameter_names(self) -> Sequence[str]:
+        """Of all parameters to train, on whichever rank; a rank's own model has some of these."""
+        ...
+
+    def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Add the gradients of `batch`; a number whose mean over the ranks is its loss."""
+        ...

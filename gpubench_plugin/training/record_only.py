@@ -1,4 +1,7 @@
-"""Parts of a measurement that are over when the timed steps begin."""
+"""Parts of a measurement that are over when the timed steps begin.
+
+What is known of the data, as a part of a benchmark's record.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +42,14 @@ class Seeded(Untimed):
     def prepare(self, log: Log) -> Check:
         """The seeds; there is nothing to check."""
         return Check(correctness={"seeds": self._seeds})
+
+
+class Described(Untimed):
+    """Puts a `description` into the record, under ``correctness.data``; it changes nothing."""
+
+    def __init__(self, description: Mapping[str, object]):
+        self._description = description
+
+    def prepare(self, log: Log) -> Check:
+        """The description; there is nothing to check."""
+        return Check(correctness={"data": dict(self._description)})

@@ -23,10 +23,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check
-from gpubench_plugin.training._heap import return_free_memory
 from gpubench_plugin.training.bands import band_of
 from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.random_state import RandomState
+from gpubench_plugin.training.seeding import RandomState
+from gpubench_plugin.training.state import return_free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.sections import MeasureSection, TrainingSection
     from gpubench_plugin.training.bands import Band
+    from gpubench_plugin.training.check import WatchedStep
     from gpubench_plugin.training.protocols import Agreement
-    from gpubench_plugin.training.watch import WatchedStep
     from gpubench_plugin.workloads.base import Batch, Workload
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)

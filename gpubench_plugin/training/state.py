@@ -1,15 +1,26 @@
-"""The tensors of a model by the names it has alone: without wrapper, without compiler."""
+"""The tensors of a model by the names it has alone: without wrapper, without compiler.
+
+Memory that was freed, given back.
+
+Waiting for a device.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor, nn
+
 
 _COMPILED: Final = "_orig_mod."
 """What torch.compile puts before the names of the module inside."""
@@ -32,3 +43,23 @@ def _inner(module: nn.Module) -> nn.Module:
 
 def _plain(name: str) -> str:
     return name.replace(_COMPILED, "")
+
+
+def return_free_memory(device: torch.device) -> None:
+    """Give what nobody holds any more back to the device, or on a CPU to the system.
+
+    Else the peak of what runs next would count it: glibc keeps freed memory resident until
+    malloc_trim(3), torch's allocator keeps it reserved.
+    """
+    gc.collect()
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
+    elif sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library has no such function
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def wait_for(device: torch.device) -> None:
+    """Return once everything queued on `device` is done; a CPU has no queue."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

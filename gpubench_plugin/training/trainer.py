@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import (
     LossHistory,
+    Watch,
     loss_drop,
     require_finite,
     require_gradients,
@@ -17,13 +18,11 @@ from gpubench_plugin.training.check import (
     scalar,
     steps_of_check,
 )
-from gpubench_plugin.training.mathematics import run_once
+from gpubench_plugin.training.model import run_once
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.random_state import RandomState
-from gpubench_plugin.training.state import load_model_state, model_state
-from gpubench_plugin.training.waiting import wait_for
-from gpubench_plugin.training.watch import Watch
+from gpubench_plugin.training.seeding import RandomState
+from gpubench_plugin.training.state import load_model_state, model_state, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.check import Log, LossFunction
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.optimization import GlobalNorm
-    from gpubench_plugin.training.passes import Passes
-    from gpubench_plugin.training.protocols import Agreement
+    from gpubench_plugin.training.protocols import Agreement, Passes
     from gpubench_plugin.training.reference import Reference
     from gpubench_plugin.workloads.base import Batch, Workload
 

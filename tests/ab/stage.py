@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpubench_plugin.cli.ab.launch import Launched, Order
-from gpubench_plugin.cli.ab.offers import Offers
+from gpubench_plugin.cli.ab.preflight import Offers
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.cli.ab.sides import Side, SideName, Source

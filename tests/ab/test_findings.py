@@ -8,8 +8,7 @@ import pytest
 
 from gpubench_plugin.cli.ab.findings import Findings
 from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.records import Metric
-from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.records import Metric, Result, Run
 
 
 def run(**times: float | str) -> Run:

@@ -138,7 +138,7 @@ def test_our_own_output_is_no_change(repo: Any, monkeypatch: pytest.MonkeyPatch)
     found = repository(repo)
     digest = found.digest()
     with (repo.path / "err.txt").open("w") as log:
-        monkeypatch.setattr("gpubench_plugin.cli.ab.outputs.STREAMS", (log.fileno(),))
+        monkeypatch.setattr("gpubench_plugin.cli.ab.git.STREAMS", (log.fileno(),))
         assert (found.changed_files(), found.digest()) == ([], digest)
         log.write("5 pairs")
         log.flush()

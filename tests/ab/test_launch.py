@@ -15,12 +15,11 @@ import pytest
 
 from gpubench_plugin.cli.ab import launch, probe
 from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
-from gpubench_plugin.cli.ab.offers import Offers, offers
-from gpubench_plugin.cli.ab.preflight import imported
+from gpubench_plugin.cli.ab.preflight import Offers, imported, offers
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspace import Workspace
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers.ab_signals import ended_by_signals
+from gpubench_plugin.launchers.signals import ended_by_signals
 
 ROOT = Path(__file__).parents[2]
 NEW = Offers(python="3.11.7", flags=("registry",), freezes_rounds=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.cli.ab.outputs import own_output
+from gpubench_plugin.cli.ab.git import own_output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_redirected_stream_is_known_by_its_file(
     link.symlink_to(log)
     reading, writing = os.pipe()
     with log.open("w") as stream:
-        monkeypatch.setattr("gpubench_plugin.cli.ab.outputs.STREAMS", (writing, stream.fileno()))
+        monkeypatch.setattr("gpubench_plugin.cli.ab.git.STREAMS", (writing, stream.fileno()))
         assert own_output(log)
         assert not any(own_output(file) for file in (other, link, tmp_path, tmp_path / "none"))
         log.rename(other)
@@ -34,5 +34,5 @@ def test_a_redirected_stream_is_known_by_its_file(
 def test_a_closed_stream_goes_into_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon may have neither."""
     (tmp_path / "log").touch()
-    monkeypatch.setattr("gpubench_plugin.cli.ab.outputs.STREAMS", (10_000,))
+    monkeypatch.setattr("gpubench_plugin.cli.ab.git.STREAMS", (10_000,))
     assert not own_output(tmp_path / "log")

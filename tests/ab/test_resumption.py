@@ -10,8 +10,7 @@ import pytest
 
 from gpubench_plugin.cli import main
 from gpubench_plugin.cli.ab.comparison import new_state
-from gpubench_plugin.cli.ab.request import Asked
-from gpubench_plugin.cli.ab.resumption import resumed
+from gpubench_plugin.cli.ab.request import Asked, resumed
 from gpubench_plugin.errors import UsageProblem
 
 BEFORE = Asked(

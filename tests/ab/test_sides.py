@@ -126,7 +126,7 @@ def test_a_folder_may_hold_our_own_output(tmp_path: Path, monkeypatch: pytest.Mo
     found = base(".", tmp_path)
     identity = found.identity()
     with (tmp_path / "ab.log").open("w") as log:
-        monkeypatch.setattr("gpubench_plugin.cli.ab.outputs.STREAMS", (log.fileno(),))
+        monkeypatch.setattr("gpubench_plugin.cli.ab.git.STREAMS", (log.fileno(),))
         log.write("5 pairs")
         log.flush()
         found.require_unchanged(identity, found.files())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.ab.launch import Launched, Order
-from gpubench_plugin.cli.ab.offers import Offers
+from gpubench_plugin.cli.ab.preflight import Offers
 from gpubench_plugin.cli.ab.sides import SideName, Source
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.trial import Contender

@@ -24,7 +24,7 @@ SMALL = """\
 BENCHMARKS = """\
     import pytest
 
-    from gpubench_plugin.config.variants import batch_sizes
+    from gpubench_plugin.config.marks import batch_sizes
 
     @pytest.mark.gpubench(config="text")
     def test_prefill(gpubench, prefill):

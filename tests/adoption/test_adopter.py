@@ -11,9 +11,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from gpubench_plugin.config.case import CASE, Case
-from gpubench_plugin.config.gate import GateSection
 from gpubench_plugin.config.marks import BenchmarkMark
-from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.config.sections import Configuration, GateSection, ModelSection
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results.test_report import CARRIED, NOTES, Notes

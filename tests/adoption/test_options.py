@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.compare.comparison import compare_runs
-from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results.pytest_benchmark import add_metrics
 from gpubench_plugin.results.sources import read_run, run_in
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from gpubench_plugin.runs import Run
+    from gpubench_plugin.records import Run
 
 DEFAULTS = {
     "disable_gc": False,
@@ -117,7 +117,7 @@ def saved(folder: Path, test: Test, *, ours: bool = False) -> Run:
     if ours:
         add_metrics(document, {ID: measured})
     path = folder / "saved.json"
-    atomic.write_json(path, document)
+    json_files.write_json(path, document)
     return read_run(str(path), results_dir=folder, here=folder)
 
 

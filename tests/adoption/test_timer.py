@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.session.adoption.timer import Accelerator
-from gpubench_plugin.session.adoption.timer_adoption import SynchronisedTimer
+from gpubench_plugin.session.adoption.timer import Accelerator, SynchronisedTimer
 from tests.adoption.conftest import Torch
 
 MS = 1_000_000

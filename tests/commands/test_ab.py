@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.cli.commands import ab
 from gpubench_plugin.cli.commands.base import Exit
-from gpubench_plugin.verdicts import Comparison, Verdict
+from gpubench_plugin.records import Comparison, Verdict
 
 
 def ended(*verdicts: Verdict, broken: bool = False, judged: bool = True) -> int:

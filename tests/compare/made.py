@@ -7,8 +7,7 @@ from typing import Any
 
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.records import Better, Metric, Outcome
-from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.records import Better, Metric, Outcome, Result, Run
 
 UNITS: Mapping[str, tuple[str, Better]] = {
     "step_time_s": ("s", "lower"),

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from gpubench_plugin.compare.effects import better_bar, worse_bar
 from gpubench_plugin.compare.judges import LOOKS
-from gpubench_plugin.compare.samples import FEWEST
+from gpubench_plugin.compare.plain import better_bar, worse_bar
+from gpubench_plugin.compare.series import FEWEST
 from gpubench_plugin.compare.statistics import (
     Bools,
     Floats,

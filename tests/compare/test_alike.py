@@ -10,7 +10,7 @@ from gpubench_plugin.compare.comparability import (
     settings_differences,
     told_differences,
 )
-from gpubench_plugin.verdicts import Difference
+from gpubench_plugin.records import Difference
 
 
 def of_settings(base, head, exempt=(), *, partly=False):

@@ -1,6 +1,6 @@
 import pytest
 
-from gpubench_plugin.compare import clocks
+from gpubench_plugin.compare import comparability
 from gpubench_plugin.measure.clocks.cpu import CpuClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 
@@ -29,4 +29,4 @@ def test_clocks_of_one_kind_are_alike_and_no_others(kind):
     """Wall time, the device's, processor time; what is unknown only by its name."""
     for one in kind:
         for other in (name for names in KINDS for name in names):
-            assert clocks.alike(one, other) is (other in kind)
+            assert comparability.alike(one, other) is (other in kind)

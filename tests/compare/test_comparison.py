@@ -111,7 +111,7 @@ def test_comparing_two_runs_imports_nothing_heavy():
     """Neither torch nor what only statistics need."""
     heavy = {"torch", "numpy", "scipy", "pydantic", "yaml", "ruptures"}
     code = (
-        "import sys, gpubench_plugin.compare.comparison, gpubench_plugin.compare.changepoints;"
+        "import sys, gpubench_plugin.compare.comparison, gpubench_plugin.compare.baselines.trend;"
         f"print(sorted({heavy!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,31 +2,31 @@ import math
 
 import pytest
 
-from gpubench_plugin.compare import effects
+from gpubench_plugin.compare import plain
 from gpubench_plugin.config.limits import Limit
 
 
 @pytest.mark.parametrize(("better", "base", "head"), [("lower", 2.0, 2.1), ("higher", 2.0, 1.9)])
 def test_an_effect_is_positive_where_the_head_is_worse(better, base, head):
     """Five percent worse is 0.05 in both directions, from values and from log ratios."""
-    assert effects.effect_of(base, head, better) == pytest.approx(0.05)
-    assert effects.fraction(effects.log_ratio(base, head, better), better) == pytest.approx(0.05)
+    assert plain.effect_of(base, head, better) == pytest.approx(0.05)
+    assert plain.fraction(plain.log_ratio(base, head, better), better) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
 def test_the_bars_are_the_log_ratios_of_the_limit(better):
     """Exactly at the bars the effect is plus or minus the limit."""
     limit = Limit.parse("3%", "limit")
-    assert effects.fraction(effects.worse_bar(limit, better), better) == pytest.approx(0.03)
-    assert effects.fraction(effects.better_bar(limit, better), better) == pytest.approx(-0.03)
+    assert plain.fraction(plain.worse_bar(limit, better), better) == pytest.approx(0.03)
+    assert plain.fraction(plain.better_bar(limit, better), better) == pytest.approx(-0.03)
 
 
 def test_effects_beyond_all_numbers_end_in_a_finite_one():
     """An absurd log ratio overflows nothing."""
-    assert math.isfinite(effects.fraction(1e9, "lower"))
-    assert math.isfinite(effects.fraction(-1e9, "higher"))
+    assert math.isfinite(plain.fraction(1e9, "lower"))
+    assert math.isfinite(plain.fraction(-1e9, "higher"))
     for better in ("lower", "higher"):
         for base, head in ((1e-308, 1e308), (1e308, 1e-308), (5e-324, 1e308)):
-            assert math.isfinite(effects.log_ratio(base, head, better))
-            assert effects.log_ratio(base, head, better) == -effects.log_ratio(head, base, better)
-    assert math.isfinite(effects.effect_of(1e-308, 1e308, "lower"))
+            assert math.isfinite(plain.log_ratio(base, head, better))
+            assert plain.log_ratio(base, head, better) == -plain.log_ratio(head, base, better)
+    assert math.isfinite(plain.effect_of(1e-308, 1e308, "lower"))

@@ -5,9 +5,7 @@ from made import UNITS, result, run, timed
 
 from gpubench_plugin.compare.matching import WINDOW, match
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Metric
-from gpubench_plugin.runs import UNFINISHED
-from gpubench_plugin.verdicts import Difference
+from gpubench_plugin.records import UNFINISHED, Difference, Metric
 
 
 def unpaired(bases, heads, **options):

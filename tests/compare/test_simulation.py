@@ -7,7 +7,7 @@ import pytest
 import simulation as sim
 from made import series
 
-from gpubench_plugin.compare import history, judges, threshold
+from gpubench_plugin.compare import judges
 
 SUITES = 2000
 
@@ -54,7 +54,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
     simulated = sim.by_history(sim.normal(noise, 1), effect, suites)
     for suite in range(suites):
         rows = zip(np.exp(base[suite]), np.exp(head[suite]), strict=True)
-        assert [one.kind for one in history.judge_history([series(*row) for row in rows])] == (
+        assert [one.kind for one in judges.judge_history([series(*row) for row in rows])] == (
             simulated[suite].tolist()
         )
     draw = sim.normal(noise, 1)
@@ -62,7 +62,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
     called = sim.by_threshold(sim.normal(noise, 1), effect, suites) == "regressed"
     for suite in range(suites):
         rows = zip(np.exp(base[suite]), np.exp(head[suite]), strict=True)
-        judged = threshold.judge_threshold([series(*row) for row in rows])
+        judged = judges.judge_threshold([series(*row) for row in rows])
         assert [one.kind == "regressed" for one in judged] == called[suite].tolist()
 
 

@@ -3,11 +3,11 @@ import math
 import pytest
 from made import series
 
-from gpubench_plugin.compare import threshold
+from gpubench_plugin.compare import judges
 
 
 def judged(*args, **options):
-    return threshold.judge_threshold([series(*args, **options)])[0]
+    return judges.judge_threshold([series(*args, **options)])[0]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training.compile import compiler, names
-from gpubench_plugin.training.counting import COUNTING, NAME, Counting
+from gpubench_plugin.training.compile import COUNTING, NAME, Counting, compiler, names
 
 
 class _Broken(nn.Module):

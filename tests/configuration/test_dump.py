@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpubench_plugin.config import dump, yaml_reader
+from gpubench_plugin.config import resolved_file, yaml_reader
 from gpubench_plugin.config.sections import (
     Configuration,
     ExperimentSection,
@@ -27,7 +27,7 @@ def configuration(notes: str) -> Configuration[ModelSection]:
 def test_what_is_written_is_read_back_equal() -> None:
     """Every resolved configuration survives YAML, also texts that look like other things."""
     written = {f"benchmarks/test_{n}.py::test[{n}]": configuration(t) for n, t in enumerate(TEXTS)}
-    read = yaml_reader.parse(dump.to_yaml(written), "config_resolved.yaml")
+    read = yaml_reader.parse(resolved_file.to_yaml(written), "config_resolved.yaml")
     restored = {
         node_id: Configuration[ModelSection].model_validate(values, strict=False)
         for node_id, values in read.items()
@@ -38,20 +38,22 @@ def test_what_is_written_is_read_back_equal() -> None:
 def test_any_yaml_reader_reads_the_same_texts() -> None:
     """A reader of YAML 1.1, where ``on`` is a boolean, reads the same texts."""
     written = {text: configuration(text) for text in TEXTS}
-    read = yaml.safe_load(dump.to_yaml(written))
+    read = yaml.safe_load(resolved_file.to_yaml(written))
     assert [values["experiment"]["notes"] for values in read.values()] == TEXTS
 
 
 def test_the_order_is_kept() -> None:
     """Node ids keep the order of the run and keys the order of the schema."""
-    read = yaml_reader.parse(dump.to_yaml({"b": configuration(""), "a": configuration("")}), "x")
+    read = yaml_reader.parse(
+        resolved_file.to_yaml({"b": configuration(""), "a": configuration("")}), "x"
+    )
     assert (list(read), list(read["a"])) == (["b", "a"], list(Configuration.model_fields))
 
 
 def test_equal_configurations_are_written_out_each() -> None:
     """No anchors: each benchmark's configuration can be read where it stands."""
     same = configuration("x")
-    assert "&" not in dump.to_yaml({"a": same, "b": same})
+    assert "&" not in resolved_file.to_yaml({"a": same, "b": same})
 
 
 LONG = "benchmarks/test_it.py::test_it[" + "a b-" * 400 + "ws1]"
@@ -97,36 +99,36 @@ def test_a_configuration_of_many_benchmarks_is_turned_into_text_once(
 
     monkeypatch.setattr(yaml, "dump", counting)
     written = {f"test_{n}": configuration(str(n % 2)) for n in range(100)}
-    text = dump.to_yaml(written)
+    text = resolved_file.to_yaml(written)
     assert len(dumped) == 2
-    assert plain(written) == dump.from_yaml(text, Loads())
+    assert plain(written) == resolved_file.from_yaml(text, Loads())
 
 
 def test_the_text_is_what_one_dump_of_all_would_be() -> None:
     """Whatever reads such files has nothing new to learn."""
     written = {f"test_{n}[ws1]": configuration(text) for n, text in enumerate(TEXTS)}
-    assert dump._text(plain(written)) == dump.to_yaml(written)
+    assert resolved_file._text(plain(written)) == resolved_file.to_yaml(written)
 
 
 @pytest.mark.parametrize("node_id", IDS)
 def test_any_node_id_is_read_back(node_id: str) -> None:
     """Also one that is too long for a simple key, and by any reader."""
     written = {"first": configuration("1"), node_id: configuration("2"), "last": configuration("3")}
-    text = dump.to_yaml(written)
-    assert plain(written) == yaml.safe_load(text) == dump.from_yaml(text, Loads())
+    text = resolved_file.to_yaml(written)
+    assert plain(written) == yaml.safe_load(text) == resolved_file.from_yaml(text, Loads())
 
 
 def test_an_id_that_is_no_unicode_is_written_as_in_the_journal() -> None:
     """Of a file whose name is not UTF-8."""
-    text = dump.to_yaml({"test_\udcff.py::test": configuration("")})
+    text = resolved_file.to_yaml({"test_\udcff.py::test": configuration("")})
     assert list(yaml.safe_load(text)) == ["test_\\udcff.py::test"]
 
 
 def test_equal_configurations_are_loaded_once() -> None:
     """Of many benchmarks of one configuration the text of that is parsed once, and shared."""
     loads = Loads()
-    text = dump.to_yaml({f"test_{n}": configuration(str(n % 2)) for n in range(100)})
-    read = dump.from_yaml(text, loads)
+    text = resolved_file.to_yaml({f"test_{n}": configuration(str(n % 2)) for n in range(100)})
+    read = resolved_file.from_yaml(text, loads)
     assert len(loads.texts) == 100 + 2
     assert read["test_0"] is read["test_98"]
     assert (read["test_0"]["experiment"]["notes"], read["test_1"]["experiment"]["notes"]) == (
@@ -155,7 +157,7 @@ def test_equal_configurations_are_loaded_once() -> None:
 )
 def test_what_is_written_otherwise_is_read_as_a_whole(text: str) -> None:
     """By hand, by another version: what any reader of YAML makes of it."""
-    assert yaml.safe_load(text) == dump.from_yaml(text, Loads())
+    assert yaml.safe_load(text) == resolved_file.from_yaml(text, Loads())
 
 
 @pytest.mark.parametrize("text", ["a: [", "a:\n  x: *gone\n", "a:\n\tx: 1\n", "a:\n  b\n c: d\n"])
@@ -164,5 +166,5 @@ def test_what_is_wrong_is_said_of_the_whole(text: str) -> None:
     with pytest.raises(yaml.YAMLError) as whole:
         yaml.load(text, Loader=yaml.CSafeLoader)
     with pytest.raises(yaml.YAMLError) as error:
-        dump.from_yaml(text, Loads())
+        resolved_file.from_yaml(text, Loads())
     assert str(whole.value) == str(error.value)

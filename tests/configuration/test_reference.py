@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from gpubench_plugin.config import explain, reference
+from gpubench_plugin.config import explain, files
 from gpubench_plugin.config.sections import Configuration, ModelSection, Section
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -14,7 +14,7 @@ def test_the_documented_table_is_current() -> None:
     """The table in the docs is the one generated from the schema."""
     text = DOCUMENT.read_text(encoding="utf-8")
     table = text.partition("<!-- keys -->\n")[2].partition("<!-- /keys -->")[0]
-    assert table == reference.markdown_table()
+    assert table == files.markdown_table()
 
 
 def test_every_key_has_a_meaning() -> None:
@@ -31,6 +31,6 @@ def test_a_bar_does_not_break_the_table() -> None:
     class Sized(Section):
         size: int = Field(description="a|b")
 
-    assert reference.markdown_table(Sized).splitlines()[-1] == (
+    assert files.markdown_table(Sized).splitlines()[-1] == (
         r"| `size` | an integer | required | a\|b |"
     )

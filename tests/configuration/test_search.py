@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import search
+from gpubench_plugin.config import files
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ def folder(path: Path, *names: str) -> Path:
 def test_given_directories_come_first_and_ours_last(tmp_path: Path) -> None:
     """A directory given as ``--config`` precedes the root's; a file given is not searched."""
     given = folder(tmp_path / "given", "mlp.yaml")
-    order = search.directories([given, given / "mlp.yaml"], tmp_path)
-    assert order == (given, tmp_path / "configs", search.shipped())
+    order = files.directories([given, given / "mlp.yaml"], tmp_path)
+    assert order == (given, tmp_path / "configs", files.shipped())
 
 
 def test_the_first_directory_with_the_name_wins(tmp_path: Path) -> None:
     """A name found in several directories is taken from the first."""
     first = folder(tmp_path / "a", "vit.yaml")
     second = folder(tmp_path / "b", "mlp.yaml", "vit.yaml")
-    found = [search.find(name, [first, second]) for name in ("vit", "mlp")]
+    found = [files.find(name, [first, second]) for name in ("vit", "mlp")]
     assert found == [first / "vit.yaml", second / "mlp.yaml"]
 
 
@@ -37,7 +37,7 @@ def test_a_missing_name_lists_what_is_there(tmp_path: Path) -> None:
     """The message has the directories, the nearest match and all names there are."""
     among = [folder(tmp_path / "a", "mlp.yaml"), folder(tmp_path / "b", "vit.yaml", "x.txt")]
     with pytest.raises(UsageProblem) as caught:
-        search.find("mpl", [*among, tmp_path / "none"])
+        files.find("mpl", [*among, tmp_path / "none"])
     searched = f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/none"
     assert str(caught.value) == (
         f"config 'mpl': no file mpl.yaml (did you mean 'mlp'?) in {searched}; there: mlp, vit"
@@ -48,14 +48,14 @@ def test_a_name_cannot_leave_the_directories(tmp_path: Path) -> None:
     """A name with a path in it finds nothing, even where the path leads to a file."""
     folder(tmp_path / "a", "mlp.yaml")
     with pytest.raises(UsageProblem, match="no configuration is there"):
-        search.find("../a/mlp", [folder(tmp_path / "b")])
+        files.find("../a/mlp", [folder(tmp_path / "b")])
 
 
 def test_an_overlay_that_is_not_there_names_the_one_like_it(tmp_path: Path) -> None:
     """A mistyped ``--config=FILE`` is answered with the file beside it."""
     folder(tmp_path / "a", "fast.yaml")
     with pytest.raises(UsageProblem) as caught:
-        search.overlay(tmp_path / "a" / "fsat.yaml")
+        files.overlay(tmp_path / "a" / "fsat.yaml")
     assert str(caught.value) == (
         f"--config={tmp_path}/a/fsat.yaml: no such file (did you mean 'fast.yaml'?); "
         "allowed: a YAML file, or a directory of them"
@@ -64,4 +64,4 @@ def test_an_overlay_that_is_not_there_names_the_one_like_it(tmp_path: Path) -> N
 
 def test_our_configurations_are_there() -> None:
     """The directory shipped with the package holds configurations."""
-    assert sorted(search.shipped().glob("*.yaml")) != []
+    assert sorted(files.shipped().glob("*.yaml")) != []

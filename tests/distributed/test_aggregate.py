@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.distributed.aggregate import Aggregate
 from gpubench_plugin.distributed.rank_report import RankReport
+from gpubench_plugin.distributed.reduction import Aggregate
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.records import Samples, Work
 
@@ -153,7 +153,7 @@ def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
 def test_the_rank_zero_that_only_aggregates_needs_no_torch() -> None:
     """Neither torch nor numpy is imported with the code that brings the ranks together."""
     code = (
-        "import sys, gpubench_plugin.distributed.aggregate\n"
+        "import sys, gpubench_plugin.distributed.reduction\n"
         "import gpubench_plugin.distributed.rank_report\n"
         "import gpubench_plugin.distributed.control_plane\n"
         "print(sorted({'torch', 'numpy'} & set(sys.modules)))"

@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import fsum
 from statistics import median
 
-from gpubench_plugin.distributed.condensation import BLOCKS, DURATIONS, WARMUPS, condensed
+from gpubench_plugin.distributed.rank_report import BLOCKS, DURATIONS, WARMUPS, condensed
+from gpubench_plugin.measure.sketch import Sketcher
 from gpubench_plugin.records import Samples, Timing
-from gpubench_plugin.sketch import Sketcher
 
 FEW = Samples(
     timer="cpu",

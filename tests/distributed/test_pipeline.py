@@ -12,8 +12,7 @@ from torch import nn
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config.sections import DistributedSection, TrainingSection
-from gpubench_plugin.distributed.parallelism._microbatches import microbatches
-from gpubench_plugin.distributed.parallelism.pipeline import PipelineParallel
+from gpubench_plugin.distributed.parallelism.pipeline import PipelineParallel, microbatches
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.workloads._decoder import decoder_stages

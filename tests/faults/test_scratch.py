@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.process_identity import ProcessIdentity
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.launchers.scratch import TOKEN, ScratchFolder, abandoned
@@ -265,7 +265,7 @@ def test_a_folder_without_its_token_is_not_made(
     def full(path: Path, value: object) -> None:
         raise ResultsError("no space")
 
-    monkeypatch.setattr(atomic, "write_json", full)
+    monkeypatch.setattr(json_files, "write_json", full)
     with pytest.raises(ResultsError):
         ScratchFolder.make(parent, PREFIX)
     assert list(parent.iterdir()) == []

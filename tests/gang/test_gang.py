@@ -19,7 +19,7 @@ from gpubench_plugin.environment import waking_clock
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers.deadlines import Patience
 from gpubench_plugin.launchers.gang.gang import Gang
-from gpubench_plugin.launchers.output_of_gang import Output
+from gpubench_plugin.launchers.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,11 +33,11 @@ PATIENCE = Patience(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
 RANK = r"""
 import os, signal, sys, time
 from socket import AF_UNIX, socket
-from gpubench_plugin.launchers import lifeline, stacks
-from gpubench_plugin.launchers.gang.wire import Wire
-from gpubench_plugin.launchers.gang.invitation import Invitation
+from gpubench_plugin.launchers import signals, stacks
+from gpubench_plugin.launchers.gang.protocol import Wire
+from gpubench_plugin.launchers.gang.protocol import Invitation
 
-lifeline.die_with_parent()
+signals.die_with_parent()
 rank = int(os.environ["RANK"])
 invitation = Invitation.accepted(os.environ)
 stacks.offer(invitation.stack(rank))

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.errors import GangError
-from gpubench_plugin.launchers.gang.invitation import Invitation
-from gpubench_plugin.launchers.private_folder import PrivateFolder
+from gpubench_plugin.launchers.gang.protocol import Invitation
+from gpubench_plugin.launchers.scratch import PrivateFolder
 
 ABANDON = """
 import os, signal
-from gpubench_plugin.launchers.private_folder import PrivateFolder
+from gpubench_plugin.launchers.scratch import PrivateFolder
 print(PrivateFolder().path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -10,15 +10,15 @@ from gpubench_plugin.launchers import stacks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.launchers.gang.invitation import Invitation
     from gpubench_plugin.launchers.gang.processes import Launcher
+    from gpubench_plugin.launchers.gang.protocol import Invitation
 
 BUSY = """
 import os, threading, time
 from pathlib import Path
 from socket import socketpair
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang.wire import Wire
+from gpubench_plugin.launchers.gang.protocol import Wire
 rank = int(os.environ["RANK"])
 def count_for_ever():
     while True: pass

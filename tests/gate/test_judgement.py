@@ -11,16 +11,13 @@ import pytest
 from gpubench_plugin.compare.baselines.resolve import Reference
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.results.sources import run_of
-from gpubench_plugin.session.gate.judgement import Judgement, judged
-from gpubench_plugin.session.gate.rules import NOTHING_MEASURED
+from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, Judgement, judged
 from tests.runs_builder import MLP, RESNET, environment, measurement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.records import Measurement
-    from gpubench_plugin.runs import Run
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.records import Comparison, Measurement, Run
 
 HERE = environment()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.reports.glyphs import glyphs_for
-from gpubench_plugin.session.gate import summary
+from gpubench_plugin.reports.text import glyphs_for
+from gpubench_plugin.session.gate import report
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_interrupted_session_decides_nothing(interrupted: bool, fails: bool, 
     )
     lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
 
-    lines = list(summary.lines(judgement, lookup, 80, glyphs_for("utf-8"), interrupted=interrupted))
+    lines = list(report.lines(judgement, lookup, 80, glyphs_for("utf-8"), interrupted=interrupted))
 
     said = ["".join(text for text, _ in line) for line in lines]
     assert said[-1] == last

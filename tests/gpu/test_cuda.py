@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.agreement import Alone
 from gpubench_plugin.measure.clocks.select import clock_for
 from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.protocols import Alone
 
 pytestmark = [
     pytest.mark.gpu,

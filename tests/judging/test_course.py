@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare.gated import value_of
-from gpubench_plugin.compare.trend import Past, Value, courses
+from gpubench_plugin.compare.baselines.trend import Past, Value, courses
+from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.records import Launch, Metric
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_in

@@ -18,7 +18,7 @@ from tests.runs_builder import MLP, RESNET, run_id, write_run, write_verdicts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.records import Comparison
 
 RUNS = 40
 NOISE = 0.005

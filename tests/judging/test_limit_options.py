@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.cli.limit_options import LimitOptions
+from gpubench_plugin.cli.commands.compare import LimitOptions
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import Metric
-from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.records import Metric, Result, Run
 
 TIME = Metric(name="step_time_s", value=1.0, unit="s", better="lower")
 RATE = Metric(name="samples_per_s", value=1.0, unit="samples/s", better="higher")

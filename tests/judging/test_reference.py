@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.named_run import named_run
-from gpubench_plugin.compare.baselines.resolve import Reference, reference, rested_on
+from gpubench_plugin.compare.baselines.resolve import Reference, named_run, reference, rested_on
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.registry.registry import Registry

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.distributed.aggregate import Aggregate
 from gpubench_plugin.distributed.rank_report import LIMIT_BYTES, RankReport
-from gpubench_plugin.measure.agreement import Alone
+from gpubench_plugin.distributed.reduction import Aggregate
 from gpubench_plugin.measure.clocks.base import Block
 from gpubench_plugin.measure.clocks.cpu import CpuClock
 from gpubench_plugin.measure.clocks.fake import FakeHost
 from gpubench_plugin.measure.loop import measure
 from gpubench_plugin.measure.metrics._all import compute_all
 from gpubench_plugin.measure.plan import Plan
+from gpubench_plugin.measure.protocols import Alone
 from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.records import Observation, Samples, Work
-from gpubench_plugin.sketch import LEAST_RANK_ERROR, Sketch, Sketcher, size_for
+from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
+from gpubench_plugin.records import Observation, Samples, Sketch, Work
 
 MS = 1_000_000
 COUNT = 200_000

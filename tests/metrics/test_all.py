@@ -6,7 +6,7 @@ import pytest
 
 from gpubench_plugin.errors import MeasurementError, UsageProblem
 from gpubench_plugin.measure.metrics import _all
-from gpubench_plugin.measure.metrics.rounds import Rounds
+from gpubench_plugin.measure.metrics.step_time import Rounds
 from gpubench_plugin.records import Work
 
 if TYPE_CHECKING:

@@ -4,11 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.metrics.algbw import AlgorithmBandwidth
-from gpubench_plugin.measure.metrics.busbw import BusBandwidth
-from gpubench_plugin.measure.metrics.mfu import Mfu
-from gpubench_plugin.measure.metrics.tflops import Tflops
-from gpubench_plugin.measure.metrics.throughput import Throughput
+from gpubench_plugin.measure.metrics.ranks import AlgorithmBandwidth, BusBandwidth
+from gpubench_plugin.measure.metrics.throughput import Mfu, Tflops, Throughput
 from gpubench_plugin.records import Work
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.metrics.token_latency import TokenLatency
+from gpubench_plugin.measure.metrics.throughput import TokenLatency
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.config.profiling import ProfilingSection
+from gpubench_plugin.config.sections import ProfilingSection
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.measure.probes.profiler import profile
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpubench_plugin.records import Measurement, Metric
-from gpubench_plugin.reports.glyphs import ASCII
 from gpubench_plugin.reports.scaling import scaling_lines
 from gpubench_plugin.reports.terminal import plain
-from gpubench_plugin.reports.text import width
+from gpubench_plugin.reports.text import ASCII, width
 
 
 def benchmark(ranks: int, rate: float | None, name: str = "train", **fields: Any) -> Measurement:

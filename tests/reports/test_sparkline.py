@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.reports.glyphs import ASCII, UNICODE
-from gpubench_plugin.reports.sparkline import sparkline
+from gpubench_plugin.reports.text import ASCII, UNICODE, sparkline
 
 
 def test_the_least_is_low_and_the_greatest_high() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.reports.glyphs import ASCII
 from gpubench_plugin.reports.status import StatusLine
+from gpubench_plugin.reports.text import ASCII
 
 CLEAR = "\x1b[K"
 

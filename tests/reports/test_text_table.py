@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.reports.glyphs import ASCII, UNICODE
-from gpubench_plugin.reports.text_table import column, lines, wrapped
+from gpubench_plugin.reports.table import column, lines, wrapped
+from gpubench_plugin.reports.text import ASCII, UNICODE
 
 
 def test_a_table_is_aligned_and_leaves_empty_columns_out() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports import units
-from gpubench_plugin.reports.glyphs import ASCII
+from gpubench_plugin.reports import text
+from gpubench_plugin.reports.text import ASCII
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from gpubench_plugin.reports.glyphs import ASCII
 )
 def test_significant_digits(value: float, digits: int, expected: str) -> None:
     """A number is rounded to its significant digits, and no digit before the point is lost."""
-    assert units.significant(value, digits) == expected
+    assert text.significant(value, digits) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_significant_digits(value: float, digits: int, expected: str) -> None:
 )
 def test_seconds(value: float, expected: str) -> None:
     """A duration gets the unit in which at least one digit stands before the point."""
-    assert units.seconds(value) == expected
+    assert text.seconds(value) == expected
 
 
 def test_seconds_in_ascii() -> None:
     """Where the terminal has no µ, microseconds are written with u."""
-    assert units.seconds(2e-6, ASCII) == "2.000 us"
+    assert text.seconds(2e-6, ASCII) == "2.000 us"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_seconds_in_ascii() -> None:
 )
 def test_count(value: float, expected: str) -> None:
     """A rate gets the prefix of its thousands."""
-    assert units.count(value) == expected
+    assert text.count(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_count(value: float, expected: str) -> None:
 )
 def test_byte_size(value: float, expected: str) -> None:
     """Memory is given in binary units."""
-    assert units.byte_size(value) == expected
+    assert text.byte_size(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_byte_size(value: float, expected: str) -> None:
 )
 def test_percentage(value: float, digits: int, expected: str) -> None:
     """A share of one is given in percent."""
-    assert units.percentage(value, digits) == expected
+    assert text.percentage(value, digits) == expected

@@ -18,15 +18,20 @@ from gpubench_plugin import records
 from gpubench_plugin.catalog import choices, load
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.reports import github, markdown
+from gpubench_plugin.records import VERDICT_KINDS, Comparison, Difference, Verdict, VerdictKind
+from gpubench_plugin.reports import github
 from gpubench_plugin.reports import text as cells
-from gpubench_plugin.reports.glyphs import ASCII, UNICODE
-from gpubench_plugin.reports.headline import ORDER, headline
 from gpubench_plugin.reports.terminal import plain
-from gpubench_plugin.reports.verdict_cells import number, signed, worst_first
-from gpubench_plugin.reports.verdict_table import verdict_lines
+from gpubench_plugin.reports.text import ASCII, UNICODE
+from gpubench_plugin.reports.verdict_table import (
+    ORDER,
+    headline,
+    number,
+    signed,
+    verdict_lines,
+    worst_first,
+)
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.verdicts import VERDICT_KINDS, Comparison, Difference, Verdict, VerdictKind
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "verdicts.schema.json"
 EVIL = "test_x.py::test_<b>|`$(rm)`\\|@you #1 http://a [x](y) \x1b[31m\n=1\ud800"
@@ -285,13 +290,13 @@ def _cells(row: str) -> list[str]:
 
 def test_markdown_shows_names_and_nothing_else() -> None:
     """A name cannot end a cell, or bring HTML, a mention or a link."""
-    shown = markdown.code("a|b<i>")
+    shown = github.code("a|b<i>")
     assert shown == "`a\\|b<i>`"
-    evil = markdown.code(EVIL)
+    evil = github.code(EVIL)
     assert not re.search(
         r"[<>`|@\[\]](?!/?code>)", evil.replace("<code>", "").replace("</code>", "")
     )
-    rows = markdown.table([verdict(), replace(verdict(), id=EVIL, reason=EVIL)])
+    rows = github.table([verdict(), replace(verdict(), id=EVIL, reason=EVIL)])
     assert {len(_cells(row)) for row in rows} == {8}
     assert "`step_time_s`↓" in rows[2]
     assert "🔴 slower" in rows[2]

@@ -13,15 +13,13 @@ from unittest.mock import patch
 
 from gpubench_plugin.cli import main
 from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.results.earlier_run import EarlierRun
-from gpubench_plugin.results.recorded import read_record
+from gpubench_plugin.records import Comparison
+from gpubench_plugin.results.reader import EarlierRun, read_record
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.registry.registry import upgrade
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 from gpubench_plugin.results.sources import run_in
 from gpubench_plugin.results.tags import tags_of
-from gpubench_plugin.verdicts import Comparison
 from tests.kill_points import Scenario
 from tests.runs_builder import MLP, RESNET, environment, measurement, run_id, write_run
 

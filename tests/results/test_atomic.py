@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_text_is_written(tmp_path: Path) -> None:
     """The file holds the text, and nothing else is left in the folder."""
-    atomic.write_text(tmp_path / "a.txt", "µ ± x\n")
+    json_files.write_text(tmp_path / "a.txt", "µ ± x\n")
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "µ ± x\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -27,14 +27,14 @@ def test_text_is_written(tmp_path: Path) -> None:
 def test_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
     """The file has the mode of an ordinary new file, not that of a private temporary one."""
     (tmp_path / "ordinary").touch()
-    atomic.write_text(tmp_path / "ours", "")
+    json_files.write_text(tmp_path / "ours", "")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ordinary", "ours")]
     assert modes[0] == modes[1]
 
 
 def test_json_has_no_nan(tmp_path: Path) -> None:
     """A number that is not finite is written as null."""
-    atomic.write_json(tmp_path / "a.json", {"loss": float("nan")})
+    json_files.write_json(tmp_path / "a.json", {"loss": float("nan")})
     assert json.loads((tmp_path / "a.json").read_text()) == {"loss": None}
 
 
@@ -44,7 +44,7 @@ def test_symbolic_link_is_replaced(tmp_path: Path) -> None:
     target.write_text("precious")
     link = tmp_path / "link"
     link.symlink_to(target)
-    atomic.write_text(link, "new")
+    json_files.write_text(link, "new")
     assert (target.read_text(), link.is_symlink()) == ("precious", False)
 
 
@@ -53,9 +53,9 @@ def test_size_limit_leaves_the_earlier_file(
 ) -> None:
     """Where the system takes only a part of the text, the earlier file stays as it was."""
     path = tmp_path / "summary.json"
-    atomic.write_text(path, "earlier")
+    json_files.write_text(path, "earlier")
     with files_end_at(100), pytest.raises(ResultsError, match=r"summary\.json .*File too large"):
-        atomic.write_text(path, "x" * 1000)
+        json_files.write_text(path, "x" * 1000)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("summary.json", "earlier")]
 
 
@@ -64,10 +64,10 @@ def test_full_disk_leaves_the_earlier_file(
 ) -> None:
     """On a full disk the error says so, and the earlier file stays as it was."""
     path = small_disk / "summary.json"
-    atomic.write_text(path, "earlier")
+    json_files.write_text(path, "earlier")
     fill_up(small_disk)
     with pytest.raises(ResultsError, match=r"summary\.json was not written: No space left"):
-        atomic.write_text(path, "x" * 10_000)
+        json_files.write_text(path, "x" * 10_000)
     assert path.read_text() == "earlier"
     assert sorted(p.name for p in small_disk.iterdir()) == ["filler", "summary.json"]
 
@@ -75,7 +75,7 @@ def test_full_disk_leaves_the_earlier_file(
 def test_read_only_folder_is_an_error(read_only_folder: Path) -> None:
     """In a read-only folder the error names the file and the system's reason."""
     with pytest.raises(ResultsError, match=r"a\.txt was not written: (Read-only|Permission)"):
-        atomic.write_text(read_only_folder / "a.txt", "text")
+        json_files.write_text(read_only_folder / "a.txt", "text")
 
 
 def test_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,5 +86,5 @@ def test_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("os.fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        atomic.write_text(tmp_path / "a.txt", "text")
+        json_files.write_text(tmp_path / "a.txt", "text")
     assert list(tmp_path.iterdir()) == []

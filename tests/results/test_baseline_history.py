@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.baseline import Acceptance, Change
-from gpubench_plugin.compare.baselines.history import merged, replaced, replayed
-from gpubench_plugin.compare.baselines.model import from_text, to_text
+from gpubench_plugin.compare.baselines.document import from_text, to_text
+from gpubench_plugin.compare.baselines.model import Acceptance, Change, merged, replaced, replayed
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.logical_time import time_after
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.baseline import one_of
-from gpubench_plugin.compare.baselines.model import json_schema, schema_text
+from gpubench_plugin.compare.baselines.document import json_schema, schema_text
+from gpubench_plugin.compare.baselines.model import one_of
 from gpubench_plugin.compare.baselines.store import KIND, Baselines
-from gpubench_plugin.environment.atomic import not_written
+from gpubench_plugin.environment.json_files import not_written
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.results.registry.registry import Registry
 
@@ -230,7 +230,7 @@ def test_a_file_that_cannot_catch_up_is_said(
         def full(path: Path, _: str) -> None:
             raise not_written(path, OSError(ENOSPC, "No space left on device"))
 
-        monkeypatch.setattr("gpubench_plugin.environment.atomic.write_text", full)
+        monkeypatch.setattr("gpubench_plugin.environment.json_files.write_text", full)
         baselines = Baselines(tmp_path, registry)
         assert {*baselines.expect("main").acceptances} == {"test"}
         (note,) = baselines.notes

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.environment.collect import collect
-from gpubench_plugin.environment.fingerprint_results import fingerprint
+from gpubench_plugin.environment.fingerprint import fingerprint
 
 FACTS: dict[str, Any] = {
     "schema_version": 1,

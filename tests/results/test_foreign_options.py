@@ -13,7 +13,7 @@ from gpubench_plugin.results.sources import read_run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.runs import Run
+    from gpubench_plugin.records import Run
 
 OPTIONS: dict[str, Any] = {
     "disable_gc": False,

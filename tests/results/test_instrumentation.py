@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.fitness import objections
+from gpubench_plugin.compare.baselines.lookup import objections
 from gpubench_plugin.environment import instrumentation
-from gpubench_plugin.environment.fingerprint import machine_facts
-from gpubench_plugin.environment.fingerprint_results import fingerprint
+from gpubench_plugin.environment.fingerprint import fingerprint, machine_facts
 from gpubench_plugin.environment.instrumentation import interpreter_facts, is_instrumented
-from gpubench_plugin.runs import Result, Run
+from gpubench_plugin.records import Result, Run
 
 TOLD = """
 import json

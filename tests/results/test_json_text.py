@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubench_plugin.environment import json_text
+from gpubench_plugin.environment import json_files
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,19 @@ from gpubench_plugin.environment import json_text
 )
 def test_values_become_json(value: object, expected: object) -> None:
     """Values of other types become the nearest JSON value, what is not a number becomes null."""
-    assert json_text.plain(value) == expected
+    assert json_files.plain(value) == expected
 
 
 def test_lost_numbers_are_named() -> None:
     """Numbers that JSON cannot hold are reported by JSON pointer."""
     lost: dict[str, str] = {}
-    json_text.plain({"a/b": [1.0, float("-inf")], "c~": float("nan")}, lost=lost)
+    json_files.plain({"a/b": [1.0, float("-inf")], "c~": float("nan")}, lost=lost)
     assert lost == {"/a~1b/1": "-inf", "/c~0": "nan"}
 
 
 def test_text_is_one_ascii_line() -> None:
     """The text has no character at which a reader of lines could break it."""
-    text = json_text.text({"name": "µ\u2028\n"})
+    text = json_files.text({"name": "µ\u2028\n"})
     assert text.isascii()
     assert len(text.splitlines()) == 1
     assert json.loads(text) == {"name": "µ\u2028\n"}

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.environment.locking import locked
-from gpubench_plugin.environment.locks import KernelLock
+from gpubench_plugin.environment.locks import KernelLock, locked
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.registry.file_lock import FileLock
+from gpubench_plugin.results.registry.database import FileLock
 from gpubench_plugin.results.registry.location import location
 from tests.runs_builder import write_run
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.results.leftovers import leftovers, remove_leftover
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.search import runs_in, under_removal
+from gpubench_plugin.results.prune import leftovers, remove_leftover
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in, under_removal
 from tests.runs_builder import run_id, write_run
 
 TEMPORARY = ".summary.json.gpubench-0123abcd.tmp"

@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Samples
-from gpubench_plugin.results import rank_samples
+from gpubench_plugin.results import recorder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ SAMPLES = Samples(
 def test_every_benchmark_is_a_line_with_all_samples(tmp_path: Path) -> None:
     """Nothing is left out, and what stood there before stays."""
     for name in ("a", "b"):
-        rank_samples.append(tmp_path / "ranks", 3, name, SAMPLES)
+        recorder.append(tmp_path / "ranks", 3, name, SAMPLES)
     lines = (tmp_path / "ranks" / "rank-3.jsonl").read_text().splitlines()
     told = [json.loads(line) for line in lines]
     assert [line["benchmark"] for line in told] == ["a", "b"]
@@ -41,8 +41,8 @@ def test_every_benchmark_is_a_line_with_all_samples(tmp_path: Path) -> None:
 def test_events_of_a_call_stand_beside_the_samples(tmp_path: Path) -> None:
     """What a rank did is a line of its own, and may come before what it timed."""
     events = [{"event": "step", "duration_s": 0.5}]
-    rank_samples.append_events(tmp_path, 1, "a", events)
-    rank_samples.append(tmp_path, 1, "a", SAMPLES)
+    recorder.append_events(tmp_path, 1, "a", events)
+    recorder.append(tmp_path, 1, "a", SAMPLES)
     lines = (tmp_path / "rank-1.jsonl").read_text().splitlines()
     told = [json.loads(line) for line in lines]
     assert [sorted(line) for line in told] == [
@@ -55,4 +55,4 @@ def test_events_of_a_call_stand_beside_the_samples(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_named(read_only_folder: Path) -> None:
     """The error says which, and why."""
     with pytest.raises(ResultsError, match=r"rank-0\.jsonl was not written: .*[Rr]ead-only|denied"):
-        rank_samples.append(read_only_folder, 0, "a", SAMPLES)
+        recorder.append(read_only_folder, 0, "a", SAMPLES)

@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.environment import files
 from gpubench_plugin.errors import BrokenFile, ResultsError
-from gpubench_plugin.results import rank_samples
+from gpubench_plugin.results import recorder
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -113,5 +113,5 @@ def test_samples_of_ranks_follow_no_link(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (tmp_path / "ranks").symlink_to(elsewhere)
     with pytest.raises(ResultsError, match="its folder is a symbolic link"):
-        rank_samples.append_events(tmp_path / "ranks", 0, "test_a", [])
+        recorder.append_events(tmp_path / "ranks", 0, "test_a", [])
     assert list(elsewhere.iterdir()) == []

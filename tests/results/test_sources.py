@@ -30,8 +30,7 @@ from tests.runs_builder import RESNET, measurement, write_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpubench_plugin.records import RunRecord, RunStatus
-    from gpubench_plugin.runs import Result, Run
+    from gpubench_plugin.records import Result, Run, RunRecord, RunStatus
 
 SCHEMA = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
 QUICK = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.environment import atomic, whole_file
+from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.results.journal import Journal
 from tests.kill_points import points
 
@@ -18,7 +18,7 @@ TEMPORARY = ".a.json.gpubench-0123abcd.tmp"
 
 
 def written(folder: Path) -> None:
-    whole_file.write(folder / "a.json", lambda file: file.write(b"{}"))
+    files.write(folder / "a.json", lambda file: file.write(b"{}"))
 
 
 def left(folder: Path, name: str = TEMPORARY, *, age_s: float = 3600) -> Path:
@@ -44,7 +44,7 @@ def test_a_name_comes_after_its_content_and_is_made_durable(tmp_path: Path) -> N
 def test_a_removal_is_made_durable(tmp_path: Path) -> None:
     """Else a summary would come back that says of a run that goes on that it has ended."""
     written(tmp_path)
-    calls = points(lambda _: atomic.remove(tmp_path / "a.json"))
+    calls = points(lambda _: json_files.remove(tmp_path / "a.json"))
     assert calls == ["unlink a.json", f"fsync {tmp_path.name}"]
 
 
@@ -85,7 +85,7 @@ def test_a_writer_holds_its_file_until_it_has_its_name(tmp_path: Path) -> None:
 
     def found_by_another() -> list[Path]:
         os.utime(next(tmp_path.glob(".*")), (0, 0))
-        return list(whole_file.abandoned(tmp_path))
+        return list(files.abandoned(tmp_path))
 
     replace, found = Path.replace, []
 
@@ -95,7 +95,7 @@ def test_a_writer_holds_its_file_until_it_has_its_name(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", renamed)
-        whole_file.write(tmp_path / "a.json", lambda _: found.append(found_by_another()))
+        files.write(tmp_path / "a.json", lambda _: found.append(found_by_another()))
     assert found == [[], []]
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpubench_plugin.launchers.torchrun import same_tests
+from gpubench_plugin.launchers.torchrun import plugin
 
 
 def test_difference_names_what_each_rank_has_and_lacks() -> None:
@@ -8,7 +8,7 @@ def test_difference_names_what_each_rank_has_and_lacks() -> None:
     root = ["a", "b", "c"]
     ranks = [root, ["a", "b", "c"], ["a", "c", "x"], ["c", "b", "a"]]
 
-    message = same_tests.message([same_tests.difference(ids, root) for ids in ranks])
+    message = plugin.message([plugin.difference(ids, root) for ids in ranks])
 
     assert message == (
         "the ranks collected different benchmarks: rank 0 selected 3, rank 2 selected 3, "
@@ -19,10 +19,10 @@ def test_difference_names_what_each_rank_has_and_lacks() -> None:
 def test_difference_stays_short() -> None:
     """However many ranks and tests differ, the first few are shown and the rest counted."""
     root = [f"test_{number:04}" for number in range(1000)]
-    told = [same_tests.difference(root, root)]
-    told += [same_tests.difference([], root) for _ in range(99)]
+    told = [plugin.difference(root, root)]
+    told += [plugin.difference([], root) for _ in range(99)]
 
-    message = same_tests.message(told)
+    message = plugin.message(told)
 
     assert "rank 1 lacks test_0000, test_0001, test_0002 and 997 more" in message
     assert message.endswith("; and 91 more ranks differ")
@@ -32,7 +32,7 @@ def test_difference_stays_short() -> None:
 
 def test_digest_tells_order_and_content() -> None:
     """Equal only for the same tests in the same order."""
-    digest = same_tests.digest_of(["a", "b"])
+    digest = plugin.digest_of(["a", "b"])
 
-    assert digest == same_tests.digest_of(["a", "b"])
-    assert digest not in {same_tests.digest_of(["b", "a"]), same_tests.digest_of(["a"])}
+    assert digest == plugin.digest_of(["a", "b"])
+    assert digest not in {plugin.digest_of(["b", "a"]), plugin.digest_of(["a"])}

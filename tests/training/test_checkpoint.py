@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.training import _durable
+from gpubench_plugin.training import checkpoint, manifest
 from gpubench_plugin.training import checkpoint as checkpoint_module
 from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints
-from gpubench_plugin.training.manifest import Manifest
+from gpubench_plugin.training.manifest import Manifest, sha256_of
 from gpubench_plugin.training.state import load_model_state, model_state
 from tests.kill_points import Scenario, survive
 
@@ -80,8 +80,8 @@ def test_resumed_training_equals_the_uninterrupted_one_bit_by_bit(kept, started)
     with torch.no_grad():
         for parameter in resumed._module.parameters():
             parameter.add_(1.0)
-    manifest = kept.load(path, resumed)
-    assert (manifest.step, resumed.total_steps, 0 < skipped < 4) == (4, 4, True)
+    loaded = kept.load(path, resumed)
+    assert (loaded.step, resumed.total_steps, 0 < skipped < 4) == (4, 4, True)
     assert everything(trained(resumed, 5)) == expected
     assert everything(trained(started(), 8)) != expected
 
@@ -138,7 +138,7 @@ def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started,
     """A full disk in the middle is an error, and what was written before can be resumed."""
     trainer = trained(started(), 1)
     path = kept.save(trainer, {"loss": 1.0})
-    write = _durable.write
+    write = checkpoint.write_whole
 
     def full(target, fill):
         if (target.suffix == ".pt") == (fails_at == "data"):
@@ -150,7 +150,8 @@ def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started,
             write(target, torn)
         write(target, fill)
 
-    monkeypatch.setattr(_durable, "write", full)
+    for module in (checkpoint, manifest):
+        monkeypatch.setattr(module, "write_whole", full)
     with pytest.raises(ResultsError, match="No space left on device"):
         kept.save(trained(trainer, 1), {"loss": 0.5})
     monkeypatch.undo()
@@ -237,7 +238,7 @@ def elsewhere(path, data):
 
 def resigned(path, data):
     """A file that was changed together with its hash."""
-    edited(path, bytes=data.stat().st_size, sha256=_durable.digest(data))
+    edited(path, bytes=data.stat().st_size, sha256=sha256_of(data))
 
 
 def cast(path, data):

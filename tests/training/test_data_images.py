@@ -17,9 +17,8 @@ from PIL import Image
 from gpubench_plugin import catalog
 from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._loading import Loader
-from gpubench_plugin.training.data._pictures import ArrayPictures
-from gpubench_plugin.training.data._shares import epoch_of
+from gpubench_plugin.training.data._image_files import ArrayPictures
+from gpubench_plugin.training.data._loading import Loader, epoch_of
 from gpubench_plugin.training.data.images import Images
 from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -17,7 +17,7 @@ from gpubench_plugin.records import Work
 from gpubench_plugin.training import generation as generation_module
 from gpubench_plugin.training.generation import TOLERANCE, Decode, Prefill
 from gpubench_plugin.training.model import build_model
-from gpubench_plugin.workloads._generation import CachedModel
+from gpubench_plugin.workloads._language import CachedModel
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")

@@ -11,14 +11,21 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.marks import BenchmarkMark
-from gpubench_plugin.config.variants import CHANNELS_LAST, COMPILED, FSDP2, FULL, PLAIN, Variant
+from gpubench_plugin.config.marks import (
+    CHANNELS_LAST,
+    COMPILED,
+    FSDP2,
+    FULL,
+    PLAIN,
+    BenchmarkMark,
+    Variant,
+)
 from gpubench_plugin.errors import UsageProblem
 
 SUITE = """
 import pytest
 
-from gpubench_plugin.config.variants import (
+from gpubench_plugin.config.marks import (
     FSDP2,
     Variant,
     convolutional_training_variants,

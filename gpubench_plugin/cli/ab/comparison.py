@@ -1,30 +1,40 @@
-"""A whole comparison: two sides set up, measured, judged, and cleaned up after."""
+"""A whole comparison: two sides set up, measured, judged, and cleaned up after.
+
+What a comparison tells: files in its folder, a text for the user, GitHub's pages.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from gpubench_plugin import catalog
 from gpubench_plugin.cli.ab import probe
 from gpubench_plugin.cli.ab.findings import Findings
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.launch import PROBE, Launcher
-from gpubench_plugin.cli.ab.offers import offers
+from gpubench_plugin.cli.ab.preflight import offers
 from gpubench_plugin.cli.ab.progress import Progress, counted
 from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.cli.ab.sides import SIDES, SideName, Source, side, source
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.trial import Contender, Trial
 from gpubench_plugin.cli.ab.workspace import Workspace, workspace
-from gpubench_plugin.environment import atomic, json_files
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError
-from gpubench_plugin.launchers.ab_signals import ended_by_signals
-from gpubench_plugin.results.run_id import new_run_id
-from gpubench_plugin.verdicts import Comparison
+from gpubench_plugin.launchers.signals import ended_by_signals
+from gpubench_plugin.records import Comparison
+from gpubench_plugin.results.run_directory import new_run_id
+
+if TYPE_CHECKING:
+    from gpubench_plugin.reports.formats.base import Format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +71,7 @@ def new_state(results_dir: Path, asked: Asked) -> State:
         folder.mkdir(parents=True)
         mark = folder.parent / ".gitignore"
         if not mark.exists():
-            atomic.write_text(mark, "*\n")
+            json_files.write_text(mark, "*\n")
     except OSError as error:
         raise ResultsError(f"{folder} cannot be made: {error.strerror}") from error
     state = State(
@@ -224,3 +234,52 @@ def _notes(trial: Trial, state: State) -> list[str]:
             "minimum of more rounds is lower"
         )
     return said
+
+
+VERDICTS: Final = "verdicts.json"
+REPORT: Final = "report.md"
+
+
+def rendered(
+    comparison: Comparison, format_name: str, *, width: int = 80, color: bool = False
+) -> str:
+    """The comparison in that format."""
+    form = cast("Format", catalog.load("formats", format_name)())
+    return form.render([comparison], width=width, color=color)
+
+
+def write_files(folder: Path, comparison: Comparison) -> None:
+    """``verdicts.json`` and ``report.md`` in `folder`; raises ResultsError."""
+    json_files.write_text(folder / VERDICTS, rendered(comparison, "json"))
+    json_files.write_text(folder / REPORT, rendered(comparison, "markdown"))
+
+
+def tell_github(
+    comparison: Comparison,
+    *,
+    locations: Mapping[str, tuple[str, int]],
+    command: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+) -> None:
+    """The job's summary and the annotations, where GitHub runs this.
+
+    That they cannot be written is said, and changes no verdict.
+    """
+    from gpubench_plugin.reports import github
+
+    if page := environ.get("GITHUB_STEP_SUMMARY"):
+        text = github.step_summary([comparison], reproduce=_shell(command), accept="")
+        try:
+            with Path(page).open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+        except OSError as error:
+            sys.stderr.write(f"gpubench ab: no summary for GitHub: {error.strerror}\n")
+    if environ.get("GITHUB_ACTIONS") == "true":
+        for line in github.annotations([comparison], locations):
+            sys.stdout.write(f"{line}\n")
+
+
+def _shell(command: Sequence[str]) -> str:
+    import shlex
+
+    return shlex.join(command)

@@ -8,8 +8,7 @@ from dataclasses import replace
 from gpubench_plugin.compare import judges
 from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.runs import Run
-from gpubench_plugin.verdicts import Comparison, Difference, Verdict
+from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 
 _Key = tuple[str, str]
 

@@ -6,10 +6,9 @@ import shutil
 from collections.abc import Iterable
 from typing import Final, TextIO
 
-from gpubench_plugin.cli.ab.schedule_ab import REHEARSAL
+from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SideName
-from gpubench_plugin.reports.glyphs import glyphs_for
-from gpubench_plugin.reports.text import cut, printable
+from gpubench_plugin.reports.text import cut, glyphs_for, printable
 
 _CLEAR: Final = "\r\x1b[K"
 """Back to the line's beginning, and erase it (ECMA-48, EL)."""

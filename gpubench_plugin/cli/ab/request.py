@@ -1,11 +1,17 @@
-"""What the command line asks for, checked and frozen."""
+"""What the command line asks for, checked and frozen.
+
+The arguments that the launches' pytest gets: the user's, checked and valid in either tree.
+
+What a comparison that goes on may be asked anew: all else stays as it was asked at first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import os.path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from gpubench_plugin.compare.judges import LOOKS
 from gpubench_plugin.config.limits import Limit
@@ -98,3 +104,134 @@ def limits_from(texts: Sequence[str]) -> dict[str, str]:
         Limit.parse(limit, f"--limit={text}")
         found[metric.strip()] = limit.strip()
     return found
+
+
+_OURS: Final = {
+    "results-dir": "give it to `gpubench ab` instead, before --",
+    "registry": "the launches are no runs of their own",
+    "resume": "give it to `gpubench ab` instead, before --",
+    "launches": "each launch of `gpubench ab` is a fresh process already",
+    "baseline": "`gpubench ab` judges, not its launches",
+    "gate": "`gpubench ab` judges, not its launches",
+}
+"""Options that the launches cannot be given, and why."""
+_PARALLEL: Final = ("-n", "--numprocesses", "--dist")
+_WRITING: Final = frozenset(
+    (
+        *("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--report-log", "--html"),
+        *("--benchmark-json", "--benchmark-histogram", "--benchmark-cprofile-dump"),
+    )
+)
+"""Options that name a file or folder which every launch would write."""
+_OF_A_PLACE: Final = frozenset(
+    ("-c", "--config-file", "--rootdir", "--confcutdir", "--ignore", "--ignore-glob")
+)
+"""Options that name a place in the tree, so that it has to be the side's own."""
+
+
+def arguments_from(texts: Sequence[str], *, here: Path, repository: Path | None) -> tuple[str, ...]:
+    """The arguments of pytest, in which no path leads both sides to the same tree.
+
+    An absolute path in the repository becomes one relative to where the user stands.
+
+    Raises:
+        UsageProblem: an option among them is not the launches' to have, or would make every launch
+            write into its tree.
+    """
+    return tuple(_checked(texts, here, repository))
+
+
+def _checked(texts: Sequence[str], here: Path, repository: Path | None) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        name, equals, value = text.partition("=")
+        _refuse_ours(text, name)
+        if name in _WRITING:
+            following = "".join(texts[number + 1 : number + 2])
+            _refuse_in_tree(name, value if equals else following, here, repository)
+        if equals and name in _OF_A_PLACE:
+            yield f"{name}={_moved(value, here, repository)}"
+        else:
+            yield _moved(text, here, repository)
+
+
+def _refuse_ours(text: str, name: str) -> None:
+    short = name.removeprefix("--").removeprefix("gpubench-")
+    if name.startswith("--") and (short in _OURS or short.startswith("gate-")):
+        why = _OURS.get(short, _OURS["gate"])
+        raise UsageProblem(f"{text}: not an argument for the launches: {why}")
+    if name in _PARALLEL or (name[:2] == "-n" and name[2:3].isdigit()):
+        raise UsageProblem(f"{text}: nothing is measured beside other work; leave it out")
+
+
+def _refuse_in_tree(name: str, value: str, here: Path, repository: Path | None) -> None:
+    place = Path(os.path.normpath(here / value))
+    if place.is_relative_to(here if repository is None else repository):
+        raise UsageProblem(
+            f"{name}={value}: each launch would write that into the tree that is measured; leave "
+            "it out (verdicts.json has all that is found), or give a path outside of the tree"
+        )
+
+
+def _moved(text: str, here: Path, repository: Path | None) -> str:
+    """`text`, relative to `here` if it begins with an absolute path in the repository."""
+    path, separator, test = text.partition("::")
+    if repository is None or not path.startswith("/"):
+        return text
+    if not Path(path).is_relative_to(repository):
+        return text
+    return os.path.relpath(path, here) + separator + test
+
+
+_ANEW: Final = frozenset({"pairs", "launch_timeout_s"})
+
+
+def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
+    """What is asked of the comparison now; what was not `given` is as `before`.
+
+    Args:
+        before: what the comparison was asked for at first.
+        given: fields of :class:`Asked` that the command line has now.
+        option: ``--resume`` as it was given, for messages.
+
+    Raises:
+        UsageProblem: something that was given contradicts what was asked; or arguments are needed
+            again, since they had secrets, which are not recorded.
+    """
+    recorded = asdict(before)
+    changed = [
+        f"{_option(name)}: {_shown(name, value)}, but it was {_shown(name, recorded[name])}"
+        for name, value in given.items()
+        if name not in _ANEW and _recorded(name, value) != recorded[name]
+    ]
+    if changed:
+        raise UsageProblem(
+            f"{option}: it goes on with what was asked at first. {'; '.join(changed)}. Leave that "
+            "out, or begin anew without --resume"
+        )
+    if not before.complete and "arguments" not in given:
+        raise UsageProblem(
+            f"{option}: secrets in the arguments of pytest were not recorded; give them again "
+            "after --"
+        )
+    return replace(before, **given)
+
+
+def _option(name: str) -> str:
+    if name == "arguments":
+        return "the arguments of pytest"
+    return "--limit" if name == "limits" else f"--{name.replace('_', '-')}"
+
+
+def _recorded(name: str, value: Any) -> Any:
+    return redacted_command(value) if name == "arguments" else value
+
+
+def _shown(name: str, value: Any) -> str:
+    """What was given for a field, without secrets, in words."""
+    if name == "arguments":
+        return " ".join(redacted_command(value)) or "none"
+    if name == "limits":
+        return " ".join(f"{metric}={limit}" for metric, limit in value.items()) or "none"
+    if isinstance(value, bool):
+        return "given" if value else "not given"
+    return repr(value) if value is not None else "not given"

@@ -1,13 +1,18 @@
-"""The number of rounds of each benchmark, fixed after the first pair for all later launches."""
+"""The number of rounds of each benchmark, fixed after the first pair for all later launches.
+
+Which launch comes when: pairs in turns, A B then B A, and the pairs after which one looks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
+from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.config.rounds_file import FrozenRounds, to_text
-from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Samples
 from gpubench_plugin.results import journal
@@ -51,4 +56,40 @@ def freeze(file: Path, base: Path, head: Path) -> None:
         plans = frozen(rounds_of(base), rounds_of(head))
     except (KeyError, TypeError) as error:
         raise ResultsError(f"{base} or {head} is not as it was written: {error!r}") from error
-    atomic.write_text(file, to_text(plans))
+    json_files.write_text(file, to_text(plans))
+
+
+REHEARSAL: Final = 0
+"""The number of the pair that is not judged; the judged ones count from 1."""
+
+
+def order(pair: int, seed: int) -> tuple[SideName, SideName]:
+    """Which side goes first in that pair: each in turn, the seed says which begins.
+
+    So what drifts slowly, the machine's temperature for example, meets both sides alike.
+    """
+    first, second = SIDES
+    return (first, second) if (pair + seed) % 2 == 0 else (second, first)
+
+
+def longest_left(
+    *, pairs_left: int, seconds: Mapping[SideName, Iterable[float]], running: Iterable[SideName]
+) -> float | None:
+    """Seconds until the last pair has ended, if every later launch lasts as the latest ones did.
+
+    Args:
+        pairs_left: whole pairs that have not begun.
+        seconds: durations of each side's launches so far, in order.
+        running: sides of the pair at hand that have not ended.
+
+    Returns:
+        None before both sides were launched once.
+    """
+    latest: dict[SideName, float] = {}
+    for side, durations in seconds.items():
+        recent = list(durations)[-2:]
+        if recent:
+            latest[side] = sum(recent) / len(recent)
+    if len(latest) < len(SIDES):
+        return None
+    return pairs_left * sum(latest.values()) + sum(latest[side] for side in running)

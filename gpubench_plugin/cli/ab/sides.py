@@ -11,10 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
 
-from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.outputs import own_output
+from gpubench_plugin.cli.ab.git import Repository, own_output
 from gpubench_plugin.environment.code import fingerprint
-from gpubench_plugin.environment.differences import listed
+from gpubench_plugin.environment.fingerprint import listed
 from gpubench_plugin.errors import UsageProblem
 
 SideName = Literal["base", "head"]

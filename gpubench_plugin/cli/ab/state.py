@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.environment import atomic, json_files
-from gpubench_plugin.environment.differences import described, differences, flat
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment.fingerprint import described, differences, flat
 from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 
@@ -87,7 +87,7 @@ class State:
 
     def write(self) -> None:
         """Write it down, whole or not at all; raises ResultsError."""
-        atomic.write_json(
+        json_files.write_json(
             self.folder / STATE,
             {
                 "schema_version": SCHEMA_VERSION,

@@ -10,20 +10,18 @@ from typing import Final
 
 from gpubench_plugin.cli.ab.findings import Findings
 from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
-from gpubench_plugin.cli.ab.offers import Offers
-from gpubench_plugin.cli.ab.preflight import imported, require_own_code
+from gpubench_plugin.cli.ab.preflight import Offers, imported, require_own_code
 from gpubench_plugin.cli.ab.progress import Progress, counted
 from gpubench_plugin.cli.ab.request import Asked
-from gpubench_plugin.cli.ab.schedule import freeze
-from gpubench_plugin.cli.ab.schedule_ab import REHEARSAL, longest_left, order
+from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
 from gpubench_plugin.cli.ab.state import Done, State
 from gpubench_plugin.compare.judges import LOOKS
-from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.records import Run
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.sources import run_in
-from gpubench_plugin.runs import Run
 
 _REHEARSAL_S: Final = 3600.0
 _LAUNCHES_AT_MOST: Final = 10.0
@@ -218,7 +216,7 @@ class Trial:
 
     def _left_out(self, findings: Findings) -> Path:
         file = self._state.folder / "left-out.json"
-        atomic.write_text(file, json.dumps(findings.left_out))
+        json_files.write_text(file, json.dumps(findings.left_out))
         return file
 
     def _freeze(self, base: Run, head: Run) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.results.registry.registry import Registry
 
 
@@ -95,6 +95,6 @@ def columns() -> int:
 
 def glyphs() -> Glyphs:
     """The signs that the standard output can show."""
-    from gpubench_plugin.reports.glyphs import glyphs_for
+    from gpubench_plugin.reports.text import glyphs_for
 
     return glyphs_for(sys.stdout.encoding)

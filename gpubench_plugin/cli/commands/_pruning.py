@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.results.leftovers import Leftover
-    from gpubench_plugin.results.prune import Removal
+    from gpubench_plugin.results.prune import Leftover, Removal
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -50,9 +49,8 @@ def prune(options: argparse.Namespace, places: Places) -> int:
         UsageProblem: neither a number nor an age was given, or a negative one.
         RegistryError, ResultsError: whole runs, and nobody knows which of them are pinned.
     """
-    from gpubench_plugin.results.leftovers import leftovers
-    from gpubench_plugin.results.prune import older
-    from gpubench_plugin.results.search import runs_in
+    from gpubench_plugin.results.prune import leftovers, older
+    from gpubench_plugin.results.run_directory import runs_in
 
     _check(options)
     now = datetime.now(UTC)
@@ -114,8 +112,7 @@ class _Pruning:
 
     def lines(self, directory: RunDirectory) -> Iterator[str]:
         """Remove what goes of one run, and say it."""
-        from gpubench_plugin.reports.text import printable
-        from gpubench_plugin.reports.units import byte_size
+        from gpubench_plugin.reports.text import byte_size, printable
 
         named = printable(f"{directory.experiment}/{directory.run_id}")
         try:
@@ -134,9 +131,8 @@ class _Pruning:
 
     def tidied(self, leftover: Leftover) -> Iterator[str]:
         """Remove what a killed process left, and say it."""
-        from gpubench_plugin.reports.text import printable
-        from gpubench_plugin.reports.units import byte_size
-        from gpubench_plugin.results.leftovers import remove_leftover
+        from gpubench_plugin.reports.text import byte_size, printable
+        from gpubench_plugin.results.prune import remove_leftover
 
         try:
             if not self.options.dry_run:
@@ -149,7 +145,7 @@ class _Pruning:
 
     def total(self) -> str:
         """What it was in all."""
-        from gpubench_plugin.reports.units import byte_size
+        from gpubench_plugin.reports.text import byte_size
 
         what = "run" if self.options.runs else "folder"
         return (

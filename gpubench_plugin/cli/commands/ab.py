@@ -82,8 +82,7 @@ class Ab(Command):
 def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
     """A new comparison, or the one that goes on."""
     from gpubench_plugin.cli.ab import comparison
-    from gpubench_plugin.cli.ab.request import Asked
-    from gpubench_plugin.cli.ab.resumption import resumed
+    from gpubench_plugin.cli.ab.request import Asked, resumed
 
     if options.resume is None:
         if options.base is None:
@@ -101,9 +100,8 @@ def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
 
 def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
     """The fields of `Asked` that were given; paths in them are seen from `here`."""
-    from gpubench_plugin.cli.ab.arguments import arguments_from
     from gpubench_plugin.cli.ab.git import Repository
-    from gpubench_plugin.cli.ab.request import check_pairs, limits_from
+    from gpubench_plugin.cli.ab.request import arguments_from, check_pairs, limits_from
 
     repository = Repository.around(here)
     top = None if repository is None else repository.top
@@ -142,22 +140,22 @@ def _output(text: str | None) -> Path | None:
 
 
 def _tell(compared: Compared, form: str, output: Path | None) -> None:
-    from gpubench_plugin.cli.ab import report
-    from gpubench_plugin.environment import atomic
+    from gpubench_plugin.cli.ab.comparison import rendered, tell_github, write_files
+    from gpubench_plugin.environment import json_files
 
     comparison = compared.comparison
-    report.write_files(compared.folder, comparison)
+    write_files(compared.folder, comparison)
     terminal = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 120
-    text = report.rendered(comparison, form, width=width, color=terminal)
+    text = rendered(comparison, form, width=width, color=terminal)
     # What may fail comes last: a full disk behind the output costs nobody GitHub's page.
     command = ["gpubench", "ab", *compared.asked.options()]
-    report.tell_github(comparison, locations=compared.locations, command=command)
+    tell_github(comparison, locations=compared.locations, command=command)
     if output is None:
         sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        atomic.write_text(output, text)
+        json_files.write_text(output, text)
 
 
 def _exit(compared: Compared) -> Exit:

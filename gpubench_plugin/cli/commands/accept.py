@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines.baseline import Baseline
+    from gpubench_plugin.compare.baselines.model import Baseline
     from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.runs import Run
+    from gpubench_plugin.records import Run
 
 
 class Accept(Command):
@@ -65,7 +65,7 @@ def _the_only(baselines: Baselines) -> str:
         UsageProblem: there is none, or there are several.
         RegistryError: there is none here, and the registry does not answer.
     """
-    from gpubench_plugin.compare.baselines.baseline import one_of
+    from gpubench_plugin.compare.baselines.model import one_of
 
     names = baselines.names()
     if not names and baselines.unanswered:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines.baseline import Baseline
     from gpubench_plugin.compare.baselines.lookup import Found
+    from gpubench_plugin.compare.baselines.model import Baseline
     from gpubench_plugin.compare.baselines.store import Baselines
     from gpubench_plugin.results.registry.registry import Registry
 
@@ -71,7 +71,7 @@ def _set(
     options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
 ) -> None:
     from gpubench_plugin.compare.baselines import lookup
-    from gpubench_plugin.compare.baselines.baseline import baseline_name
+    from gpubench_plugin.compare.baselines.model import baseline_name
 
     baseline_name(options.name)
     if options.if_missing and _is_there(options.name, baselines):
@@ -138,7 +138,7 @@ def _described(baseline: Baseline) -> Iterator[str]:
 
 def _replaced(baseline: Baseline) -> Iterator[str]:
     """What the name stood for before, and what becomes of the levels accepted for that."""
-    from gpubench_plugin.compare.baselines.history import replaced
+    from gpubench_plugin.compare.baselines.model import replaced
     from gpubench_plugin.reports.text import printable
 
     before = replaced(baseline)
@@ -159,7 +159,7 @@ def _replaced(baseline: Baseline) -> Iterator[str]:
 def _list(
     options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
 ) -> None:
-    from gpubench_plugin.reports.text_table import column, lines
+    from gpubench_plugin.reports.table import column, lines
 
     rows = [_row(name, baselines) for name in baselines.names()]
     if not rows:
@@ -191,8 +191,8 @@ def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
 def _show(
     options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
 ) -> None:
+    from gpubench_plugin.reports.table import wrapped
     from gpubench_plugin.reports.text import printable
-    from gpubench_plugin.reports.text_table import wrapped
 
     baseline = baselines.expect(options.name)
     say(_described(baseline))

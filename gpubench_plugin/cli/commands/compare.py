@@ -1,27 +1,100 @@
-"""``gpubench compare``: what became slower between runs, wherever they were recorded."""
+"""``gpubench compare``: what became slower between runs, wherever they were recorded.
+
+``--limit`` of ``gpubench compare``: of one metric, or of all that are judged.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.compare.matched_metrics import gated
+from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
+from gpubench_plugin.records import Run
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection
 
-    from gpubench_plugin.cli.limit_options import LimitOptions
-    from gpubench_plugin.compare.baselines.named_run import NamedRun
+    from gpubench_plugin.compare.baselines.resolve import NamedRun
+    from gpubench_plugin.records import Comparison, Verdict, VerdictKind
     from gpubench_plugin.reports.formats.base import Format
-    from gpubench_plugin.runs import Run
-    from gpubench_plugin.verdicts import Comparison, Verdict, VerdictKind
+
+
+_OF_A_METRIC: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
+
+_BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re.DOTALL)
+"""A fixed bound as a formula would have it, without the sign of equality behind the metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """`by_metric` holds the limits of single metrics, `general` that of all others, or nothing."""
+
+    by_metric: Mapping[str, str] = field(default_factory=dict)
+    general: str = ""
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> LimitOptions:
+        """What the options say; of two for the same metric the last one counts.
+
+        Raises:
+            UsageProblem: one is no limit, or a fixed bound that does not say of which metric.
+        """
+        by_metric, general = {}, ""
+        for text in texts:
+            match = _OF_A_METRIC.fullmatch(text)
+            if match:
+                metric = match["metric"]
+                by_metric[metric] = Limit.parse(match["limit"], f"--limit={metric}").text
+                continue
+            if bound := _BOUND.fullmatch(text):
+                meant = f"{bound['metric']}={bound['limit'].strip()}"
+                raise UsageProblem(
+                    f"--limit: {text!r} is no limit (did you mean --limit={meant!r}?)"
+                )
+            limit = Limit.parse(text, "--limit")
+            if limit.kind != "relative":
+                raise UsageProblem(
+                    f"--limit: {text!r} is a fixed bound; say of which metric: "
+                    f"--limit='step_time_s={limit.text}'"
+                )
+            general = limit.text
+        return cls(by_metric=by_metric, general=general)
+
+    def applied(self, heads: Sequence[Run], bases: Sequence[Run]) -> list[Run]:
+        """The `heads` with the general limit as the limit of each metric that would be judged.
+
+        Raises:
+            UsageProblem: no benchmark of any of the runs has a metric that is named.
+        """
+        known = dict.fromkeys(
+            metric
+            for run in (*heads, *bases)
+            for result in run.results.values()
+            for metric in result.metrics
+        )
+        for metric in self.by_metric:
+            if known and metric not in known:
+                raise not_one_of("--limit", metric, known)
+        return [self._general(head) for head in heads] if self.general else list(heads)
+
+    def _general(self, run: Run) -> Run:
+        results = {
+            name: replace(result, limits=dict.fromkeys(gated(result), self.general))
+            for name, result in run.results.items()
+        }
+        return replace(run, results=results)
+
 
 Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
 """What was found of one head, and the benchmarks that its base has measured."""
@@ -89,8 +162,6 @@ class Compare(Command):
         A head that fails where the base was measured, and a limit that nobody could check, count
         as a regression.
         """
-        from gpubench_plugin.cli.limit_options import LimitOptions
-
         _check(options)
         form = cast("Format", catalog.load("formats", options.format)())
         limits = LimitOptions.parse(options.limit)
@@ -171,7 +242,7 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
         NothingComparable: there is no other head.
     """
     from gpubench_plugin.compare.comparison import compare_runs
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.records import Comparison
 
     named = [_read(text, options) for text in options.runs]
     base, *heads = (one.run for one in named)
@@ -211,7 +282,7 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
 
 
 def _read(text: str, options: argparse.Namespace) -> NamedRun:
-    from gpubench_plugin.compare.baselines.named_run import named_run
+    from gpubench_plugin.compare.baselines.resolve import named_run
 
     return named_run(
         text,
@@ -230,7 +301,7 @@ def _interrupted(*runs: Run) -> list[str]:
 
 
 def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
-    from gpubench_plugin.reports.glyphs import glyphs_for
+    from gpubench_plugin.reports.text import glyphs_for
 
     encoding = sys.stdout.encoding or "ascii"
     text = form.render(

@@ -13,7 +13,7 @@ from gpubench_plugin.reports.text import printable
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.results.registry.ingest_all import Stored
+    from gpubench_plugin.results.registry.spool import Stored
 
 _ACTIONS = ("upgrade", "ingest", "check", "rebuild")
 
@@ -67,24 +67,33 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
-    from gpubench_plugin.results.registry.ingest_all import ingest_all
     from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.registry.spool import ingest_all
 
     with Registry.open(options.registry, options.results_dir) as registry:
         return _told(ingest_all(registry, options.registry, options.results_dir))
 
 
 def _rebuild(options: argparse.Namespace) -> int:
+    from gpubench_plugin.compare.baselines.store import merge_files
     from gpubench_plugin.results.registry.rebuild import rebuild
 
-    return _told(rebuild(options.registry, options.results_dir, drop_missing=options.drop_missing))
+    return _told(
+        rebuild(
+            options.registry,
+            options.results_dir,
+            merge_baselines=merge_files,
+            drop_missing=options.drop_missing,
+        )
+    )
 
 
 def _check(options: argparse.Namespace) -> int:
+    from gpubench_plugin.results.registry.check import check
     from gpubench_plugin.results.registry.registry import Registry
 
     with Registry.open(options.registry, options.results_dir, create=False) as registry:
-        found = registry.check()
+        found = check(registry)
     for line in found.facts:
         _say(line)
     for line in found.problems:

@@ -12,7 +12,7 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.compare.trend import Past, Value
+    from gpubench_plugin.compare.baselines.trend import Past, Value
 
 _FORMATS: Final = ("table", "csv", "json")
 _MAIN: Final = "main"
@@ -40,8 +40,8 @@ class History(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print it."""
-        from gpubench_plugin.compare.trend import Past, courses
-        from gpubench_plugin.environment import json_text
+        from gpubench_plugin.compare.baselines.trend import Past, courses
+        from gpubench_plugin.environment import json_files
         from gpubench_plugin.reports import trend
         from gpubench_plugin.results.registry.reachable import reachable
 
@@ -54,7 +54,7 @@ class History(Command):
         found = courses(points)
         if options.format == "json":
             document = trend.courses_as_json(benchmark, options.metric, found)
-            say([json_text.text({"schema_version": 1, **document}, indent=2)])
+            say([json_files.text({"schema_version": 1, **document}, indent=2)])
         elif options.format == "csv":
             sys.stdout.write(trend.courses_as_csv(found))
         else:

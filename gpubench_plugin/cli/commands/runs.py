@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, note, say
 from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.environment.json_files import text
 from gpubench_plugin.errors import (
     GpubenchError,
     RegistryError,
@@ -122,7 +123,7 @@ def _show(options: argparse.Namespace, places: Places) -> int:
 def _tag(options: argparse.Namespace, places: Places) -> int:
     from gpubench_plugin.reports.text import printable
     from gpubench_plugin.results.registry.reachable import reachable
-    from gpubench_plugin.results.search import find_run
+    from gpubench_plugin.results.run_directory import find_run
     from gpubench_plugin.results.tags import change_tags
 
     directory = find_run(places.results_dir, options.run_named, here=places.here)
@@ -163,9 +164,9 @@ def _tagged(
 def _artifacts(options: argparse.Namespace, places: Places) -> int:
     from dataclasses import asdict
 
-    from gpubench_plugin.reports.text_table import column, lines
-    from gpubench_plugin.results.artifacts import HASHED_BYTES, artifacts
-    from gpubench_plugin.results.search import find_run
+    from gpubench_plugin.reports.table import column, lines
+    from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
+    from gpubench_plugin.results.run_directory import find_run
 
     def is_hashed(name: str, size: int) -> bool:
         if options.hash_all and size > HASHED_BYTES:
@@ -201,8 +202,9 @@ def _named(
         UsageProblem: there is no such run.
     """
     from gpubench_plugin.compare.baselines.lookup import registered
-    from gpubench_plugin.results.reader import of_registry, overview
-    from gpubench_plugin.results.search import find_run
+    from gpubench_plugin.results.reader import overview
+    from gpubench_plugin.results.run_directory import find_run
+    from gpubench_plugin.results.run_list import overview_of
 
     try:
         directory = find_run(places.results_dir, text, here=places.here)
@@ -210,7 +212,7 @@ def _named(
         row = registered(text, registry)
         if row is None:
             raise
-        return of_registry(row), None
+        return overview_of(row), None
     return overview(directory), directory
 
 
@@ -248,6 +250,5 @@ def _verdicts(directory: RunDirectory) -> str:
 
 
 def _say_json(document: Mapping[str, Any]) -> None:
-    from gpubench_plugin.environment import json_text
 
-    say([json_text.text({"schema_version": 1, **document}, indent=2)])
+    say([text({"schema_version": 1, **document}, indent=2)])

@@ -16,7 +16,7 @@ _FILES: Final = {
     "summary": "gpubench_plugin.results.summary",
     "verdicts": "gpubench_plugin.results.verdicts",
     "journal": "gpubench_plugin.results.journal_schema",
-    "baseline": "gpubench_plugin.compare.baselines.model",
+    "baseline": "gpubench_plugin.compare.baselines.document",
 }
 """The modules with a ``schema_text``, imported when it is asked for."""
 

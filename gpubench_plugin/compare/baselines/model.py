@@ -1,159 +1,200 @@
-"""``baselines/<name>.json``: what a baseline stands for, as it is stored and shared."""
+"""What a baseline is: a name, the runs it pins, and how it came to be so.
+
+What a baseline's changes lead to, and what those of two copies lead to together.
+
+A baseline is replayed from its changes in the order of their times. Two copies that were changed
+apart from each other are merged by replaying the changes of both: that is a union of sets, so it
+does not matter which copy is merged into which, nor how often. No change is ever lost; but where
+two contradict each other, the later one counts.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-from typing import Any, Final, Literal, Self
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.run_directory import path_component
 
-from gpubench_plugin.compare.baselines.baseline import Acceptance, Action, Baseline, Change
-from gpubench_plugin.compare.baselines.history import replayed
-from gpubench_plugin.environment import json_files, json_text
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import Json
-from gpubench_plugin.results.summary import SCHEMA_URL, UtcTime
+Action = Literal["set", "accept", "remove"]
 
-SCHEMA_VERSION: Final = 2
-"""Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.
-
-Grows with every change of the format; older files stay readable, newer ones are refused."""
+RUN_ID: Final = re.compile(r"\d+(T.*)?")
+"""A run's id or its beginning, which ``--baseline`` takes as well: no baseline is called so."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """From `run` on, `benchmark` has its accepted level: `time` is UTC in ISO 8601."""
 
-
-class AcceptanceModel(_Model):
-    """The run from which on a benchmark has its accepted level."""
-
-    benchmark: str = Field(min_length=1, description="pytest's node id")
-    run: str = Field(min_length=1, description="Run id")
-    time: UtcTime
-    reason: str = Field(min_length=1)
-
-
-class ChangeModel(_Model):
-    """An explicit act that changed the baseline."""
-
-    time: UtcTime
-    action: Action
-    runs: list[str] = Field(description="Run ids")
-    branch: str | None
-    benchmark: str = Field(description="The one accepted; empty for the others")
+    benchmark: str
+    run: str
+    time: str
     reason: str
-    forced: list[str] = Field(description="What spoke against it and was overruled")
-    id: str = Field("", description="Tells apart acts of one moment; not in version 1")
-    reset_accepted: bool = Field(
-        True, description="Of a set: earlier accepted levels end; so in version 1"
-    )
-
-    @model_validator(mode="after")
-    def _names_what_is_accepted(self) -> Self:
-        if self.action == "accept" and not (self.benchmark and len(self.runs) == 1):
-            raise ValueError("an acceptance is of one benchmark in one run")
-        return self
 
 
-class BaselineDocument(_Model):
-    """A name, the runs it pins, and the branch whose later runs are further samples."""
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One explicit act: what it was, at which `time` (UTC, ISO 8601) and why.
 
-    model_config = ConfigDict(title="gpubench baseline")
+    `forced` lists what spoke against it and was overruled. `reset_accepted` says of a ``set`` that
+    the levels accepted before it no longer count. `id` tells apart acts of the same moment; those
+    of files of version 1 have none.
+    """
 
-    schema_version: Literal[1, 2]
-    name: str = Field(min_length=1)
-    changed: UtcTime = Field(description="Time of the last change")
-    removed: bool = Field(description="It stands for nothing any more")
-    runs: list[str] = Field(description="Ids of the pinned runs, the oldest first")
-    branch: str | None = Field(description="Its later runs are samples; null for none")
-    acceptances: list[AcceptanceModel]
-    changes: list[ChangeModel] = Field(
-        description="All of them, the oldest first; they lead to all the rest"
-    )
+    time: str
+    id: str = ""
+    action: Action
+    runs: tuple[str, ...]
+    branch: str | None
+    benchmark: str = ""
+    reason: str = ""
+    forced: tuple[str, ...] = ()
+    reset_accepted: bool = False
 
 
-def to_text(baseline: Baseline) -> str:
-    """The text of the file, validated.
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What a name stands for, as its `changes` lead to it (:mod:`.baseline_history`).
+
+    `runs` are the ids of the pinned runs, the oldest first. Later runs on `branch` are further
+    samples; None where there are none. `acceptances` stand by the benchmark's node id. A `removed`
+    baseline stands for nothing; it is kept so that no older copy elsewhere brings it back.
+    """
+
+    name: str
+    runs: tuple[str, ...]
+    branch: str | None
+    acceptances: Mapping[str, Acceptance] = field(default_factory=dict)
+    changed: str
+    removed: bool = False
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The ids of the runs it rests on, which are never pruned."""
+        return frozenset((*self.runs, *(a.run for a in self.acceptances.values())))
+
+
+def baseline_name(name: str) -> str:
+    """`name`, which can be a baseline's.
 
     Raises:
-        ResultsError: it breaks the schema.
+        UsageProblem: it cannot name a file, or is what a run or a file would be called.
     """
-    document: Json = {"schema_version": SCHEMA_VERSION, **json_text.plain(asdict(baseline))}
-    document["acceptances"] = list(document["acceptances"].values())
-    _validated(document, f"the baseline {baseline.name!r}")
-    return json_text.text(document, indent=2) + "\n"
-
-
-def from_text(text: str | bytes, where: str) -> Baseline:
-    """The baseline in `text`; `where` names its place in messages.
-
-    Raises:
-        ResultsError: it is no baseline, or newer than this version knows.
-    """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    document = json_files.parsed(data, where)
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise ResultsError(f"{where} is not a gpubench baseline: it has no schema_version")
-    if version > SCHEMA_VERSION:
-        raise ResultsError(
-            f"{where}: schema_version {version}, but this version of gpubench reads up to "
-            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
+    path_component("baseline", name)
+    if RUN_ID.fullmatch(name) or name.endswith(".json"):
+        raise UsageProblem(
+            f"baseline: {name!r} is what a run or a file is called; allowed: any other word, "
+            "such as 'main'"
         )
-    return _baseline(_validated(document, where), where)
+    return name
 
 
-def json_schema() -> Json:
-    """The JSON Schema (draft 2020-12) of the file."""
-    return {"$schema": SCHEMA_URL, **BaselineDocument.model_json_schema()}
-
-
-def schema_text() -> str:
-    """The text of the published schema."""
-    return json_text.text(json_schema(), indent=2) + "\n"
-
-
-def _baseline(document: BaselineDocument, where: str) -> Baseline:
-    """The baseline that the changes lead to, which is the one that is stated.
+def one_of(names: Iterable[str], option: str) -> str:
+    """The only one of `names`, for a command that was given none.
 
     Raises:
-        ResultsError: it is another one: somebody wrote into the file.
+        UsageProblem: there are several, or none.
     """
-    baseline = replayed(document.name, map(_change, document.changes))
-    stated = Baseline(
-        name=document.name,
-        runs=tuple(document.runs),
-        branch=document.branch,
-        acceptances={a.benchmark: Acceptance(**a.model_dump()) for a in document.acceptances},
-        changed=document.changed,
-        removed=document.removed,
-        changes=baseline.changes,
+    known = list(names)
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise UsageProblem(f"{option}: there is no baseline yet; make one: gpubench baseline set")
+    raise UsageProblem(f"{option}: there are several, name one: {', '.join(known)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    """The merged `baseline`, and why changes of one copy do not count because of the other's."""
+
+    baseline: Baseline
+    overruled: dict[Change, str]
+
+
+def replayed(name: str, changes: Iterable[Change]) -> Baseline:
+    """What `name` stands for after `changes`, in whatever order they come, each counted once."""
+    ordered = tuple(sorted({*changes}, key=lambda change: (change.time, change.id, repr(change))))
+    baseline = Baseline(name=name, runs=(), branch=None, changed="", removed=True)
+    for change in ordered:
+        baseline = _after(baseline, change)
+    return replace(baseline, changed=ordered[-1].time if ordered else "", changes=ordered)
+
+
+def merged(one: Baseline, other: Baseline) -> Merge:
+    """What two copies of a baseline make together."""
+    baseline = replayed(one.name, (*one.changes, *other.changes))
+    own = [change for change in one.changes if change not in other.changes]
+    others = [change for change in other.changes if change not in one.changes]
+    reasons = {}
+    if own and others:  # else one of them is all that the other is, and more
+        counted = overruled(one, baseline) | overruled(other, baseline)
+        reasons = {change: why for change, why in counted.items() if change in {*own, *others}}
+    return Merge(baseline=baseline, overruled=reasons)
+
+
+def overruled(before: Baseline, after: Baseline) -> dict[Change, str]:
+    """Why what counted in `before` does not in `after`, which has all its changes and more."""
+    counted = [change for change in before.changes if _counts(change, before)]
+    return {c: _overruled(c, after) for c in counted if not _counts(c, after)}
+
+
+def replaced(baseline: Baseline) -> Baseline | None:
+    """What the name stood for before it was last set; None where it stood for nothing."""
+    last = max((n for n, c in enumerate(baseline.changes) if c.action == "set"), default=0)
+    before = replayed(baseline.name, baseline.changes[:last])
+    return None if before.removed else before
+
+
+def _after(baseline: Baseline, change: Change) -> Baseline:
+    if change.action == "remove":
+        return replace(baseline, runs=(), branch=None, acceptances={}, removed=True)
+    if change.action == "set":
+        kept = {} if change.reset_accepted else baseline.acceptances
+        return replace(
+            baseline, runs=change.runs, branch=change.branch, acceptances=kept, removed=False
+        )
+    if baseline.removed:
+        return baseline
+    one = Acceptance(
+        benchmark=change.benchmark, run=change.runs[0], time=change.time, reason=change.reason
     )
-    for field in fields(Baseline):
-        if getattr(stated, field.name) != getattr(baseline, field.name):
-            raise ResultsError(
-                f"{where} breaks the schema at {field.name}: its changes lead to something else; "
-                "it is changed by 'gpubench baseline' and 'gpubench accept' alone"
-            )
-    return baseline
+    return replace(baseline, acceptances={**baseline.acceptances, change.benchmark: one})
 
 
-def _change(model: ChangeModel) -> Change:
-    values = model.model_dump()
-    return Change(
-        **{
-            **values,
-            "runs": tuple(model.runs),
-            "forced": tuple(model.forced),
-            "reset_accepted": model.reset_accepted and model.action == "set",
-        }
+def _counts(change: Change, baseline: Baseline) -> bool:
+    """Whether `baseline` is as `change` wants it."""
+    if change.action == "remove" or baseline.removed:
+        return baseline.removed == (change.action == "remove")
+    if change.action == "set":
+        return (baseline.runs, baseline.branch) == (change.runs, change.branch)
+    accepted = baseline.acceptances.get(change.benchmark)
+    return accepted is not None and accepted.run == change.runs[0]
+
+
+def _overruled(change: Change, baseline: Baseline) -> str:
+    """Why `change` does not count in `baseline`, in one line."""
+    what = {
+        "set": f"setting it to {', '.join(change.runs)}",
+        "accept": f"accepting {change.benchmark} from {', '.join(change.runs)} on",
+        "remove": "removing it",
+    }[change.action]
+    why = f" ({change.reason})" if change.reason else ""
+    return (
+        f"baseline {baseline.name!r}: {what}{why} does not count: meanwhile, it was "
+        f"{_instead(change, baseline)}; its changes keep both"
     )
 
 
-def _validated(document: Any, where: str) -> BaselineDocument:
-    try:
-        return BaselineDocument.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        raise ResultsError(f"{where} breaks the schema at {place}: {first['msg']}") from error
+def _instead(change: Change, baseline: Baseline) -> str:
+    accepted = baseline.acceptances.get(change.benchmark)
+    if baseline.removed:
+        return "removed"
+    if accepted is not None:
+        return f"accepted from {accepted.run} on ({accepted.reason})"
+    if change.action == "accept":
+        return "set without the levels accepted before"
+    branch = "no branch" if baseline.branch is None else f"branch {baseline.branch}"
+    return f"set to {', '.join(baseline.runs)}, {branch}"

@@ -3,34 +3,145 @@
 The files ``<results>/baselines/<name>.json`` are the truth. The registry holds a copy of each, so
 that other machines share it; a file and a copy are merged, change by change. Nothing changes a
 baseline but an explicit act, and the file keeps when and why each one happened.
+
+The files of baselines in a results folder: ``baselines/<name>.json``.
 """
 
 from __future__ import annotations
 
 import secrets
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.baselines.baseline import Baseline, Change, baseline_name
-from gpubench_plugin.compare.baselines.baseline_files import (
-    BaselineFiles,
-    from_copy,
-    merged_copy,
-    to_text,
+from gpubench_plugin.compare.baselines.model import (
+    Baseline,
+    Change,
+    Merge,
+    baseline_name,
+    merged,
+    overruled,
+    replayed,
 )
-from gpubench_plugin.compare.baselines.history import Merge, merged, overruled, replayed
 from gpubench_plugin.compare.baselines.near_miss import near_miss
-from gpubench_plugin.environment import atomic
-from gpubench_plugin.environment.locking import locked
+from gpubench_plugin.environment import files, json_files
+from gpubench_plugin.environment.locks import locked
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.logical_time import time_after
+from gpubench_plugin.results.run_directory import is_path_component, path_component
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from sqlalchemy import Connection
+
     from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.registry.spool import Stored
+
+
+@dataclass(frozen=True)
+class BaselineFiles:
+    """Those in `folder`, which need not be there."""
+
+    folder: Path
+
+    def names(self) -> list[str]:
+        """The names of the files there are, also of broken ones and of removed baselines."""
+        return [path.stem for path in self._paths() if is_path_component(path.stem)]
+
+    def strays(self) -> list[str]:
+        """Lines on files that no baseline can have, as ``main copy.json``: they are left out."""
+        return [
+            f"{path} is left out: no baseline can be called {path.stem!r}"
+            for path in sorted(self._paths())
+            if not is_path_component(path.stem)
+        ]
+
+    def _paths(self) -> list[Path]:
+        paths = self.folder.glob("*.json") if self.folder.is_dir() else ()
+        return [path for path in paths if not path.name.startswith(".")]
+
+    def path(self, name: str) -> Path:
+        """The file of the baseline called so; raises UsageProblem where none can be."""
+        return self.folder / f"{path_component('baseline', name)}.json"
+
+    def read(self, name: str) -> Baseline | None:
+        """What the file says, None where there is none; raises ResultsError."""
+        path = self.path(name)
+        try:
+            text = files.read(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+        except FileNotFoundError:
+            return None
+        return from_text(text, str(path))
+
+
+def to_text(baseline: Baseline) -> str:
+    """The text of a baseline's file."""
+    from gpubench_plugin.compare.baselines import document
+
+    return document.to_text(baseline)
+
+
+def from_text(text: str | bytes, where: str) -> Baseline:
+    """The baseline in a file's text; `where` begins messages; raises ResultsError."""
+    from gpubench_plugin.compare.baselines import document
+
+    return document.from_text(text, where)
+
+
+def from_copy(name: str, text: str) -> Baseline:
+    """The baseline in the text of the registry's copy; raises ResultsError."""
+    return from_text(text, f"baseline {name!r} in the registry")
+
+
+def merge_files(connection: Connection, results_dir: Path, told: Stored) -> None:
+    """Merge the files of baselines below `results_dir` into the copies that are stored.
+
+    What goes wrong with one of them is `told`; the others are merged all the same.
+    """
+    files = BaselineFiles(results_dir / "baselines")
+    told.notes += files.strays()
+    for name in sorted(files.names()):
+        try:
+            _merge_file(connection, files, name)
+        except GpubenchError as error:
+            told.problems.append(str(error))
+
+
+def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None:
+    """Merge the baseline in a file into the copy that is stored, if there is one.
+
+    Raises:
+        UsageProblem, ResultsError: no baseline can be called so, or one of both cannot be read.
+    """
+    from gpubench_plugin.results.registry import queries
+
+    def here() -> AbstractContextManager[Connection]:
+        return nullcontext(connection)
+
+    baseline = files.read(name)
+    if baseline is not None:
+        queries.merge(here, here, KIND, name, partial(merged_copy, baseline))
+
+
+def merged_copy(baseline: Baseline, copy: str | None) -> tuple[str, str]:
+    """The text of the registry's copy once `baseline` is merged into it, and its last change.
+
+    It is the same text where `baseline` has no change that the copy has not.
+
+    Raises:
+        ResultsError: the copy cannot be read, or is newer than this version knows.
+    """
+    if copy is None:
+        return to_text(baseline), baseline.changed
+    stored = from_copy(baseline.name, copy)
+    both = merged(baseline, stored).baseline
+    return (copy if both == stored else to_text(both)), both.changed
+
 
 KIND: Final = "baseline"
 """What baselines are called among the registry's documents."""
@@ -281,12 +392,12 @@ class Baselines:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise atomic.not_written(self.folder, error) from error
+            raise json_files.not_written(self.folder, error) from error
         with locked(self.folder):
             old = self._merged(name, self._copies())
             new = change(old, time_after(old.changed if old else "", self._now()))
             if new is not old:
-                atomic.write_text(self._files.path(name), to_text(new))
+                json_files.write_text(self._files.path(name), to_text(new))
         if new is old:
             self._catch_up(new)
             return new
@@ -318,7 +429,7 @@ class Baselines:
             with locked(self.folder):
                 file = self._files.read(baseline.name)
                 both = baseline if file is None else merged(file, baseline).baseline
-                atomic.write_text(path, to_text(both))
+                json_files.write_text(path, to_text(both))
         except ResultsError as error:
             self._note([f"{path} lacks what others changed: {error}"])
 

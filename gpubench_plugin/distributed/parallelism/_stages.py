@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from gpubench_plugin.distributed.parallelism._contracts import Cut, Examples
-    from gpubench_plugin.distributed.parallelism.base import Compile
+    from gpubench_plugin.distributed.parallelism.base import Compile, Cut, Examples
     from gpubench_plugin.distributed.world import World
 
     Context = Callable[[], AbstractContextManager[object]]

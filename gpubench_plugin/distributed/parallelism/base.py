@@ -1,25 +1,139 @@
-"""What a parallelism does to a model, each a method that does nothing here."""
+"""What a parallelism does to a model, each a method that does nothing here.
+
+What a parallelism asks of workload, batches and precision, and how it may run a batch.
+
+Layers that see one rank's batch where one process would see the global one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import hypot
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin.distributed.parallelism._per_rank import drawn_or_normalised_per_rank
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from torch import nn
+    from torch import Tensor
 
-    from gpubench_plugin.config.sections import DistributedSection, TrainingSection
-    from gpubench_plugin.distributed.parallelism._contracts import Divisible, Numerics, Passes
+    from gpubench_plugin.config.sections import DistributedSection, ModelSection, TrainingSection
     from gpubench_plugin.distributed.process_group import ProcessGroup
+
+
+class Examples(Protocol):
+    """A batch: what goes into the model, and what should come out."""
+
+    @property
+    def inputs(self) -> Tensor:
+        """One row per sample."""
+        ...
+
+    @property
+    def targets(self) -> Tensor:
+        """One row per sample."""
+        ...
+
+
+class Cut(Protocol):
+    """A model in stages, as ``workloads.base.Stages`` describes it."""
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """In their order."""
+        ...
+
+    @property
+    def between(self) -> tuple[int, ...]:
+        """The shape of what one sample is between two of them."""
+        ...
+
+    @property
+    def loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """From the last output and the targets."""
+        ...
+
+
+class Divisible(Protocol):
+    """What a parallelism asks of a workload; see ``workloads.base.Workload``."""
+
+    @property
+    def section(self) -> ModelSection:
+        """How its model is configured."""
+        ...
+
+    def tensor_plan(self, ranks: int) -> Mapping[str, str] | None:
+        """How `ranks` share its layers; None: nobody knows."""
+        ...
+
+    def stages(self, module: nn.Module, count: int) -> Cut | None:
+        """Its built `module` in stages; None: nobody knows where to cut."""
+        ...
+
+
+class Numerics(Protocol):
+    """What a parallelism asks of a precision; see ``precision.base.Precision``."""
+
+    def forward_context(self, device: torch.device) -> AbstractContextManager[object]:
+        """Where the forward pass and the loss run."""
+        ...
+
+    def scaler(self, device: torch.device, *, init_scale: float, growth_interval: int) -> object:
+        """What scales the loss; None: nothing."""
+        ...
+
+
+class Passes(Protocol):
+    """The forward and backward passes of a batch where they are not one after the other."""
+
+    @property
+    def parameter_names(self) -> Sequence[str]:
+        """Of all parameters to train, on whichever rank; a rank's own model has some of these."""
+        ...
+
+    def __call__(self, module: nn.Module, batch: Examples) -> Tensor:
+        """Add the gradients of `batch`; a number whose mean over the ranks is its loss."""
+        ...
+
+
+_NORMALISING: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_DRAWING: Final = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+
+def drawn_or_normalised_per_rank(module: nn.Module) -> str | None:
+    """Which layers of `module` depend on how the global batch is split; None: none of them.
+
+    Batch normalisation takes its statistics, and dropout draws its mask, from what one rank has.
+    ``SyncBatchNorm`` takes those of all ranks and is not among them. A layer of another kind says
+    so itself, in an attribute ``differs_per_rank``.
+    """
+    found = Counter(_reasons(module))
+    return "; ".join(f"{reason} ({count} layers)" for reason, count in found.items()) or None
+
+
+def _reasons(module: nn.Module) -> Iterator[str]:
+    for layer in module.modules():
+        if isinstance(layer, _NORMALISING) and (layer.training or not layer.track_running_stats):
+            # FSDP2 puts its name before that of the layer.
+            name = type(layer).__name__.removeprefix("FSDP")
+            yield f"{name} normalises by each rank's own batch"
+        elif isinstance(layer, _DRAWING) and layer.training and layer.p > 0:
+            yield f"{type(layer).__name__} draws on each rank on its own"
+        elif layer.training and (said := getattr(layer, "differs_per_rank", None)):
+            yield str(said)
+
 
 Compile = Callable[["nn.Module"], "nn.Module"]
 

@@ -1,26 +1,58 @@
-"""Pipeline parallelism: each rank has some stages of the model, which microbatches pass through."""
+"""Pipeline parallelism: each rank has some stages of the model, which microbatches pass through.
+
+Into how many microbatches the batch of a pipeline is cut.
+"""
 
 from __future__ import annotations
 
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.distributed.parallelism._microbatches import microbatches
 from gpubench_plugin.distributed.parallelism._stages import (
     STAGES_PER_RANK,
     PipelinePasses,
     stages_of,
 )
 from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import Unsupported, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import nn
 
-    from gpubench_plugin.config.sections import TrainingSection
-    from gpubench_plugin.distributed.parallelism._contracts import Divisible, Numerics, Passes
+    from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+    from gpubench_plugin.distributed.parallelism.base import Divisible, Numerics, Passes
+
+
+def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:
+    """The configured number, or the least that keeps all `stages` busy.
+
+    `samples` is the batch that all `ranks` work on.
+
+    Raises:
+        UsageProblem: the configured number does not suit the batch or the schedule.
+    """
+    schedule = section.pipeline_schedule
+    allowed = [n for n in range(1, samples + 1) if samples % n == 0 and _suits(schedule, n, ranks)]
+    number = section.pipeline_microbatches
+    if number is None:
+        return next((n for n in allowed if n >= stages), allowed[-1])
+    if number not in allowed:
+        raise UsageProblem(
+            f"distributed.pipeline_microbatches={number} does not suit {schedule} with a batch of "
+            f"{samples} samples on {ranks} ranks; allowed: {', '.join(map(str, allowed))}"
+        )
+    return number
+
+
+def _suits(schedule: str, number: int, ranks: int) -> bool:
+    """Whether torch's schedule takes `number` microbatches on so many `ranks`."""
+    if schedule == "1F1B":
+        return number >= ranks
+    if schedule == "Interleaved1F1B":  # in rounds of equally many
+        return number % max(1, number // ranks) == 0
+    return True
 
 
 class PipelineParallel(Parallelism):

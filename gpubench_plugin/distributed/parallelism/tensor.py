@@ -1,13 +1,16 @@
-"""Tensor parallelism: the ranks share each layer, and all of them work on the same batch."""
+"""Tensor parallelism: the ranks share each layer, and all of them work on the same batch.
+
+Layers that every rank has as a whole, among others that the ranks share.
+"""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -15,7 +18,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from gpubench_plugin.distributed.parallelism._replicated import Replicated
 from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
 from gpubench_plugin.errors import Unsupported, not_one_of
 
@@ -25,7 +27,28 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpubench_plugin.config.sections import TrainingSection
-    from gpubench_plugin.distributed.parallelism._contracts import Divisible
+    from gpubench_plugin.distributed.parallelism.base import Divisible
+
+
+class Replicated(ParallelStyle):
+    """A layer with the same parameters and the same inputs on every rank.
+
+    Its parameters become DTensors, like all others: optimizers, clipping and GradScaler take no
+    mixture of the two kinds.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def prepare(_: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+            return tuple(
+                DTensor.from_local(value, mesh, [Replicate()], run_check=False) for value in inputs
+            )
+
+        def restore(_: nn.Module, output: DTensor, _mesh: DeviceMesh) -> Any:
+            return output.to_local()
+
+        # Without a partition of its own it replicates every parameter from rank zero.
+        return distribute_module(module, device_mesh, None, prepare, restore)  # type: ignore[arg-type] # declared to return None
+
 
 _STYLES: Final[Mapping[str, Callable[[], ParallelStyle]]] = {
     "colwise": ColwiseParallel,

@@ -22,7 +22,7 @@ from gpubench_plugin.launchers.gang.gang import Gang
 from gpubench_plugin.launchers.gang.launches import over_launches
 from gpubench_plugin.launchers.gang.protocol import warning_from_json
 from gpubench_plugin.launchers.outcome import judge, named
-from gpubench_plugin.launchers.output_of_gang import Output
+from gpubench_plugin.launchers.output import Output
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results import pytest_benchmark, test_report
 

@@ -21,13 +21,10 @@ from gpubench_plugin.environment.waking_clock import WakingClock, any_stopped, i
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.deadlines import Deadline, Muster
-from gpubench_plugin.launchers.gang.flight_recorder import keep_flights
-from gpubench_plugin.launchers.gang.invitation import Invitation
-from gpubench_plugin.launchers.gang.processes import Launcher
-from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, report_from_json
-from gpubench_plugin.launchers.gang.wire import Wire
+from gpubench_plugin.launchers.gang.processes import Launcher, keep_flights
+from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Invitation, Wire, report_from_json
 from gpubench_plugin.launchers.outcome import Ending, named
-from gpubench_plugin.launchers.private_folder import PrivateFolder
+from gpubench_plugin.launchers.scratch import PrivateFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.launchers.deadlines import Patience
-    from gpubench_plugin.launchers.output_of_gang import Output
+    from gpubench_plugin.launchers.output import Output
     from gpubench_plugin.records import Json
 
 SETTLE_S: Final = 0.05

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.errors import text_of
-from gpubench_plugin.launchers import lifeline, stacks
-from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, bounded, warning_to_json
-from gpubench_plugin.launchers.gang.wire import Wire
+from gpubench_plugin.launchers import signals, stacks
+from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Wire, bounded, warning_to_json
 from gpubench_plugin.launchers.output import Valve
 from gpubench_plugin.results import test_report
 from gpubench_plugin.results.test_report import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.distributed.ranks import Ranks
-    from gpubench_plugin.launchers.gang.invitation import Invitation
+    from gpubench_plugin.launchers.gang.protocol import Invitation
     from gpubench_plugin.records import Json
 
 _ALONE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
@@ -40,7 +39,7 @@ class Worker:
     """One rank's side of a gang. Made early, so that no death goes unnoticed."""
 
     def __init__(self, config: pytest.Config, invitation: Invitation):
-        lifeline.die_with_parent()
+        signals.die_with_parent()
         rank = int(os.environ["RANK"])
         stacks.offer(invitation.stack(rank))
         end = socket(AF_UNIX)

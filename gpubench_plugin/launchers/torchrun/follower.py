@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, TextIO
 
 import pytest
 
-from gpubench_plugin.launchers import lifeline, stacks
 from gpubench_plugin.launchers import reports as merging
+from gpubench_plugin.launchers import signals, stacks
 from gpubench_plugin.launchers.exit import end_session
 from gpubench_plugin.launchers.outcome import Ending, Verdict
 from gpubench_plugin.launchers.signals import Termination
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.launchers.signals import Notice
-    from gpubench_plugin.launchers.torchrun.running import Running
+    from gpubench_plugin.launchers.torchrun.rank import Running
     from gpubench_plugin.launchers.torchrun.store import Assembly
     from gpubench_plugin.records import Json
 
@@ -37,7 +37,7 @@ class Follower(Member):
     def __init__(self, session: pytest.Session, rank: int):
         super().__init__(session, rank)
         self._termination = Termination(self.end_on, signals=(signal.SIGINT,))
-        lifeline.die_with_parent()
+        signals.die_with_parent()
 
     def meet(self, assembly: Assembly, folder: Path, log: TextIO) -> None:
         """From now on show where this rank is: in `folder` when asked, in the `log` at its end."""

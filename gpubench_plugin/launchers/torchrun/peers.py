@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.environment.process_identity import place
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.processes import how_it_ended
-from gpubench_plugin.launchers.private_folder import PrivateFolder
+from gpubench_plugin.launchers.scratch import PrivateFolder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -3,13 +3,18 @@
 Every rank runs a session of its own over the same benchmarks. Rank zero alone prints and writes.
 What a rank logs of a test waits until all have ended it: so ``-x`` and ``--maxfail`` stop all of
 them after the same test. A rank that dies or hangs ends the session, on every rank.
+
+Whether all ranks collected the same benchmarks, and if not, what differs.
+
+What a session of pytest's own writes belongs to rank zero's: the others would overwrite it.
 """
 
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import pytest
 
@@ -19,20 +24,17 @@ from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.in_process import keep_out_failed
 from gpubench_plugin.launchers.outcome import named
-from gpubench_plugin.launchers.torchrun import same_tests, session_files
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
-from gpubench_plugin.launchers.torchrun.rank import session_over
+from gpubench_plugin.launchers.torchrun.rank import Running, run, session_over
 from gpubench_plugin.launchers.torchrun.root import Root
-from gpubench_plugin.launchers.torchrun.runner import run
-from gpubench_plugin.launchers.torchrun.running import Running
 from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
 from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import pytest_benchmark, test_report
 from gpubench_plugin.results.test_report import RANKS_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.settings import Settings
@@ -40,7 +42,67 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.ranks import Ranks
     from gpubench_plugin.launchers.output import Valve
     from gpubench_plugin.records import Json
-    from gpubench_plugin.session.recording import Session
+
+
+_RANKS_SHOWN: Final = 8
+_IDS_SHOWN: Final = 3
+
+
+def digest_of(ids: Sequence[str]) -> str:
+    """Equal for equal `ids` in the same order."""
+    return sha256("\n".join(ids).encode()).hexdigest()
+
+
+def difference(mine: Sequence[str], of_root: Sequence[str]) -> Json:
+    """What this rank collected that rank zero did not, and the other way round: the first few."""
+    return {
+        "count": len(mine),
+        "differs": list(mine) != list(of_root),
+        "has": _shown(sorted(set(mine) - set(of_root))),
+        "lacks": _shown(sorted(set(of_root) - set(mine))),
+    }
+
+
+def message(told: Sequence[Json]) -> str:
+    """The differences that the ranks `told`, in their order, for the user."""
+    different = [rank for rank, one in enumerate(told) if one["differs"]]
+    shown = different[:_RANKS_SHOWN]
+    counts = ", ".join(f"rank {rank} selected {told[rank]['count']}" for rank in (0, *shown))
+    parts = [f"the ranks collected different benchmarks: {counts}"]
+    for rank in shown:
+        one = told[rank]
+        parts += [f"only rank {rank} has {one['has']}"] if one["has"] else []
+        parts += [f"rank {rank} lacks {one['lacks']}"] if one["lacks"] else []
+        if not (one["has"] or one["lacks"]):
+            parts.append(f"rank {rank} has them in another order")
+    if len(different) > len(shown):
+        parts.append(f"and {len(different) - len(shown)} more ranks differ")
+    return "; ".join(parts)
+
+
+def _shown(ids: Sequence[str]) -> str:
+    more = len(ids) - _IDS_SHOWN
+    return ", ".join(ids[:_IDS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+_WRITE_CACHE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
+
+
+def leave_to_root(config: pytest.Config) -> None:
+    """Write no junit file, no cache of failed and of new tests, and no log file any more.
+
+    pytest has opened ``--log-file`` already; what follows does not reach it.
+    """
+    manager = config.pluginmanager
+    for name in _WRITE_CACHE:
+        if manager.hasplugin(name):
+            manager.unregister(name=name)
+    for plugin in manager.get_plugins():
+        if type(plugin).__name__ == "LogXML":  # it ends itself, so it must stay registered
+            plugin.logfile = os.devnull
+    logging = manager.get_plugin("logging-plugin")
+    if logging is not None:
+        logging.set_log_path(os.devnull)
 
 
 class Torchrun:
@@ -60,11 +122,17 @@ class Torchrun:
         self._config.add_cleanup(self._close)
 
     def join(
-        self, items: Sequence[pytest.Item], session: Session | None, valve: Valve | None
+        self,
+        items: Sequence[pytest.Item],
+        *,
+        run: Path | None,
+        kept: Collection[str],
+        valve: Valve | None,
     ) -> list[str]:
         """Compare the collections of all ranks, and send the output of the others to their log.
 
-        `session` is the one that writes, on rank zero. Returned are the benchmarks that need not
+        On rank zero, which writes, `run` is the folder of the run and `kept` are the benchmarks
+        that an earlier session of it has measured. Returned are the benchmarks that need not
         run, because an earlier session of the run has measured them.
 
         Raises:
@@ -80,17 +148,17 @@ class Torchrun:
             torch.device(case.device.torch_name),
             shared=case.shares_device,
         )
-        digest = same_tests.digest_of(list(self._order))
+        digest = digest_of(list(self._order))
         mine = {"digest": digest, **Peer.this_process().to_json()}
         told = group.gather("collection", mine)
-        proposal = None if told is None else self._proposal(told, session)
+        proposal = None if told is None else self._proposal(told, run, kept)
         agreed = group.publish("run", proposal)
         if "ids" in agreed:
             self._member.finish()
             raise self._difference(group, agreed["ids"])
         self._follow(agreed, assembly, valve)
-        kept: list[str] = agreed["kept"]
-        return kept
+        agreed_kept: list[str] = agreed["kept"]
+        return agreed_kept
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -173,24 +241,24 @@ class Torchrun:
         reason = "left the ranks' process group in disorder"
         return session_over(item, reason, ranks.world.size)
 
-    def _proposal(self, told: Sequence[Json], session: Session | None) -> Json:
+    def _proposal(self, told: Sequence[Json], run: Path | None, kept: Collection[str]) -> Json:
         """What rank zero publishes: where the run is, or its benchmarks if others have others."""
         if any(other["digest"] != told[0]["digest"] for other in told):
             return {"ids": list(self._order)}
-        assert session is not None
-        self._peers = Peers(told, session.path / "ranks")
+        assert run is not None
+        self._peers = Peers(told, run / "ranks")
         return {
-            "path": str(session.path),
-            "kept": sorted(session.kept),
+            "path": str(run),
+            "kept": sorted(kept),
             "folder": str(self._peers.folder),
         }
 
     def _difference(self, group: ProcessGroup, of_root: Sequence[str]) -> UsageProblem:
-        told = group.gather("difference", same_tests.difference(list(self._order), of_root))
-        said = None if told is None else {"message": same_tests.message(told)}
-        message = group.publish("difference", said)
+        told = group.gather("difference", difference(list(self._order), of_root))
+        said = None if told is None else {"message": message(told)}
+        published = group.publish("difference", said)
         group.wait_for_all("parting")  # rank zero, who may host the store, must not go first
-        return UsageProblem(message["message"])
+        return UsageProblem(published["message"])
 
     def _assemble(self) -> Assembly:
         """The ranks, all of which have benchmarks.
@@ -233,7 +301,7 @@ class Torchrun:
         # On another host without this file system the folder is made there.
         folder.mkdir(parents=True, exist_ok=True)
         pytest_benchmark.mute(self._config)
-        session_files.leave_to_root(self._config)
+        leave_to_root(self._config)
         path = folder / f"rank-{self._ranks.world.rank}.log"
         log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
         self._log = log  # of a resumed run, too

@@ -1,4 +1,9 @@
-"""What every rank of a session of torchrun's does alike, and what each kind does its own way."""
+"""What every rank of a session of torchrun's does alike, and what each kind does its own way.
+
+The benchmark that runs, as the ranks speak of it.
+
+pytest's own way to run one test, without logging its reports: the one adapter to it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,10 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.launchers.torchrun import reports as endings
 from gpubench_plugin.launchers.torchrun.store import wait_until
@@ -16,10 +24,25 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from gpubench_plugin.environment.waking_clock import WakingClock
+    from gpubench_plugin.launchers.deadlines import Deadline
     from gpubench_plugin.launchers.signals import Notice
-    from gpubench_plugin.launchers.torchrun.running import Running
     from gpubench_plugin.launchers.torchrun.store import Assembly
     from gpubench_plugin.records import Json
+
+
+@dataclass(kw_only=True)
+class Running:
+    """`item`, the benchmark with that `number` on every rank; `reports` once it has ended here.
+
+    `deadline` is by the `clock`, which stands still while a rank of this host is stopped.
+    """
+
+    item: pytest.Item
+    number: int
+    clock: WakingClock
+    deadline: Deadline
+    reports: Sequence[pytest.TestReport] | None = None
 
 
 class Member(ABC):
@@ -128,3 +151,8 @@ def session_over(item: pytest.Item, reason: str, size: int) -> str:
         f"ends. With pytest --world-size={size}, without torchrun, pytest starts the ranks "
         "itself, replaces them and goes on"
     )
+
+
+def run(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    """Run `item`, and tear down what `nextitem` does not need; its reports, not yet logged."""
+    return runtestprotocol(item, log=False, nextitem=nextitem)

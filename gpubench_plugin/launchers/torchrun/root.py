@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
-from gpubench_plugin.launchers import lifeline
 from gpubench_plugin.launchers import reports as merging
+from gpubench_plugin.launchers import signals
 from gpubench_plugin.launchers.exit import LONGEST_S, end_session
 from gpubench_plugin.launchers.outcome import Ending, Verdict, judge
 from gpubench_plugin.launchers.signals import ORPHAN_S, Termination
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.launchers.signals import Notice
     from gpubench_plugin.launchers.torchrun.peers import Peers
-    from gpubench_plugin.launchers.torchrun.running import Running
+    from gpubench_plugin.launchers.torchrun.rank import Running
     from gpubench_plugin.launchers.torchrun.store import Assembly
     from gpubench_plugin.records import Json
 
@@ -45,7 +45,7 @@ class Root(Member):
         super().__init__(session, 0)
         self._peers: Peers | None = None
         self._termination = Termination(self.end_on)
-        lifeline.die_with_parent(signal.SIGTERM)
+        signals.die_with_parent(signal.SIGTERM)
 
     def meet(self, assembly: Assembly, peers: Peers) -> None:
         """Know the others from now on, and notice their deaths on this host."""

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
-from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.clocks.cuda_kernel import Spin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,18 +1,50 @@
-"""Numbers that cannot be true are refused, with the reason, instead of being reported."""
+"""Numbers that cannot be true are refused, with the reason, instead of being reported.
+
+Totals over all timed calls, on which rates are based.
+
+A rate is total work over total time, never work over a median: the median hides every stall that
+hits fewer than half of the calls.
+
+The rate of floating-point operations that TFLOP/s and MFU are about.
+
+The median step, which several metrics are about.
+"""
 
 from __future__ import annotations
 
 import math
+from math import fsum
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure.metrics._flops import flops_per_device
 from gpubench_plugin.measure.metrics._peaks import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.records import Metric, Observation
+    from gpubench_plugin.records import Metric, Observation, Samples
+
+
+def timed_s(samples: Samples) -> float:
+    """The length of all timed blocks, in seconds."""
+    return fsum(samples.block_s)
+
+
+def per_second(amount: float, samples: Samples) -> float:
+    """The rate at which an `amount` of work per call was done."""
+    return amount * samples.calls / timed_s(samples)
+
+
+def flops_per_device(seen: Observation) -> float | None:
+    """FLOP/s of one device, the mean over the ranks; None where no operations were counted.
+
+    Each rank has one device, so the sum of all ranks' work is divided by their number. Per device
+    is how the field reports it: A. Chowdhery et al., PaLM (2022), appendix B,
+    https://arxiv.org/abs/2204.02311.
+    """
+    if not seen.work.flops:
+        return None
+    return per_second(seen.work.flops, seen.samples) / seen.world_size
 
 
 def check_times(seen: Observation) -> None:
@@ -67,3 +99,15 @@ def _above_peak(mfu: float, seen: Observation) -> MeasurementError:
         f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, while the dense {seen.precision} "
         f"peak of {seen.device_name} is {stated}; the FLOPs of a call or the clock are wrong"
     )
+
+
+def rounds_s(samples: Samples) -> tuple[float, ...]:
+    """The rounds in seconds per call; where the durations do not fill one, the durations."""
+    return samples.rounds_s or samples.durations_s
+
+
+def median_step_s(samples: Samples) -> float:
+    """The median round, in seconds per call: what ``step_time_s`` is of one rank or of all."""
+    import numpy as np
+
+    return float(np.median(np.asarray(rounds_s(samples))))

@@ -1,12 +1,22 @@
-"""How long a step takes."""
+"""How long a step takes.
+
+The size of the sample.
+
+What it took to reach the steady state.
+
+The first step, with all that happens only once.
+
+How fast a model of diffusion goes through its steps.
+"""
 
 from __future__ import annotations
 
+from math import fsum
 from statistics import median
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.measure.interval import median_interval
-from gpubench_plugin.measure.metrics._medians import rounds_s
+from gpubench_plugin.measure.metrics._plausibility import per_second, rounds_s
 from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
 
@@ -14,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpubench_plugin.records import Observation, Samples
+
 
 _CONFIDENCE = 0.95
 _FRACTIONS = (0.95, 0.99)
@@ -76,3 +87,67 @@ def _statistics(samples: Samples) -> tuple[float, ...]:
 
 def _seconds(name: str, value: float) -> Metric:
     return Metric(name=name, value=float(value), unit="s", better="lower")
+
+
+class Rounds(MetricSource):
+    """How many rounds the median and its interval rest on."""
+
+    name = "rounds"
+    produces: ClassVar = {
+        "rounds": "Whole rounds that were timed",
+    }
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """The number of whole rounds."""
+        yield Metric(name="rounds", value=float(seen.samples.rounds), unit="count")
+
+
+class Warmup(MetricSource):
+    """The calls between the first step and the first timed one."""
+
+    name = "warmup"
+    produces: ClassVar = {
+        "warmup_s": "Time of the calls between the first and the first timed one",
+        "warmup_iterations": "Number of those calls",
+    }
+    where = "everywhere but adopted tests"
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """Their time and their number, where somebody saw them."""
+        if seen.samples.first_step_s is None:
+            return
+        yield Metric(name="warmup_s", value=fsum(seen.samples.warmup_s), unit="s")
+        calls = float(seen.samples.warmup_calls)
+        yield Metric(name="warmup_iterations", value=calls, unit="count")
+
+
+class FirstStep(MetricSource):
+    """The very first call of the step, before the warm-up."""
+
+    name = "first-step"
+    produces: ClassVar = {
+        "first_step_s": "The very first call",
+    }
+    where = "everywhere but adopted tests"
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """Seconds until the first step is done, where somebody saw it."""
+        value = seen.samples.first_step_s
+        if value is not None:
+            yield Metric(name="first_step_s", value=value, unit="s", better="lower")
+
+
+class Iterations(MetricSource):
+    """Denoising steps over total time, each of a whole batch."""
+
+    name = "iterations"
+    produces: ClassVar = {
+        "iterations_per_s": "Denoising steps over the length of all blocks",
+    }
+    where = "inference of denoising networks"
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """The fact ``iterations_per_call`` as a rate."""
+        if "iterations_per_call" in seen.facts:
+            rate = per_second(seen.facts["iterations_per_call"], seen.samples)
+            yield Metric(name="iterations_per_s", value=rate, unit="iterations/s", better="higher")

@@ -1,10 +1,22 @@
-"""How much work is done per second, by all ranks together."""
+"""How much work is done per second, by all ranks together.
+
+Floating-point operations per second.
+
+Model FLOP/s utilization.
+
+How long a reader of generated text waits.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gpubench_plugin.measure.metrics._totals import per_second
+from gpubench_plugin.measure.metrics._peaks import find
+from gpubench_plugin.measure.metrics._plausibility import (
+    flops_per_device,
+    median_step_s,
+    per_second,
+)
 from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
 
@@ -36,3 +48,62 @@ class Throughput(MetricSource):
             if amount is not None:
                 rate = per_second(amount, seen.samples)
                 yield Metric(name=f"{kind}_per_s", value=rate, unit=f"{kind}/s", better="higher")
+
+
+class Tflops(MetricSource):
+    """The counted operations over the total time, per device."""
+
+    name = "tflops"
+    produces: ClassVar = {
+        "tflops": "Counted operations per second and device",
+    }
+    where = "where operations are counted or stated"
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """TFLOP/s per device, where operations were counted."""
+        rate = flops_per_device(seen)
+        if rate is not None:
+            yield Metric(name="tflops", value=rate / 1e12, unit="TFLOP/s", better="higher")
+
+
+class Mfu(MetricSource):
+    """The share of the device's dense peak that the counted operations reach.
+
+    Source: A. Chowdhery et al., PaLM (2022), section 4.1, https://arxiv.org/abs/2204.02311. A
+    device or a type without a known peak has no MFU: that of another one would be a wrong number.
+    """
+
+    name = "mfu"
+    produces: ClassVar = {
+        "mfu": "Share of the device's dense peak that counted operations reach",
+    }
+    where = "devices whose peak is known"
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """The fraction of the dense peak, where operations were counted and the peak is known."""
+        rate, peak = flops_per_device(seen), find(seen.device_name, seen.precision)
+        if rate is not None and peak is not None:
+            share = rate / peak.flops_per_s
+            yield Metric(name="mfu", value=share, unit="fraction", better="higher")
+
+
+class TokenLatency(MetricSource):
+    """The time to the first token and the time per output token, of a row of the batch.
+
+    MLPerf calls them so: https://docs.mlcommons.org/inference/benchmarks/language/llama2-70b/
+    """
+
+    name = "token-latency"
+    produces: ClassVar = {
+        "ttft_s": "Time to first token: median call that takes in prompts",
+        "tpot_s": "Time per output token of a row: median call over its tokens",
+    }
+    where = "generation of text"
+
+    def compute(self, seen: Observation) -> Iterator[Metric]:
+        """Median call over the tokens of a row in it: facts ``first_tokens``, ``output_tokens``."""
+        names = {"first_tokens": "ttft_s", "output_tokens": "tpot_s"}
+        for fact, name in names.items():
+            if fact in seen.facts:
+                value = median_step_s(seen.samples) / seen.facts[fact]
+                yield Metric(name=name, value=value, unit="s", better="lower")

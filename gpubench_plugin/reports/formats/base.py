@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.reports.glyphs import UNICODE
+from gpubench_plugin.reports.text import UNICODE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.reports.glyphs import Glyphs
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.records import Comparison
+    from gpubench_plugin.reports.text import Glyphs
 
 
 class Format(ABC):

@@ -7,15 +7,14 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.reports.formats.base import Format
-from gpubench_plugin.reports.glyphs import UNICODE
-from gpubench_plugin.reports.text import printable
-from gpubench_plugin.reports.verdict_cells import changed, worst_first
+from gpubench_plugin.reports.text import UNICODE, printable
+from gpubench_plugin.reports.verdict_table import changed, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.reports.glyphs import Glyphs
-    from gpubench_plugin.verdicts import Comparison, Verdict
+    from gpubench_plugin.records import Comparison, Verdict
+    from gpubench_plugin.reports.text import Glyphs
 
 COLUMNS: Final = (
     "id",

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.reports.formats.base import Format
-from gpubench_plugin.reports.glyphs import UNICODE
-from gpubench_plugin.reports.verdict_cells import changed, worst_first
+from gpubench_plugin.reports.text import UNICODE
+from gpubench_plugin.reports.verdict_table import changed, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.reports.glyphs import Glyphs
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.records import Comparison
+    from gpubench_plugin.reports.text import Glyphs
 
 
 class Json(Format):

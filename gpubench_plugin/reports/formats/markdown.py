@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.reports import markdown
+from gpubench_plugin.reports import github
 from gpubench_plugin.reports.formats.base import Format
-from gpubench_plugin.reports.glyphs import UNICODE
-from gpubench_plugin.reports.headline import headline
-from gpubench_plugin.reports.verdict_cells import changed, worst_first
+from gpubench_plugin.reports.text import UNICODE
+from gpubench_plugin.reports.verdict_table import changed, headline, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.reports.glyphs import Glyphs
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.records import Comparison
+    from gpubench_plugin.reports.text import Glyphs
 
 
 class Markdown(Format):
@@ -36,11 +35,11 @@ class Markdown(Format):
 
 def _lines(comparison: Comparison, *, only_changed: bool) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
-    yield f"**{markdown.text(headline(verdicts))}**"
+    yield f"**{github.escaped(headline(verdicts))}**"
     yield ""
-    yield markdown.head(comparison)
+    yield github.head(comparison)
     yield ""
-    yield from markdown.notes(comparison)
-    table = markdown.table(changed(verdicts) if only_changed else verdicts)
+    yield from github.notes(comparison)
+    table = github.table(changed(verdicts) if only_changed else verdicts)
     yield from [*table, ""] if table else []
-    yield from markdown.environment(comparison.environment_differences)
+    yield from github.environment(comparison.environment_differences)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.reports.formats.base import Format
-from gpubench_plugin.reports.glyphs import UNICODE
+from gpubench_plugin.reports.text import UNICODE
 from gpubench_plugin.reports.verdict_table import verdict_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.reports.glyphs import Glyphs
+    from gpubench_plugin.records import Comparison
     from gpubench_plugin.reports.terminal import Line, Span
-    from gpubench_plugin.verdicts import Comparison
+    from gpubench_plugin.reports.text import Glyphs
 
 _CODES: Final[Mapping[str, int]] = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 """Of ECMA-48's SGR, by the names that pytest's writer has for them."""

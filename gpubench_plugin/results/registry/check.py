@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select, text
 
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.registry import run_queries, schema, spool
-from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
-from gpubench_plugin.results.registry.reading import state_of
+from gpubench_plugin.results.registry import queries, schema, spool
+from gpubench_plugin.results.registry.database import answering
+from gpubench_plugin.results.registry.ingest import state_of
+from gpubench_plugin.results.registry.spool import Stored, ended_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS
-from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
     from gpubench_plugin.results.registry.database import Database
+    from gpubench_plugin.results.registry.registry import Registry
 
 _SHOWN = 5
 
@@ -33,15 +35,24 @@ class Findings:
     problems: list[str] = field(default_factory=list)
 
 
-def check(database: Database, results_dir: Path) -> Findings:
-    """Look at everything; nothing is changed."""
+def check(registry: Registry) -> Findings:
+    """Look at everything; nothing is changed.
+
+    Raises:
+        RegistryError: it cannot be read now, or is damaged.
+    """
+    with answering(registry.database.location):
+        return _findings(registry.database, registry.results_dir)
+
+
+def _findings(database: Database, results_dir: Path) -> Findings:
     found = Findings()
     with database.reading() as connection:
         found.facts.append(f"schema {schema.version_in(connection, database.location)}")
         found.facts.append(_counted(connection))
         found.problems += _damage(connection)
-        states = run_queries.states(connection, [d.run_id for d in runs_in(results_dir)])
-        elsewhere = run_queries.ids(connection) - states.keys()
+        states = queries.states(connection, [d.run_id for d in runs_in(results_dir)])
+        elsewhere = queries.ids(connection) - states.keys()
     _compare(found, states, results_dir)
     _say_elsewhere(found, elsewhere, results_dir, shared=database.location.file is None)
     waiting = spool.waiting(database.location, results_dir)

@@ -1,10 +1,17 @@
-"""The connection to a database: transactions, waiting for others, and the locks around it."""
+"""The connection to a database: transactions, waiting for others, and the locks around it.
+
+A lock beside an SQLite file: shared while it is open, alone while it is made anew.
+
+What goes wrong with a database, in words a user can act on.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -13,16 +20,131 @@ from pydantic_core import from_json
 from sqlalchemy import URL, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
+from gpubench_plugin.environment.json_files import MALFORMED
+from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry.file_lock import FileLock
-from gpubench_plugin.results.registry.problems import answering
+from gpubench_plugin.results.registry.location import FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from sqlalchemy import Connection, Engine
 
     from gpubench_plugin.results.registry.location import Location
+
+
+_POLL_S: Final = 0.02
+_TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES})
+
+
+class FileLock:
+    """The lock file at `path`, made where it is missing and never removed.
+
+    The kernel lets go with the process, however that ends. Where the file cannot be made, on a
+    read-only disk, or the file system has no locks, there is none.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._lock: KernelLock | None = None
+
+    def share(self, patience_s: float, location: Location) -> None:
+        """Hold it together with others.
+
+        Raises:
+            RegistryError: somebody holds it alone for longer than `patience_s`.
+        """
+        self._hold(patience_s, location, shared=True)
+
+    def take(self, patience_s: float, location: Location) -> None:
+        """Hold it alone; between having shared it and this, others may have had it.
+
+        Raises:
+            RegistryError: others hold it for longer than `patience_s`.
+        """
+        if self._lock is not None:  # two that share it would wait for each other
+            self._lock.release()
+        self._hold(patience_s, location, shared=False)
+
+    def close(self) -> None:
+        """Let go; a second time does nothing."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _hold(self, patience_s: float, location: Location, *, shared: bool) -> None:
+        if self._lock is None:
+            try:
+                self._lock = KernelLock(self._path, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)
+            except OSError:
+                return  # the database itself will say what is wrong
+        end = time.monotonic() + patience_s
+        while True:
+            try:
+                self._lock.take(shared=shared)
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    return
+            else:
+                return
+            if time.monotonic() > end:
+                raise RegistryError(
+                    f"the registry {location.shown}: another process has it open, waited "
+                    f"{patience_s:g} s"
+                )
+            time.sleep(_POLL_S)
+
+
+REBUILD: Final = "it is damaged; 'gpubench db rebuild' makes it anew"
+
+_OTHER_FILE: Final = "file is not a database"
+_ELSEWHERE: Final = (
+    "it is no SQLite file; if it was a registry, move it away: 'gpubench db rebuild' makes it anew"
+)
+
+_HINTS: Final = {
+    "database is locked": "another process is writing it",
+    "statement timeout": "it did not answer in time",
+    "lock timeout": "another process is writing it",
+    _OTHER_FILE: REBUILD,
+    "malformed": REBUILD,
+    "could not decode": REBUILD,
+    "no such table": REBUILD,
+    "no such column": REBUILD,
+    "disk is full": "the disk is full",
+    "disk i/o error": "the disk is full or broken",
+    "readonly database": "it is read-only",
+    "unable to open database file": "its folder is missing or cannot be written",
+}
+
+
+@contextmanager
+def answering(location: Location) -> Iterator[None]:
+    """Turn every error of the database into a :class:`RegistryError` without its password.
+
+    So is what is raised where a value is of another type or form than it was stored in.
+    """
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+    try:
+        yield
+    except DBAPIError as error:
+        raise RegistryError(_said(location, str(error.orig))) from None
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # what went past SQLAlchemy, too
+        raise RegistryError(_said(location, str(error))) from None
+    except MALFORMED as error:
+        said = _said(location, f"{type(error).__name__}: {error}")
+        raise RegistryError(f"{said:.400}; {REBUILD}") from error
+
+
+def _said(location: Location, text: str) -> str:
+    said = location.scrubbed(" ".join(text.split()))
+    hint = next((hint for sign, hint in _HINTS.items() if sign in said.lower()), None)
+    if _OTHER_FILE in said.lower() and location.file is not None and location.file.name != FILE:
+        hint = _ELSEWHERE
+    return f"the registry {location.shown}: {f'{hint} ({said})' if hint else said}"
+
 
 _CONNECT_S: Final = 10
 """A server that does not answer for so long is down."""

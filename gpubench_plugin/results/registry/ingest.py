@@ -1,4 +1,7 @@
-"""Runs stored: the same run twice changes nothing, a run that changed is replaced as a whole."""
+"""Runs stored: the same run twice changes nothing, a run that changed is replaced as a whole.
+
+A run directory as it is stored: the run, its tags, its verdicts, and its files' digest.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,107 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.environment import json_text
+from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.fingerprint import fingerprint_of
-from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.registry import documents, reading
+from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.results import verdicts
+from gpubench_plugin.results.registry import queries
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
-from gpubench_plugin.results.registry.texts import clean, indexed
-from gpubench_plugin.results.tags import TagChange, from_text, tag_changes, tags_in, to_text
-
-TAGS_KIND: Final = "tags"
-"""What the tags of a run, by its id, are called among the documents."""
+from gpubench_plugin.results.registry.texts import clean, digest, indexed
+from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results.tags import (
+    TagChange,
+    from_text,
+    tag_changes,
+    tags_in,
+    tags_of,
+    to_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from sqlalchemy import Connection, Table
 
-    from gpubench_plugin.records import Json
+    from gpubench_plugin.records import Json, Result, Run
     from gpubench_plugin.results.registry.database import Database
-    from gpubench_plugin.results.registry.reading import Reading
     from gpubench_plugin.results.run_directory import RunDirectory
-    from gpubench_plugin.runs import Result, Run
+
+
+_AND: Final = "+"
+"""Between what the files' digest is and the tags'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a run's files say. `state` is equal where they are; `regressed` holds node ids."""
+
+    run: Run
+    experiment: str
+    state: str
+    tags: frozenset[TagChange]
+    regressed: frozenset[str]
+
+
+def read(directory: RunDirectory) -> Reading:
+    """The run in `directory`.
+
+    Raises:
+        ResultsError: it cannot be read.
+    """
+    state = state_of(directory)
+    try:
+        run = run_in(directory)
+    except UsageProblem as error:
+        raise ResultsError(str(error)) from error
+    return Reading(
+        run=run,
+        experiment=directory.experiment,
+        state=state,
+        tags=tag_changes(directory),
+        regressed=_regressed(directory),
+    )
+
+
+def state_of(directory: RunDirectory) -> str:
+    """The digest of the files that tell of the run; a file that is missing counts as empty.
+
+    Raises:
+        ResultsError: one of them cannot be read.
+    """
+    ended = directory.summary.exists()
+    told = (directory.summary,) if ended else (directory.journal, directory.system)
+    digest = sha256()
+    for file in (directory.verdicts, *told):
+        data = _bytes(file)
+        digest.update(f"{file.name} {len(data)}\n".encode())
+        digest.update(data)
+    return with_tags(digest.hexdigest()[:24], tags_of(directory))
+
+
+def with_tags(state: str, tags: Iterable[str]) -> str:
+    """The `state` of a run that was given other `tags`."""
+    digest = sha256("\0".join(sorted(set(tags))).encode("utf-8", "backslashreplace"))
+    return f"{state.partition(_AND)[0]}{_AND}{digest.hexdigest()[:24]}"
+
+
+def _regressed(directory: RunDirectory) -> frozenset[str]:
+    if not directory.verdicts.exists():
+        return frozenset()
+    return verdicts.read(directory.verdicts).ids("regressed")
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return files.read(file, limit=json_files.LIMIT_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+TAGS_KIND: Final = "tags"
+"""What the tags of a run, by its id, are called among the documents."""
 
 
 def ingest(database: Database, directory: RunDirectory) -> bool:
@@ -43,13 +125,13 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
         ResultsError: the run cannot be read, or another run has its id.
     """
     with database.reading() as connection:
-        if _stored(connection, directory.run_id)[0] == reading.state_of(directory):
+        if _stored(connection, directory.run_id)[0] == state_of(directory):
             return False
-    found = reading.read(directory)
+    found = read(directory)
     with database.writing() as connection:
         lock(connection, directory.run_id)
-        if reading.state_of(directory) != found.state:
-            found = reading.read(directory)  # it was changed, and maybe stored, while we waited
+        if state_of(directory) != found.state:
+            found = read(directory)  # it was changed, and maybe stored, while we waited
         return store(connection, directory.run_id, found)
 
 
@@ -111,7 +193,7 @@ def tag(connection: Connection, directory: RunDirectory) -> tuple[str, ...] | No
     if row is None:
         return None
     changes = tag_changes(directory)  # under the lock: who comes last has read the last ones
-    state = reading.with_tags(row.state, tags_in(changes))
+    state = with_tags(row.state, tags_in(changes))
     connection.execute(update(RUNS).where(RUNS.c.key == row.key).values(state=state))
     return _store_tags(connection, row.key, directory.run_id, changes)
 
@@ -124,12 +206,6 @@ def add_missing(connection: Connection, table: Table, rows: Iterable[Json]) -> N
         return
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     connection.execute(dialect.insert(table).on_conflict_do_nothing(), ordered)
-
-
-def digest(value: object) -> str:
-    """What stands for a text, or for facts, in other tables."""
-    text = value if isinstance(value, str) else json_text.text(_sorted(value))
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
@@ -225,8 +301,8 @@ def _store_tags(
         return nullcontext(connection)
 
     if changes:
-        documents.merge(here, here, TAGS_KIND, run_id, merged)
-    tags = tags_in(stored_tags(documents.text_of(connection, TAGS_KIND, run_id), run_id))
+        queries.merge(here, here, TAGS_KIND, run_id, merged)
+    tags = tags_in(stored_tags(queries.text_of(connection, TAGS_KIND, run_id), run_id))
     connection.execute(delete(TAGS).where(TAGS.c.run == key))
     rows = [{"run": key, "tag": tag} for tag in sorted({indexed(tag) for tag in tags})]
     if rows:
@@ -250,10 +326,4 @@ def _clean_facts(facts: object) -> Any:
         return {clean(str(key)): _clean_facts(value) for key, value in facts.items()}
     if isinstance(facts, list | tuple):
         return [_clean_facts(value) for value in facts]
-    return json_text.plain(facts)
-
-
-def _sorted(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(key): _sorted(value[key]) for key in sorted(value, key=str)}
-    return value
+    return json_files.plain(facts)

@@ -5,39 +5,38 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select
 from sqlalchemy import text as statement
 from sqlalchemy.exc import DatabaseError
 
-from gpubench_plugin.compare.baselines.baseline_files import BaselineFiles, merged_copy
-from gpubench_plugin.environment import json_files, whole_file
-from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError
-from gpubench_plugin.results.registry import documents, ingest, schema
-from gpubench_plugin.results.registry.database import Database
-from gpubench_plugin.results.registry.ingest_all import Stored, ended_runs
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment.files import sync_folder
+from gpubench_plugin.errors import RegistryError, ResultsError
+from gpubench_plugin.results.registry import ingest, queries, schema
+from gpubench_plugin.results.registry.database import Database, answering
+from gpubench_plugin.results.registry.ingest import read
 from gpubench_plugin.results.registry.location import FILE, location
-from gpubench_plugin.results.registry.problems import answering
-from gpubench_plugin.results.registry.reading import read
 from gpubench_plugin.results.registry.registry import PATIENCE_S
-from gpubench_plugin.results.registry.restoring import text
+from gpubench_plugin.results.registry.rows import stored_text
+from gpubench_plugin.results.registry.spool import Stored, ended_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
-from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
     from pathlib import Path
 
     from sqlalchemy import Connection
 
     from gpubench_plugin.results.registry.location import Location
 
-_BASELINE = "baseline"
+    Merge = Callable[[Connection, Path, Stored], None]
+
 _DOCUMENTS = "0002"
 """The version from which on there are documents."""
 _SQLITE = b"SQLite format 3\0"
@@ -56,9 +55,16 @@ class _Before:
 
 
 def rebuild(
-    url: str, results_dir: Path, *, drop_missing: bool = False, patience_s: float = PATIENCE_S
+    url: str,
+    results_dir: Path,
+    *,
+    merge_baselines: Merge,
+    drop_missing: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> Stored:
     """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
+
+    `merge_baselines` merges the files of baselines below that folder into what is stored.
 
     A file is built beside the old one and put in its place; a server does it in one transaction.
     Documents of other machines stay. Others who would write meanwhile wait, and then spool. A
@@ -72,22 +78,30 @@ def rebuild(
     where = location(url, results_dir)
     with closing(Database.open(where, create=True, patience_s=patience_s)) as database:
         if where.file is None:
-            return _in_place(database, results_dir, drop_missing)
+            return _in_place(database, results_dir, merge_baselines, drop_missing)
         with database.alone():
-            return _new_file(database, where.file, results_dir, drop_missing)
+            return _new_file(database, where.file, results_dir, merge_baselines, drop_missing)
 
 
-def _in_place(database: Database, results_dir: Path, drop_missing: bool) -> Stored:
+def _in_place(
+    database: Database, results_dir: Path, merge_baselines: Merge, drop_missing: bool
+) -> Stored:
     schema.expect_current(database, create=True)
     with answering(database.location), database.maintaining() as connection:
         connection.execute(statement("LOCK TABLE runs IN EXCLUSIVE MODE"))
         _refuse_missing(_before(connection), results_dir, drop_missing, database.location)
         for table in (RESULTS, TAGS, RUNS, FACTS, BENCHMARKS):
             connection.execute(delete(table))
-        return _fill(connection, results_dir)
+        return _fill(connection, results_dir, merge_baselines)
 
 
-def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: bool) -> Stored:
+def _new_file(
+    database: Database,
+    file: Path,
+    results_dir: Path,
+    merge_baselines: Merge,
+    drop_missing: bool,
+) -> Stored:
     before = _before_in_file(database)
     _refuse_missing(before, results_dir, drop_missing, database.location)
     for left in _unfinished(file):
@@ -95,7 +109,7 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
     new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
     with answering(database.location):
         try:
-            told = _filled_file(new, before, results_dir, database)
+            told = _filled_file(new, before, results_dir, merge_baselines, database)
             database.engine.dispose()
             if before.damage:
                 told.notes += _kept_aside(file, before.damage)
@@ -103,7 +117,7 @@ def _new_file(database: Database, file: Path, results_dir: Path, drop_missing: b
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
             new.replace(file)
-            whole_file.sync_folder(file.parent)
+            sync_folder(file.parent)
         except BaseException:
             new.unlink(missing_ok=True)
             raise
@@ -136,54 +150,39 @@ def _unfinished(file: Path) -> list[Path]:
     return [path for path in file.parent.iterdir() if ours.fullmatch(path.name) and path.is_file()]
 
 
-def _filled_file(new: Path, before: _Before, results_dir: Path, database: Database) -> Stored:
+def _filled_file(
+    new: Path,
+    before: _Before,
+    results_dir: Path,
+    merge_baselines: Merge,
+    database: Database,
+) -> Stored:
     where = replace(database.location, file=new)
     with closing(Database.unlocked(where, patience_s=database.patience_s)) as built:
         schema.migrate(built)
         with built.maintaining() as connection:
-            documents.restore(connection, before.documents)
-            told = _fill(connection, results_dir)
+            queries.restore(connection, before.documents)
+            told = _fill(connection, results_dir, merge_baselines)
     with new.open("rb") as file:
         os.fsync(file.fileno())
     return told
 
 
-def _fill(connection: Connection, results_dir: Path) -> Stored:
+def _fill(connection: Connection, results_dir: Path, merge_baselines: Merge) -> Stored:
     told = Stored()
     for directory in ended_runs(results_dir, told):
         try:
             told.stored += ingest.store(connection, directory.run_id, read(directory))
         except ResultsError as error:
             told.problems.append(str(error))
-    files = BaselineFiles(results_dir / "baselines")
-    told.notes += files.strays()
-    for name in sorted(files.names()):
-        try:
-            _merge_baseline(connection, files, name)
-        except GpubenchError as error:
-            told.problems.append(str(error))
+    merge_baselines(connection, results_dir, told)
     return told
-
-
-def _merge_baseline(connection: Connection, files: BaselineFiles, name: str) -> None:
-    """Merge the baseline in a file into the copy that is stored, if there is one.
-
-    Raises:
-        UsageProblem, ResultsError: no baseline can be called so, or one of both cannot be read.
-    """
-
-    def here() -> AbstractContextManager[Connection]:
-        return nullcontext(connection)
-
-    baseline = files.read(name)
-    if baseline is not None:
-        documents.merge(here, here, _BASELINE, name, partial(merged_copy, baseline))
 
 
 def _before(connection: Connection, *, documented: bool = True) -> _Before:
     return _Before(
-        runs=frozenset(map(text, connection.execute(select(RUNS.c.run_id)).scalars())),
-        documents=documents.stored(connection) if documented else [],
+        runs=frozenset(map(stored_text, connection.execute(select(RUNS.c.run_id)).scalars())),
+        documents=queries.stored(connection) if documented else [],
     )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
+from gpubench_plugin.results.registry.database import answering
 from gpubench_plugin.results.registry.location import location
-from gpubench_plugin.results.registry.problems import answering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from gpubench_plugin.results.registry.check import Findings
+    from gpubench_plugin.records import Run
     from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.registry.rows import Point, RunRow
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.results.tags import TagChange
-    from gpubench_plugin.runs import Run
 
 PATIENCE_S: Final = 30.0
 """How long to wait for a database that others are writing, or that does not answer."""
@@ -34,7 +33,7 @@ class Registry:
     """An open registry; a context manager. One process may hold several."""
 
     def __init__(self, database: Database, results_dir: Path):
-        self._database = database
+        self.database = database
         self.results_dir = results_dir
 
     @classmethod
@@ -71,8 +70,8 @@ class Registry:
         """
         from gpubench_plugin.results.registry import ingest
 
-        with answering(self._database.location):
-            return ingest.ingest(self._database, directory)
+        with answering(self.database.location):
+            return ingest.ingest(self.database, directory)
 
     def runs(
         self,
@@ -83,10 +82,10 @@ class Registry:
         limit: int | None = None,
     ) -> list[RunRow]:
         """The latest runs, the latest first; those of one experiment, branch or tag if given."""
-        from gpubench_plugin.results.registry import run_queries
+        from gpubench_plugin.results.registry import queries
 
         with self._reading() as connection:
-            return run_queries.runs(
+            return queries.runs(
                 connection, experiment=experiment, branch=branch, tag=tag, limit=limit
             )
 
@@ -133,17 +132,17 @@ class Registry:
 
     def run(self, run_id: str) -> Run | None:
         """The run with exactly that id, all its benchmarks included, or None."""
-        from gpubench_plugin.results.registry import run_queries
+        from gpubench_plugin.results.registry import queries
 
         with self._reading() as connection:
-            return run_queries.run(connection, run_id, self.results_dir)
+            return queries.run(connection, run_id, self.results_dir)
 
     def states(self, run_ids: Collection[str]) -> dict[str, str]:
         """Of those of the runs that are stored, the digest of the files they were stored from."""
-        from gpubench_plugin.results.registry import run_queries
+        from gpubench_plugin.results.registry import queries
 
         with self._reading() as connection:
-            return run_queries.states(connection, run_ids)
+            return queries.states(connection, run_ids)
 
     def tag_changes(self, run_id: str) -> frozenset[TagChange]:
         """The tags that a run was given or lost on any machine, as far as is stored.
@@ -151,10 +150,10 @@ class Registry:
         Raises:
             ResultsError: they cannot be read; so for :meth:`tag`.
         """
-        from gpubench_plugin.results.registry import documents, ingest
+        from gpubench_plugin.results.registry import ingest, queries
 
         with self._reading() as connection:
-            text = documents.text_of(connection, ingest.TAGS_KIND, run_id)
+            text = queries.text_of(connection, ingest.TAGS_KIND, run_id)
         return ingest.stored_tags(text, run_id)
 
     def tag(self, directory: RunDirectory) -> tuple[str, ...] | None:
@@ -170,11 +169,11 @@ class Registry:
 
     def forget(self, run_id: str) -> None:
         """Let the registry hold no such run; its directory is not touched."""
-        from gpubench_plugin.results.registry import documents, ingest
+        from gpubench_plugin.results.registry import ingest, queries
 
         with self._writing() as connection:
             ingest.forget(connection, run_id)
-            documents.remove(connection, ingest.TAGS_KIND, run_id)
+            queries.remove(connection, ingest.TAGS_KIND, run_id)
 
     def merge_document(
         self, kind: str, name: str, merged: Callable[[str | None], tuple[str, str]]
@@ -183,27 +182,20 @@ class Registry:
 
         See :func:`.documents.merge`: of writers at the same time none overwrites the other's.
         """
-        from gpubench_plugin.results.registry import documents
+        from gpubench_plugin.results.registry import queries
 
-        return documents.merge(self._reading, self._writing, kind, name, merged)
+        return queries.merge(self._reading, self._writing, kind, name, merged)
 
     def documents(self, kind: str) -> dict[str, str]:
         """The texts of a kind by name."""
-        from gpubench_plugin.results.registry import documents
+        from gpubench_plugin.results.registry import queries
 
         with self._reading() as connection:
-            return documents.texts(connection, kind)
-
-    def check(self) -> Findings:
-        """Whether it is sound, and agrees with the run directories; nothing is changed."""
-        from gpubench_plugin.results.registry import check as checking
-
-        with answering(self._database.location):
-            return checking.check(self._database, self.results_dir)
+            return queries.texts(connection, kind)
 
     def close(self) -> None:
         """Let go of the database; a second time does nothing."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -218,12 +210,12 @@ class Registry:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with answering(self._database.location), self._database.reading() as connection:
+        with answering(self.database.location), self.database.reading() as connection:
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with answering(self._database.location), self._database.writing() as connection:
+        with answering(self.database.location), self.database.writing() as connection:
             yield connection
 
 

@@ -1,11 +1,24 @@
-"""What the registry answers with, beside whole runs."""
+"""What the registry answers with, beside whole runs.
+
+Rows of the database as the records that comparisons know.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.records import RunStatus
-from gpubench_plugin.runs import Result
+from gpubench_plugin.environment.json_files import MALFORMED
+from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.records import Better, Metric, Result, Run, RunStatus
+from gpubench_plugin.results.registry.database import REBUILD
+from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from sqlalchemy import Connection, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +57,129 @@ class Point:
     branch: str | None
     result: Result
     fingerprint: str
+
+
+_BETTER = ("higher", "lower", "none")
+_AT_ONCE = 500
+"""Keys in one query: SQLite takes 32,766 parameters, and a short text is parsed faster."""
+
+
+def restored(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
+    """The runs of these rows of ``results``, with no results but these, oldest first."""
+    runs = by_key(connection, RUNS, "key", {row.run for row in results})
+    digests = {row.machine for row in runs.values()} | {row.environment for row in runs.values()}
+    digests |= {d for row in results for d in (row.settings, row.limits, row.units)}
+    known = facts(connection, digests)
+    names = by_key(connection, BENCHMARKS, "digest", {row.benchmark for row in results})
+    found: dict[int, dict[str, Result]] = {}
+    for row in sorted(results, key=lambda row: (row.run, row.ordinal)):
+        result = _result(row, names[row.benchmark].id, known)
+        found.setdefault(row.run, {})[result.id] = result
+    ordered = sorted(found, key=lambda key: (runs[key].started_us, key))
+    return [_run(runs[key], found[key], known) for key in ordered]
+
+
+def without_results(connection: Connection, row: Row[Any]) -> Run:
+    """The run of a row of ``runs``, of which no benchmark is stored."""
+    return _run(row, {}, facts(connection, {row.machine, row.environment}))
+
+
+def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
+    """The facts with these digests, and maybe others."""
+    # They never change, so a connection remembers those it was asked for.
+    known: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
+    missing = [digest for digest in digests if digest not in known]
+    found = by_key(connection, FACTS, "digest", missing)
+    known.update({digest: row.facts for digest, row in found.items()})
+    return known
+
+
+def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
+    return Run(
+        label=stored_text(row.run_id),
+        run_id=row.run_id,
+        started=stored_text(row.started),
+        status=row.status,
+        commit=row.commit,
+        branch=row.branch,
+        dirty=row.dirty,
+        machine=mapping(facts[row.machine]),
+        environment=mapping(facts[row.environment]),
+        results=results,
+    )
+
+
+def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
+    launches = row.launches or ([row.metrics] if row.metrics else [])
+    return Result(
+        id=stored_text(node_id),
+        outcome=row.outcome,
+        reason=stored_text(row.reason),
+        timer=stored_text(row.timer),
+        metrics=Metrics(row.metrics, facts[row.units]),
+        launches=tuple(map(mapping, launches)),
+        settings=mapping(facts[row.settings]),
+        limits=mapping(facts[row.limits]),
+        flags=tuple(map(stored_text, row.flags or ())),
+    )
+
+
+class Metrics(Mapping[str, Metric]):
+    """The metrics of a result: a query gives tens of thousands, of which few are looked at.
+
+    One that is looked at and is not as it was stored is a RegistryError.
+    """
+
+    def __init__(self, values: Mapping[str, float], units: Mapping[str, tuple[str, Better]]):
+        self._values = mapping(values)
+        self._units = mapping(units)
+
+    def __getitem__(self, name: str) -> Metric:
+        value = self._values[name]
+        try:
+            unit, better = self._units[name]
+            if better not in _BETTER:
+                raise ValueError(f"{better!r:.40} is no direction")
+            return Metric(name=name, value=float(value), unit=stored_text(unit), better=better)
+        except MALFORMED as error:
+            raise RegistryError(f"the registry: {name}: {error!r:.200}; {REBUILD}") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def stored_text(value: object) -> str:
+    """`value`, which was stored as text; raises TypeError where it is none."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """`value`, which was stored as a JSON object; raises TypeError where it is none."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is no object")
+    return value
+
+
+def by_key(
+    connection: Connection, table: Any, column: str, keys: Iterable[Any]
+) -> dict[Any, Row[Any]]:
+    """The rows of `table` whose `column` is one of `keys`, by that."""
+    from sqlalchemy import select
+
+    wanted = sorted(keys)
+    found = {}
+    for start in range(0, len(wanted), _AT_ONCE):
+        query = select(table).where(table.c[column].in_(wanted[start : start + _AT_ONCE]))
+        found.update({getattr(row, column): row for row in connection.execute(query)})
+    return found

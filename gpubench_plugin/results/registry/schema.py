@@ -9,7 +9,7 @@ from sqlalchemy import inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.registry.problems import answering
+from gpubench_plugin.results.registry.database import answering
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -2,24 +2,29 @@
 
 The marker is written before the database is asked and removed when it has answered, so a run that
 was cut off in between, or met a database that was down, is stored at the next opportunity.
+
+All runs below a folder stored, and those of them that wait.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import atomic, json_files
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError
+from gpubench_plugin.results.reader import is_being_written
+from gpubench_plugin.results.registry.ingest import state_of
 from gpubench_plugin.results.registry.location import NONE, Location, location
 from gpubench_plugin.results.registry.registry import PATIENCE_S, Registry
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
+
 
 FOLDER: Final = ".spool"
 SCHEMA_VERSION: Final = 1
@@ -105,7 +110,7 @@ def _mark(where: Location, results_dir: Path, directory: RunDirectory) -> Marker
     marker = _marker(where, results_dir, directory)
     marker.file.parent.mkdir(exist_ok=True)
     named = f"{directory.experiment}/{directory.run_id}"
-    atomic.write_json(
+    json_files.write_json(
         marker.file, {"schema_version": SCHEMA_VERSION, "run": named, "registry": where.shown}
     )
     return marker
@@ -134,3 +139,50 @@ def _marked(file: Path, results_dir: Path) -> RunDirectory | None:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+@dataclass(kw_only=True)
+class Stored:
+    """How many runs were `stored`, how many were there already, and what could not be read.
+
+    `written` counts those that a session is writing just now: they are stored when it ends. `notes`
+    are further lines for the user.
+    """
+
+    stored: int = 0
+    unchanged: int = 0
+    written: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
+    """Store every run below `results_dir` that is not stored as it is now.
+
+    Raises:
+        RegistryError: the database cannot be used now; what was stored before stays.
+    """
+    told = Stored()
+    where = location(url, results_dir)
+    forget_lost(where, results_dir)
+    states = registry.states([directory.run_id for directory in runs_in(results_dir)])
+    for directory in ended_runs(results_dir, told):
+        try:
+            known = states.get(directory.run_id) == state_of(directory)
+            stored = not known and registry.ingest(directory)
+        except ResultsError as error:
+            told.problems.append(str(error))
+            continue
+        told.stored += stored
+        told.unchanged += not stored
+        remove_marker(where, results_dir, directory)
+    return told
+
+
+def ended_runs(results_dir: Path, told: Stored) -> Iterator[RunDirectory]:
+    """The runs below `results_dir` that nobody is writing; the others are counted in `told`."""
+    for directory in runs_in(results_dir):
+        if is_being_written(directory):
+            told.written += 1
+        else:
+            yield directory

@@ -1,32 +1,128 @@
-"""The role of the process that records adopted tests."""
+"""The role of the process that records adopted tests.
+
+What pytest-benchmark has measured, as an observation of ours.
+
+With which options pytest-benchmark measured a test: its numbers compare where they are equal.
+"""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench.conclusion import concluded
+from gpubench_plugin.bench.bench import concluded
 from gpubench_plugin.config.case import CASE
 from gpubench_plugin.config.parametrize import FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.records import Check
+from gpubench_plugin.records import Check, Observation, Samples, Work
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.pytest_benchmark import thinned
+from gpubench_plugin.results.pytest_benchmark_files import SECTION, settings_of, told
 from gpubench_plugin.results.test_report import CARRIED, NOTES, Notes
-from gpubench_plugin.session.adoption.observing import kept, observation_of
-from gpubench_plugin.session.adoption.options import Options
-from gpubench_plugin.session.adoption.timer import Accelerator
-from gpubench_plugin.session.adoption.timer_adoption import SynchronisedTimer
+from gpubench_plugin.session.adoption.timer import Accelerator, SynchronisedTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from pytest_benchmark.fixture import BenchmarkFixture
-
     from gpubench_plugin.config.case import Case
-    from gpubench_plugin.records import Measurement, Observation
+    from gpubench_plugin.environment.devices import Device
+    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, Recorded
+
+
+def observation_of(recorded: Recorded, device: Device, facts: Mapping[str, float]) -> Observation:
+    """The observation of one rank; a round of pytest-benchmark's is one here too.
+
+    What came before the timed rounds (calibration, warm-up) pytest-benchmark does not tell.
+    """
+    durations = recorded.durations_s
+    samples = Samples(
+        timer=recorded.timer,
+        durations_s=durations,
+        calls_per_duration=recorded.iterations,
+        block_s=(sum(durations) * recorded.iterations,),
+        block_calls=(len(durations) * recorded.iterations,),
+        first_step_s=None,
+        warmup_s=(),
+        warmup_calls=0,
+    )
+    return Observation(
+        samples=samples,
+        work=Work(),
+        device=device.type,
+        device_name=device.model,
+        precision="",
+        world_size=1,
+        facts=facts,
+    )
+
+
+def kept(samples: Samples) -> Samples:
+    """The samples to record: of very many as many as pytest-benchmark's own files get of ours.
+
+    They have the same extremes and the same distribution; the metrics are those of all.
+    """
+    fewer = tuple(thinned(samples.durations_s))
+    if len(fewer) == len(samples.durations_s):
+        return samples
+    return replace(samples, durations_s=fewer, reduced_from=samples.timing)
+
+
+_CALIBRATION: Final = "calibration_precision"
+_ROUNDS: Final = ("rounds", "iterations", "warmup_rounds")
+
+
+class Options:
+    """The options of one test's fixture `benchmark`, which has not measured yet."""
+
+    def __init__(self, benchmark: BenchmarkFixture, item: pytest.Item) -> None:
+        self._benchmark = benchmark
+        self._item = item
+        self._rounds: dict[str, int] | None = None
+        # Nothing that pytest-benchmark keeps tells how `pedantic` was called.
+        setattr(benchmark, "pedantic", self._noting(benchmark.pedantic))  # noqa: B010 # a method
+
+    def added_to(self, measurement: Measurement) -> Measurement:
+        """`measurement`, which the fixture has made, with what it was made with."""
+        options = self._told()
+        return replace(
+            measurement,
+            configuration={**measurement.configuration, SECTION: options},
+            settings={**settings_of(options), **measurement.settings},
+        )
+
+    def _told(self) -> dict[str, Any]:
+        kept: dict[str, Any] = self._benchmark.stats.options
+        if self._rounds is not None:
+            return {**told(kept, pedantic=True), **self._rounds}
+        return told({**kept, _CALIBRATION: self._calibration()})
+
+    def _calibration(self) -> object:
+        """What alone is not kept with the results: as the mark says, or the command line."""
+        mark = self._item.get_closest_marker(FOREIGN_FIXTURE)
+        stated = {} if mark is None else mark.kwargs
+        if _CALIBRATION in stated:
+            return stated[_CALIBRATION]
+        return self._item.config.getoption(f"benchmark_{_CALIBRATION}", None)
+
+    def _noting(self, pedantic: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(pedantic)
+
+        @wraps(pedantic)
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            made = pedantic(*args, **kwargs)
+            called = signature.bind(*args, **kwargs)
+            called.apply_defaults()
+            self._rounds = {name: int(called.arguments[name]) for name in _ROUNDS}
+            return made
+
+        return noting
+
 
 _WATCHED = pytest.StashKey["_Watched"]()
 

@@ -1,24 +1,107 @@
-"""The verdicts on a session's own run, found once, and what follows for each benchmark."""
+"""The verdicts on a session's own run, found once, and what follows for each benchmark.
+
+What the gate makes of verdicts: which fail it, which are only said, and in which words.
+"""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.session.gate import rules
-from gpubench_plugin.verdicts import Comparison
+from gpubench_plugin.records import MISSING, Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpubench_plugin.compare.baselines.resolve import Reference
-    from gpubench_plugin.runs import Run
+    from gpubench_plugin.records import Run, Verdict, VerdictKind
     from gpubench_plugin.session.gate.lookup import Kind, Lookup
     from gpubench_plugin.session.recording import Session
-    from gpubench_plugin.verdicts import Verdict
+
+
+NOTHING_MEASURED: Final = "the gate measured nothing: no benchmark of this session was measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How one gate item ends: `text` says why, `properties` are for junit."""
+
+    outcome: Literal["passed", "failed", "skipped"]
+    text: str = ""
+    properties: tuple[tuple[str, object], ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What ``--gate-missing`` and ``--gate-inconclusive`` say: ``pass`` or ``fail``."""
+
+    missing: str = "pass"
+    inconclusive: str = "pass"
+
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether the gate fails because of `verdict`.
+
+        A benchmark that was not measured at all speaks for itself; a metric that was not, or that
+        its limit means nothing for, has a limit that nobody checked.
+        """
+        if verdict.kind in MISSING:
+            return self.missing == "fail"
+        if verdict.kind == "inconclusive":
+            return self.inconclusive == "fail"
+        return verdict.kind == "regressed" or verdict.unchecked
+
+    def spoken(self, verdicts: Iterable[Verdict]) -> Iterator[str]:
+        """How many verdicts are neither good nor bad, and what the policy makes of them."""
+        found = Counter(verdict.kind for verdict in verdicts)
+        for kind, words in _UNDECIDED.items():
+            if not found[kind]:
+                continue
+            flag = "missing" if kind in MISSING else "inconclusive"
+            leniency = self.missing if kind in MISSING else self.inconclusive
+            yield f"{found[kind]} {words}: {leniency} (--gate-{flag}={leniency})"
+
+
+_UNDECIDED: Final[dict[VerdictKind, str]] = {
+    "no_baseline": "without baseline",
+    "new": "new",
+    "incomparable": "incomparable",
+    "inconclusive": "inconclusive",
+}
+
+
+def ending(verdicts: Sequence[Verdict], policy: Policy) -> Ending:
+    """How the gate item of a measured benchmark with these `verdicts` ends."""
+    failing = [line_of(verdict) for verdict in verdicts if policy.fails(verdict)]
+    return Ending(
+        outcome="failed" if failing else "passed",
+        text="\n".join(failing),
+        properties=tuple(_properties(verdicts)),
+    )
+
+
+def line_of(verdict: Verdict) -> str:
+    """A verdict in one line: which metric, what, and why."""
+    what = verdict.kind.replace("_", " ")
+    head = f"{verdict.metric} {what}" if verdict.metric else what
+    return f"{head}: {verdict.reason}" if verdict.reason else head
+
+
+def _properties(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, object]]:
+    """For junit: names that begin with the metric; effects and intervals are fractions."""
+    for verdict in verdicts:
+        prefix = f"{verdict.metric}." if verdict.metric else ""
+        yield f"{prefix}verdict", verdict.kind
+        if verdict.effect is not None:
+            yield f"{prefix}effect", f"{verdict.effect:.6g}"
+        if verdict.interval is not None:
+            low, high = verdict.interval
+            yield f"{prefix}interval", f"{low:.6g}..{high:.6g}"
+        if verdict.limit:
+            yield f"{prefix}limit", verdict.limit
 
 
 class Judgement:
@@ -35,9 +118,7 @@ class Judgement:
         self._lookup = lookup
         self._is_gone = is_gone
         settings = lookup.settings
-        self.policy = rules.Policy(
-            missing=settings.gate_missing, inconclusive=settings.gate_inconclusive
-        )
+        self.policy = Policy(missing=settings.gate_missing, inconclusive=settings.gate_inconclusive)
 
     @cached_property
     def found(self) -> Comparison | Exception:
@@ -97,18 +178,18 @@ class Judgement:
         """Whether a gate fails because of the run as a whole."""
         return bool(self.nothing_measured or self.problem or self.failing)
 
-    def ending(self, node_id: str) -> rules.Ending:
+    def ending(self, node_id: str) -> Ending:
         """How the gate item of the benchmark with that id ends."""
         comparison = self.comparison
         measurement = self._session.measurements.get(node_id)
         said = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
         if self.nothing_measured:
-            return rules.Ending(outcome="failed", text=f"{rules.NOTHING_MEASURED}; {said}")
+            return Ending(outcome="failed", text=f"{NOTHING_MEASURED}; {said}")
         if measurement is None or measurement.outcome != "measured":
-            return rules.Ending(outcome="skipped", text=said)
+            return Ending(outcome="skipped", text=said)
         if comparison is None:
-            return rules.Ending(outcome="failed", text=f"could not be judged: {self.problem}")
-        return rules.ending([v for v in comparison.verdicts if v.id == node_id], self.policy)
+            return Ending(outcome="failed", text=f"could not be judged: {self.problem}")
+        return ending([v for v in comparison.verdicts if v.id == node_id], self.policy)
 
 
 def judged(

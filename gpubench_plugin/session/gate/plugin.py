@@ -1,23 +1,124 @@
-"""The role that judges: it adds the gate items, and says at the end what was found."""
+"""The role that judges: it adds the gate items, and says at the end what was found.
+
+Gate items: ordinary tests, one per benchmark, that fail where the benchmark got worse.
+
+They have no fixtures and no marks, and stand directly below the session: nothing of a module or a
+package is set up again for them.
+
+What pytest remembers of a failed gate: the benchmark, so that ``--lf`` measures it again.
+
+Says of a gate that was asked for that it has judged nothing.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.reports.glyphs import glyphs_for
+from gpubench_plugin.reports.text import glyphs_for
 from gpubench_plugin.session.gate import report as github
-from gpubench_plugin.session.gate import summary
-from gpubench_plugin.session.gate.items import GateItem
-from gpubench_plugin.session.gate.rerunning import remember_benchmarks
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    import os
+    from collections.abc import Callable, Generator, Sequence
+    from typing import Self
 
-    from gpubench_plugin.session.gate.judgement import Judgement
+    from gpubench_plugin.session.gate.judgement import Ending, Judgement
     from gpubench_plugin.session.gate.lookup import Lookup
+
+
+MARKER: Final = "::gate"
+"""What the id of a gate item has between the test's name and its parameters."""
+
+
+class GateItem(pytest.Item):
+    """Judges one benchmark, once all have been measured.
+
+    Args:
+        benchmark: the item of the benchmark.
+        ending: tells how the gate item of the benchmark with that node id ends.
+    """
+
+    def __init__(self, *, benchmark: pytest.Item, ending: Callable[[str], Ending], **kwargs: Any):
+        super().__init__(**kwargs)
+        self._benchmark_id = benchmark.nodeid
+        self._place = benchmark.reportinfo()
+        self._ending = ending
+
+    @classmethod
+    def of(cls, benchmark: pytest.Item, ending: Callable[[str], Ending]) -> Self:
+        """The gate item of `benchmark`."""
+        name, nodeid = _named(benchmark)
+        made: Self = cls.from_parent(
+            benchmark.session,
+            name=name,
+            nodeid=nodeid,
+            path=benchmark.path,
+            benchmark=benchmark,
+            ending=ending,
+        )
+        return made
+
+    def runtest(self) -> None:
+        """Pass, fail or be skipped, as the verdicts on the benchmark say."""
+        ending = self._ending(self._benchmark_id)
+        self.user_properties.extend(ending.properties)
+        if ending.outcome == "skipped":
+            pytest.skip(ending.text)
+        if ending.outcome == "failed":
+            pytest.fail(ending.text, pytrace=False)
+
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+        """The place of the benchmark, so that who follows the message comes to its source."""
+        path, line, _ = self._place
+        return path, line, self.name
+
+
+def benchmark_id(nodeid: str) -> str:
+    """The id of the benchmark that the gate item with `nodeid` judges."""
+    head, _, tail = nodeid.rpartition(MARKER)
+    return head + tail
+
+
+def is_gate(nodeid: str) -> bool:
+    """Whether it is the id of a gate item."""
+    _, marker, tail = nodeid.rpartition(MARKER)
+    return bool(marker) and (not tail or (tail.startswith("[") and tail.endswith("]")))
+
+
+def _named(benchmark: pytest.Item) -> tuple[str, str]:
+    """Name and id; a suffix behind the brackets would break what pytest makes of ids."""
+    whole = benchmark.name
+    function = getattr(benchmark, "originalname", None) or whole.partition("[")[0]
+    params = whole.removeprefix(function)
+    name = f"{function}{MARKER}{params}"
+    return name, benchmark.nodeid.removesuffix(whole) + name
+
+
+_LAST_FAILED: Final = "cache/lastfailed"
+_STEPWISE: Final = "cache/stepwise"
+
+
+def remember_benchmarks(config: pytest.Config) -> None:
+    """Let benchmarks take the place of their gate items in pytest's cache, if there is one.
+
+    A gate item alone could not be run: it judges what was measured in the same session.
+    """
+    cache = getattr(config, "cache", None)
+    if cache is None:
+        return
+    failed = cache.get(_LAST_FAILED, {})
+    if any(map(is_gate, failed)):
+        cache.set(_LAST_FAILED, {_measured(nodeid): value for nodeid, value in failed.items()})
+    step = cache.get(_STEPWISE, None)
+    if isinstance(step, dict) and is_gate(step.get("last_failed") or ""):
+        cache.set(_STEPWISE, {**step, "last_failed": _measured(step["last_failed"])})
+
+
+def _measured(nodeid: str) -> str:
+    return benchmark_id(nodeid) if is_gate(nodeid) else nodeid
 
 
 class Gate:
@@ -54,7 +155,7 @@ class Gate:
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """The header: what is judged by what."""
-        return summary.header(self._lookup)
+        return github.header(self._lookup)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -83,7 +184,7 @@ class Gate:
         glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
         width = int(self._config.get_terminal_writer().fullwidth)
         terminalreporter.section("gate" if self._is_gate else "comparison", sep="=")
-        for line in summary.lines(
+        for line in github.lines(
             self._judgement, self._lookup, width, glyphs, interrupted=interrupted
         ):
             for text, markup in line:
@@ -91,3 +192,32 @@ class Gate:
             terminalreporter.write("\n")
         for said in github.told(self._judgement, self._places, self._config):
             terminalreporter.write_line(said)
+
+
+def measuring_is_off(config: pytest.Config) -> str:
+    """The flag of pytest-benchmark's that lets nothing be measured, or nothing."""
+    if config.getoption("benchmark_skip", False) and not config.getoption("benchmark_only", False):
+        return "--benchmark-skip"
+    enabled = config.getoption("benchmark_enable", False)
+    return "--benchmark-disable" * (config.getoption("benchmark_disable", False) and not enabled)
+
+
+class Unjudged:
+    """The role of a session with ``--gate`` in which no benchmark is measured: it fails.
+
+    Args:
+        why: what to tell the user.
+    """
+
+    def __init__(self, why: str):
+        self._why = why
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Who asks for a gate must not take it for passed."""
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say so."""
+        terminalreporter.write_line(f"gate: failed: {self._why}", red=True)

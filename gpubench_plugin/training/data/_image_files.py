@@ -1,24 +1,87 @@
 """CIFAR-10 in its binary version: the archive as it is published, or the folder in it.
 
 Source of the format: https://www.cs.toronto.edu/~kriz/cifar.html
+
+What every kind of images on disk becomes: pictures by number, some of them held out.
+
+A folder of images with one folder per class, perhaps below ``train`` and ``test``.
+
+Images in MNIST's files, packed by gzip or not; Fashion-MNIST has the same.
+
+Source of the format: http://yann.lecun.com/exdb/mnist/
 """
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import re
+import struct
 import tarfile
 import zlib
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
+import torch
 
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training.data._pictures import ArrayPictures, Pictures
+from gpubench_plugin.errors import Unsupported, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+
+Picture = tuple[torch.Tensor, int]
+"""Bytes by channel, row and column, and the number of its class."""
+
+
+class Problem(NamedTuple):
+    """Why there is no picture: said by a worker, raised where the batch arrives."""
+
+    message: str
+
+
+class Gallery(Protocol):
+    """Pictures of one size by number; a worker has a copy."""
+
+    @property
+    def channels(self) -> int:
+        """One (grey) or three."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Picture | Problem: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """All pictures of a data set; `held_out` is None where it has none for evaluation."""
+
+    kind: str
+    classes: int
+    training: Gallery
+    held_out: Gallery | None
+
+
+class ArrayPictures:
+    """Pictures in memory, N×C×H×W bytes, which forked workers share."""
+
+    def __init__(self, images: NDArray[Any], labels: NDArray[Any]):
+        self._images = images
+        self.labels = labels
+        self.channels: int = images.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Picture:
+        return torch.from_numpy(self._images[index].copy()), int(self.labels[index])
+
 
 ARCHIVE: Final = "cifar-10-binary.tar.gz"
 _CLASSES: Final = 10
@@ -119,3 +182,160 @@ def _check_size(path: Path, name: str, size: int) -> None:
             f"data.path: {path}: {name} has {size} bytes; allowed: a multiple of {_RECORD} up to "
             f"{_LARGEST}"
         )
+
+
+SUFFIXES: Final = (".png", ".jpg", ".jpeg")
+_HELD_OUT: Final = ("test", "val")
+
+
+def read_folder(path: Path, *, side: int) -> Pictures:
+    """The images below `path`, scaled to `side` × `side` pixels as they are loaded.
+
+    Classes are the folders' names in their order, but for hidden ones. With a folder ``train``
+    those in it are trained on, and those in ``test`` or ``val`` are held out.
+
+    Raises:
+        UsageProblem: there is no image, or none in one of the folders, or the folder that is held
+            out has other classes.
+        Unsupported: Pillow, which reads them, is not installed.
+    """
+    _require_pillow()
+    parted = (path / "train").is_dir()
+    training, classes = _labelled_files(path / "train" if parted else path)
+    held_out = None
+    for name in _HELD_OUT:
+        if parted and held_out is None and (path / name).is_dir():
+            held_out, others = _labelled_files(path / name)
+            if others != classes:
+                raise UsageProblem(
+                    f"data.path: {path / name} has the classes {', '.join(others)}; allowed: those "
+                    f"of {path / 'train'}: {', '.join(classes)}"
+                )
+    return Pictures(
+        kind="folder",
+        classes=len(classes),
+        training=FilePictures(training, side),
+        held_out=None if held_out is None else FilePictures(held_out, side),
+    )
+
+
+class FilePictures:
+    """Pictures in files, read one by one; what cannot be read is a `Problem` in its place."""
+
+    channels = 3
+
+    def __init__(self, files: Sequence[tuple[Path, int]], side: int):
+        self._files = files
+        self._side = side
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> Picture | Problem:
+        import numpy as np
+        from PIL import Image
+
+        path, label = self._files[index]
+        try:
+            # The decoders of other formats have no business here.
+            with Image.open(path, formats=("PNG", "JPEG")) as image:
+                scaled = image.convert("RGB").resize((self._side, self._side))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            return Problem(f"data.path: {path}: cannot be read as an image: {error}")
+        return torch.from_numpy(np.array(scaled)).permute(2, 0, 1), label
+
+
+def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
+    """The images below `folder`, each with its class, and the classes' names."""
+    by_class = {
+        one.name: sorted(file for file in one.iterdir() if file.suffix.lower() in SUFFIXES)
+        for one in sorted(folder.iterdir())
+        if one.is_dir() and not one.name.startswith(".")
+    }
+    # A class that is left out, since its images lie deeper, would be missed by nobody.
+    empty = [folder / name for name, files in by_class.items() if not files]
+    if empty or not by_class:
+        raise UsageProblem(
+            f"data.path: {next(iter(empty), folder)}: no images; allowed: a folder per class with "
+            f"files {', '.join(SUFFIXES)} directly in it"
+        )
+    numbered = enumerate(by_class.values())
+    return [(file, label) for label, files in numbered for file in files], list(by_class)
+
+
+def _require_pillow() -> None:
+    try:
+        import PIL.Image  # noqa: F401 # asked whether it is there
+    except ImportError as error:
+        raise Unsupported(
+            f"data.source=images: Pillow, which reads PNG and JPEG, cannot be imported ({error}): "
+            "pip install pillow"
+        ) from error
+
+
+TRAINING: Final = "train-images-idx3-ubyte"
+_MNIST_TEST: Final = "t10k-images-idx3-ubyte"
+_LABELS: Final = ("images-idx3", "labels-idx1")
+_MNIST_LARGEST: Final = 1 << 30
+_BYTES: Final = 8
+"""The code of a type: unsigned bytes."""
+
+
+def is_mnist(path: Path) -> bool:
+    """Whether the folder at `path` holds images to train on."""
+    return _find(path, TRAINING) is not None
+
+
+def read_mnist(path: Path) -> Pictures:
+    """The images in the folder at `path`; those of ``t10k`` are held out.
+
+    Raises:
+        UsageProblem: a file is missing or damaged.
+    """
+    training = _part(path, TRAINING)
+    held_out = _part(path, _MNIST_TEST) if _find(path, _MNIST_TEST) else None
+    parts = (training, held_out)
+    return Pictures(
+        kind="mnist",
+        classes=max(int(part.labels.max()) + 1 for part in parts if part),
+        training=training,
+        held_out=held_out,
+    )
+
+
+def _part(path: Path, name: str) -> ArrayPictures:
+    images = _array(path, name, dimensions=3)
+    labels = _array(path, name.replace(*_LABELS), dimensions=1)
+    if len(images) != len(labels) or images.size == 0:
+        size = " by ".join(map(str, images.shape[1:]))
+        raise UsageProblem(
+            f"data.path: {path}: {name} has {len(images)} images of {size} pixels and "
+            f"{len(labels)} labels; allowed: as many labels as images"
+        )
+    return ArrayPictures(images[:, np.newaxis], labels.astype(np.int64))
+
+
+def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
+    file = _find(path, name)
+    if file is None:
+        raise UsageProblem(f"data.path: {path}: {name} is missing (or {name}.gz)")
+    content = _content(file)
+    header = 4 * (1 + dimensions)
+    magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
+    if magic != (_BYTES << 8) + dimensions or len(content) != header + prod(shape):
+        raise UsageProblem(f"data.path: {file}: this is no idx file of {dimensions} dimensions")
+    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
+
+
+def _content(file: Path) -> bytes:
+    """At most what an idx file of this kind can hold: a packed one may claim to be endless."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            return opened.read(_MNIST_LARGEST)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageProblem(f"data.path: {file}: cannot be read: {error}") from error
+
+
+def _find(path: Path, name: str) -> Path | None:
+    candidates = (path / name, path / f"{name}.gz")
+    return next((file for file in candidates if file.is_file()), None)

@@ -1,20 +1,29 @@
-"""Small real data sets that lie on the device as a whole."""
+"""Small real data sets that lie on the device as a whole.
+
+Reading what is shipped with the package (``datasets/README.md``), and nothing else.
+"""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 from abc import abstractmethod
+from importlib.resources import files
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from gpubench_plugin.training.data._shares import epoch_of, held_out_of, require_enough, steps_of
+from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.training.data._loading import epoch_of, held_out_of, require_enough, steps_of
 from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from numpy.typing import NDArray
 
-    from gpubench_plugin.training.data._shares import Indices
+    from gpubench_plugin.training.data._loading import Indices
     from gpubench_plugin.workloads.base import Batch, Workload
 
 
@@ -95,3 +104,25 @@ class InMemory(DataSource):
             made.targets.to(self._device),
             tuple(column.to(self._device) for column in made.context),
         )
+
+
+DATASETS: Final = files("gpubench_plugin") / "datasets"
+
+
+def unpacked(path: Traversable, sha256: str) -> str:
+    """The text in the gzipped file at `path`.
+
+    Raises:
+        GpubenchError: the file is not there, or not the one that was shipped.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise GpubenchError(f"{path}: {error}: install pytest-gpubench again") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise GpubenchError(
+            f"{path}: sha256 is {found}, not {sha256}; this is not the shipped data set: "
+            "install pytest-gpubench again"
+        )
+    return gzip.decompress(content).decode("ascii")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpubench_plugin.training.data._in_memory import InMemory, Table
-from gpubench_plugin.training.data._shares import held_out_rows
-from gpubench_plugin.training.data._shipped import DATASETS, unpacked
+from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, Table, unpacked
+from gpubench_plugin.training.data._loading import held_out_rows
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -9,11 +9,16 @@ import torch
 
 from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._folder import read_folder
-from gpubench_plugin.training.data._image_files import ARCHIVE, is_cifar, read_cifar
-from gpubench_plugin.training.data._loading import Loader, batch_from
-from gpubench_plugin.training.data._mnist import TRAINING, is_mnist, read_mnist
-from gpubench_plugin.training.data._shares import held_out_of, require_enough
+from gpubench_plugin.training.data._image_files import (
+    ARCHIVE,
+    TRAINING,
+    is_cifar,
+    is_mnist,
+    read_cifar,
+    read_folder,
+    read_mnist,
+)
+from gpubench_plugin.training.data._loading import Loader, batch_from, held_out_of, require_enough
 from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.training.data._pictures import Pictures
+    from gpubench_plugin.training.data._image_files import Pictures
     from gpubench_plugin.workloads.base import Batch, Workload
 
 _ALLOWED = (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training.data._in_memory import InMemory, Table
-from gpubench_plugin.training.data._shipped import DATASETS, unpacked
+from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, Table, unpacked
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro.lacking import went_wrong
+from gpubench_plugin.workloads._micro.checks import went_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

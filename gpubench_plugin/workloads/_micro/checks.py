@@ -1,15 +1,22 @@
-"""Whether an operation computes what it should, to the precision it computes in."""
+"""Whether an operation computes what it should, to the precision it computes in.
+
+What torch or the device lacks makes a benchmark unsupported; what goes wrong does not.
+"""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.errors import CorrectnessError, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
+
 
 DTYPES: Final = {
     "fp32": torch.float32,
@@ -52,3 +59,25 @@ def require_equal(what: str, actual: Tensor, expected: Tensor) -> None:
     """
     if not torch.equal(actual.cpu(), expected.cpu()):
         raise CorrectnessError(f"{what}: not equal to what it should be")
+
+
+@contextmanager
+def lacking(what: str) -> Iterator[None]:
+    """Let torch's refusal of an operation be the reason why `what` is unsupported.
+
+    Raises:
+        Unsupported: with the first line of what torch says.
+    """
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        if went_wrong(error):
+            raise
+        raise Unsupported(f"{what}: {str(error).partition(chr(10))[0]}") from error
+
+
+def went_wrong(error: Exception) -> bool:
+    """Whether it is no refusal: there was no memory, or a kernel failed."""
+    if isinstance(error, torch.OutOfMemoryError | torch.AcceleratorError):
+        return True
+    return "DefaultCPUAllocator" in str(error)

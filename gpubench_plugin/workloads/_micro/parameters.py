@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gpubench_plugin.workloads._micro.checks import require_close
-from gpubench_plugin.workloads._micro.lacking import lacking
+from gpubench_plugin.workloads._micro.checks import lacking, require_close
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads.diffusion.assignment import steps_of
 from gpubench_plugin.workloads.diffusion.denoising import Denoising
 from gpubench_plugin.workloads.diffusion.pipeline import Meeting, Pipeline
-from gpubench_plugin.workloads.diffusion.schedulers import Schedule
+from gpubench_plugin.workloads.diffusion.schedulers import Schedule, steps_of
 from gpubench_plugin.workloads.diffusion.transport import Transport
 from gpubench_plugin.workloads.unet_cond import UNetCond
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from torch import distributed as dist
     from torch import nn
 
-    from gpubench_plugin.config.diffusion import DiffusionSection
+    from gpubench_plugin.config.sections import DiffusionSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.records import Json
     from gpubench_plugin.workloads.base import Workload

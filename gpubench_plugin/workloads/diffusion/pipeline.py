@@ -10,8 +10,8 @@ import torch
 
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.workloads.diffusion.event_log import EventLog, noted
-from gpubench_plugin.workloads.diffusion.header import Header
+from gpubench_plugin.workloads.diffusion.denoising import EventLog, noted
+from gpubench_plugin.workloads.diffusion.transport import Header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

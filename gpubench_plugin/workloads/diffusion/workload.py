@@ -1,17 +1,61 @@
-"""The U-Net that a pipeline of denoising steps runs: Stable Diffusion's, or a small stand-in."""
+"""The U-Net that a pipeline of denoising steps runs: Stable Diffusion's, or a small stand-in.
+
+A stand-in for a U-Net: its inputs and outputs, one level, and little to compute.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
+import torch
 from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, silu
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads.diffusion.dummy_unet import DummyUNet
 from gpubench_plugin.workloads.unet_cond import UNetCond, UNetCondSection
 
-if TYPE_CHECKING:
-    from torch import nn
+
+class Denoised(NamedTuple):
+    """What a U-Net of diffusers returns."""
+
+    sample: Tensor
+
+
+class DummyUNet(nn.Module):
+    """Convolutions down and up again with a skip between, told the time step and the text.
+
+    Args:
+        channels: of the latent image, which comes out with as many.
+        width: channels inside.
+        text_width: features of a token.
+    """
+
+    def __init__(self, *, channels: int, width: int, text_width: int):
+        super().__init__()
+        self.inward = nn.Conv2d(channels, width, 3, padding=1)
+        self.down = nn.Conv2d(width, width, 3, stride=2, padding=1)
+        self.middle = nn.Conv2d(width, width, 3, padding=1)
+        self.condition = nn.Linear(text_width + 1, width)
+        self.up = nn.Conv2d(width, width, 3, padding=1)
+        self.outward = nn.Conv2d(2 * width, channels, 3, padding=1)
+
+    def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> Denoised:
+        """The noise in `sample`, N×C×H×W.
+
+        Args:
+            sample: noised latent images, N×C×H×W; H and W are even.
+            timestep: how far the noising has gone, one number for all or N of them.
+            encoder_hidden_states: the text, N×tokens×features.
+        """
+        text = encoder_hidden_states.mean(dim=1)
+        time = timestep.expand(len(sample)).to(text.dtype)[:, None] / 1000
+        condition = self.condition(torch.cat([text, time], dim=1))
+        fine = silu(self.inward(sample))
+        coarse = silu(self.down(fine) + condition[:, :, None, None])
+        coarse = silu(self.middle(coarse))
+        raised = silu(self.up(interpolate(coarse, scale_factor=2.0)))
+        return Denoised(self.outward(torch.cat([fine, raised], dim=1)))
 
 
 class DiffusionModelSection(UNetCondSection):

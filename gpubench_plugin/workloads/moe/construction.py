@@ -13,17 +13,16 @@ from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for
 from gpubench_plugin.workloads.moe.dispatchers.base import visits_of
 from gpubench_plugin.workloads.moe.experts import KINDS
 from gpubench_plugin.workloads.moe.experts.base import Experts, StackedExperts, drawn, drawn_router
-from gpubench_plugin.workloads.moe.graph_capture import captured
+from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.initialisation import uniform
-from gpubench_plugin.workloads.moe.layer import MoELayer
+from gpubench_plugin.workloads.moe.layer import MoELayer, captured
 from gpubench_plugin.workloads.moe.pinned_cache import offloaded
-from gpubench_plugin.workloads.moe.placement import Placement
 from gpubench_plugin.workloads.moe.routing import Router
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpubench_plugin.config.moe import MoeSection
+    from gpubench_plugin.config.sections import MoeSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
 

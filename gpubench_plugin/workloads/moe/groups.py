@@ -1,11 +1,16 @@
-"""The process groups of a mixture-of-experts layer: data, expert and tensor parallel ranks."""
+"""The process groups of a mixture-of-experts layer: data, expert and tensor parallel ranks.
+
+Which rank has which expert.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import torch
 from torch import distributed as dist
 
 from gpubench_plugin.errors import Unsupported
@@ -13,7 +18,10 @@ from gpubench_plugin.errors import Unsupported
 if TYPE_CHECKING:
     from typing import Self
 
-    from gpubench_plugin.config.moe import MoeSection
+    from torch import Tensor
+
+    from gpubench_plugin.config.sections import MoeSection
+
 
 Ranks = Sequence[int]
 
@@ -137,3 +145,48 @@ def _joined(
             made.append(group)
             own = group
     return own
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The experts in the `order` in which `ranks` take them, equally many each.
+
+    Places are numbered over all ranks: rank r has places r·n to (r + 1)·n − 1. `rank` is this one.
+    """
+
+    order: tuple[int, ...]
+    ranks: int = 1
+    rank: int = 0
+
+    @property
+    def experts(self) -> int:
+        """The number of experts, and of places."""
+        return len(self.order)
+
+    @property
+    def per_rank(self) -> int:
+        """Experts of each rank."""
+        return self.experts // self.ranks
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The experts of this rank, in its order."""
+        start = self.rank * self.per_rank
+        return self.order[start : start + self.per_rank]
+
+    @cached_property
+    def _is_in_order(self) -> bool:
+        return self.order == tuple(range(self.experts))
+
+    @cached_property
+    def _places(self) -> dict[torch.device, Tensor]:
+        return {}
+
+    def places(self, experts: Tensor) -> Tensor:
+        """The place of each of `experts`."""
+        if self._is_in_order:
+            return experts
+        if experts.device not in self._places:  # copied to a device once
+            places = torch.tensor([self.order.index(e) for e in range(self.experts)])
+            self._places[experts.device] = places.to(experts.device)
+        return self._places[experts.device][experts]

@@ -1,28 +1,105 @@
-"""The layer, or a phase of it, as a thing to measure."""
+"""The layer, or a phase of it, as a thing to measure.
+
+The layer's matrix products on tensors without data, for a FLOP counter.
+
+How long each phase of a layer takes, in calls of their own beside the timed ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import distributed as dist
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.errors import CorrectnessError, Unsupported, not_one_of
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.workloads.moe.comparison import compared
 from gpubench_plugin.workloads.moe.construction import Construction
-from gpubench_plugin.workloads.moe.flops import run_even_loads
+from gpubench_plugin.workloads.moe.experts.grouped import Grouped
 from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER
-from gpubench_plugin.workloads.moe.phase_times import phase_times
 from gpubench_plugin.workloads.moe.pinned_cache import CachedExperts
-from gpubench_plugin.workloads.moe.routing import capacity
+from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import Tensor
 
+    from gpubench_plugin.config.sections import MoeSection
     from gpubench_plugin.workloads.moe.dispatchers.base import Travel
+    from gpubench_plugin.workloads.moe.layer import Stage
+
+
+def run_even_loads(
+    section: MoeSection, *, ranks: int, rows: int, router: bool, experts: bool, backward: bool
+) -> None:
+    """Run what one of `ranks` that share the experts computes of one call, with `rows` of visits.
+
+    How the rows are spread over its experts makes no difference. Per token that is
+    2·width·experts by the router and 6·width·hidden for each expert visited, and three times as
+    much with the `backward` pass.
+    """
+    hidden = section.hidden // section.tensor_parallel
+    per_rank = section.experts // ranks
+    with FakeTensorMode(), torch.set_grad_enabled(backward):
+        if router:
+            tokens = torch.empty(section.tokens, section.width, requires_grad=backward)
+            routing = Router(section, torch.empty(section.experts, section.width))(tokens)
+            if backward:
+                (routing.weights.square().sum() + routing.balancing_loss).backward()
+        if experts:
+            inputs = torch.empty(rows, section.width, requires_grad=backward)
+            module = Grouped(
+                torch.empty(per_rank, section.width, 2 * hidden),
+                torch.empty(per_rank, hidden, section.width),
+            )
+            counts = torch.empty(per_rank, dtype=torch.int64)
+            output = module(inputs, counts)
+            if backward:
+                output.backward(torch.ones_like(output))
+
+
+def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
+    """The median over some `calls` of each stage's seconds, by name; each feeds the next.
+
+    On CUDA between events of the stream, so that it is the device's time, with what it waits for;
+    elsewhere by the host's clock. Where a phase exchanges something, waiting for the other ranks
+    is part of it.
+    """
+    measured = _on_stream if device.type == "cuda" else _on_host
+    way = list(stages)
+    rows = [measured(way) for _ in range(calls)]
+    return {name: median(row[place] for row in rows) for place, (name, _) in enumerate(way)}
+
+
+def _on_host(stages: list[Stage]) -> list[float]:
+    value, times = None, [perf_counter()]
+    for _, run in stages:
+        value = run(value)
+        times.append(perf_counter())
+    return [end - start for start, end in pairwise(times)]
+
+
+def _on_stream(stages: list[Stage]) -> list[float]:
+    value, events = None, [_recorded()]
+    for _, run in stages:
+        value = run(value)
+        events.append(_recorded())
+    events[-1].synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
+
+
+def _recorded() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
 
 FORWARD: Final = "forward"
 FORWARD_BACKWARD: Final = "forward-backward"

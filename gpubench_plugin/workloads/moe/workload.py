@@ -9,14 +9,13 @@ from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.config.moe import MoeSection
-from gpubench_plugin.config.section import PositiveFloat, PositiveInt
+from gpubench_plugin.config.sections import MoeSection, PositiveFloat, PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.moe.dispatchers.local import Local
 from gpubench_plugin.workloads.moe.experts import KINDS
 from gpubench_plugin.workloads.moe.experts.base import drawn, drawn_router
+from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.layer import MoELayer
-from gpubench_plugin.workloads.moe.placement import Placement
 from gpubench_plugin.workloads.moe.routing import Router
 
 if TYPE_CHECKING:

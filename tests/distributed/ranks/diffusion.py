@@ -21,9 +21,8 @@ from gpubench_plugin.errors import CorrectnessError, MeasurementError
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.building import pipeline
-from gpubench_plugin.workloads.diffusion.header import Header
 from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
-from gpubench_plugin.workloads.diffusion.transport import Transport
+from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 
 CPU = torch.device("cpu")
 SAMPLES = (1, 2, 4, 8)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.moe import MoeSection
+from gpubench_plugin.config.sections import MoeSection
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import CorrectnessError

@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import atomic
-from gpubench_plugin.records import Launch, Measurement, Metric, RunRecord
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.records import Comparison, Launch, Measurement, Metric, RunRecord, Verdict
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary
-from gpubench_plugin.verdicts import Comparison, Verdict
 
 VARIABLE = "GPUBENCH_TEST_POSTGRESQL"
 
@@ -254,12 +253,12 @@ class Runs:
             Verdict(id=self.id(name), metric="step_time_s", kind="regressed") for name in regressed
         )
         comparison = Comparison(base="main", head="this", verdicts=verdicts)
-        atomic.write_text(directory.verdicts, verdict_document.to_text([comparison]))
+        json_files.write_text(directory.verdicts, verdict_document.to_text([comparison]))
 
     @staticmethod
     def tag(directory: RunDirectory, *tags: str) -> None:
         text = json.dumps({"schema_version": 1, "tags": tags})
-        atomic.write_text(directory.path / "tags.json", text)
+        json_files.write_text(directory.path / "tags.json", text)
 
 
 @pytest.fixture

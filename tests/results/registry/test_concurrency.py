@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.results.registry.ingest_all import ingest_all
+from gpubench_plugin.results.registry.check import check
 from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.registry.spool import ingest_all
 from gpubench_plugin.results.sources import run_in
 from gpubench_plugin.results.tags import tags_of
 
@@ -40,7 +41,7 @@ def test_eight_processes_make_the_database_at_once(backend: Any) -> None:
     """All succeed, and what they made is whole."""
     writers("create", backend, 8)
     with backend.open(create=False) as registry:
-        assert registry.check().problems == []
+        assert check(registry).problems == []
 
 
 def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
@@ -49,7 +50,7 @@ def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
     writers("write", backend, 16)
     with backend.open(create=False) as registry:
         stored = as_stored(registry)
-        assert registry.check().problems == []
+        assert check(registry).problems == []
     assert len(stored) == len(runs)
     for run in runs:
         assert stored[run.run_id].keys() == run_in(run).results.keys()
@@ -71,7 +72,7 @@ def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> N
         tags = tuple(f"new{number}" for number in range(4))
         assert [row.tags for row in registry.runs()] == [tags]
         assert tags_of(run) == tags
-        assert registry.check().problems == []
+        assert check(registry).problems == []
 
 
 def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -> None:
@@ -81,13 +82,13 @@ def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -
         registry.ingest(runs[0])
     told = set(writers("kill", backend, 50, 7).split())
     with backend.open() as registry:
-        found = registry.check()
+        found = check(registry)
         assert not [p for p in found.problems if "ingest" not in p]
         stored = as_stored(registry)
         assert stored.keys() >= told | {runs[0].run_id}
         assert told, "no process got so far as to store anything"
         ingest_all(registry, backend.url, backend.results_dir)
-        assert registry.check().problems == []
+        assert check(registry).problems == []
         stored = as_stored(registry)
         tags = {row.run_id: row.tags for row in registry.runs()}
     assert len(stored) == len(runs)

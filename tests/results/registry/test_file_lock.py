@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.registry.file_lock import FileLock
+from gpubench_plugin.results.registry.database import FileLock
 from gpubench_plugin.results.registry.location import location
 
 

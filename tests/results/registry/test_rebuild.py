@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.environment import atomic
+from gpubench_plugin.compare.baselines.store import Baselines, merge_files
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.registry import queries
 from gpubench_plugin.results.registry import rebuild as rebuilding
+from gpubench_plugin.results.registry.check import check
 from gpubench_plugin.results.registry.location import location
 
 
@@ -48,7 +50,9 @@ def test_ingest_stores_what_is_missing(backend: Any, make_run: Any, db: Any) -> 
     runs = [make_run(day) for day in (1, 2, 3)]
     marker = f"{runs[0].run_id}.{location(backend.url, backend.results_dir).key}.json"
     (backend.results_dir / ".spool").mkdir()
-    atomic.write_json(backend.results_dir / ".spool" / marker, {"run": f"default/{runs[0].run_id}"})
+    json_files.write_json(
+        backend.results_dir / ".spool" / marker, {"run": f"default/{runs[0].run_id}"}
+    )
     assert db("ingest") == (0, "3 stored, 0 there already\n")
     assert list((backend.results_dir / ".spool").iterdir()) == []
     make_run(2, mlp=0.5)
@@ -143,7 +147,7 @@ def test_rebuild_restores_all_that_files_tell(
         assert stored.names() == ("elsewhere", "main")
         assert {*stored.expect("main").acceptances} == {"test_here", "test_there"}
         assert len(stored.expect("main").changes) == 4
-        assert registry.check().problems == []
+        assert check(registry).problems == []
     names = {path.name for path in backend.results_dir.iterdir() if path.is_file()}
     assert names <= {"registry.sqlite", "registry.sqlite.lock"}
 
@@ -175,7 +179,7 @@ def test_rebuild_that_fails_changes_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rebuilding.documents, "merge", full)
+    monkeypatch.setattr(queries, "merge", full)
     Baselines(backend.results_dir).set("main", [RUN], branch=None)
     code, said = db("rebuild")
     assert code == 4
@@ -265,7 +269,9 @@ def test_rebuild_waits_for_those_who_have_it_open(
 
     make_run(1)
     with backend.open(), pytest.raises(RegistryError, match="another process has it open"):
-        rebuilding.rebuild(backend.url, backend.results_dir, patience_s=0.1)
+        rebuilding.rebuild(
+            backend.url, backend.results_dir, merge_baselines=merge_files, patience_s=0.1
+        )
 
 
 def test_unknown_action_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:

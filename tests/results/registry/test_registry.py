@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import atomic
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.fingerprint import fingerprint_of
 from gpubench_plugin.errors import RegistryError, ResultsError
-from gpubench_plugin.results.registry import documents, ingest
+from gpubench_plugin.results.registry import ingest, queries
+from gpubench_plugin.results.registry.check import check
 from gpubench_plugin.results.registry.ingest import digest
 from gpubench_plugin.results.registry.queries import samples, values
 from gpubench_plugin.results.registry.registry import Registry
@@ -69,7 +70,7 @@ def test_the_same_run_twice_changes_nothing(backend: Any, make_run: Any) -> None
         assert not registry.ingest(directory)
         assert len(registry.runs()) == 1
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
-        assert registry.check().problems == []
+        assert check(registry).problems == []
 
 
 def test_run_that_changed_is_replaced_as_a_whole(backend: Any, make_run: Any) -> None:
@@ -87,7 +88,7 @@ def test_run_that_changed_is_replaced_as_a_whole(backend: Any, make_run: Any) ->
         make_run.judge(directory, "mlp")
         assert registry.ingest(directory)
         assert registry.runs()[0].regressed
-        assert registry.check().problems == []
+        assert check(registry).problems == []
 
 
 def test_another_run_with_the_same_id_is_refused(backend: Any, make_run: Any) -> None:
@@ -115,7 +116,7 @@ def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any)
         **make_run.measured("mlp", 0.01).to_json(),
     }
     directory.journal.write_text("".join(f"{json.dumps(e)}\n" for e in (started, measured)))
-    atomic.write_json(directory.system, {"git": {"branch": "main", "dirty": False}})
+    json_files.write_json(directory.system, {"git": {"branch": "main", "dirty": False}})
     with backend.open() as registry:
         assert registry.ingest(directory)
         row = registry.runs()[0]
@@ -203,7 +204,7 @@ def test_a_document_is_merged_and_never_overwritten(
         registry.merge_document("report", "main", lambda _: ("r", ""))
         assert registry.documents("baseline") == {"main": "badc"}
         assert registry.documents("unknown") == {}
-        monkeypatch.setattr(documents, "ATTEMPTS", 3)
+        monkeypatch.setattr(queries, "ATTEMPTS", 3)
         with pytest.raises(RegistryError, match="'main' was changed by others 3 times"):
             other.merge_document("baseline", "main", lambda _: (f"{put(registry, 'x')}y", ""))
 

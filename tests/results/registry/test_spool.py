@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.results.registry import spool
+from gpubench_plugin.results.registry.check import check
 from gpubench_plugin.results.registry.location import location
 from gpubench_plugin.results.registry.registry import Registry
 
@@ -69,7 +70,7 @@ def test_broken_run_does_not_hold_up_others(results_dir: Path, make_run: Any) ->
     assert spool.keep("", results_dir, make_run(3)) is None
     with Registry.open("", results_dir) as registry:
         assert len(registry.runs()) == 2
-        assert any("spool" in problem for problem in registry.check().problems)
+        assert any("spool" in problem for problem in check(registry).problems)
     assert len(list((results_dir / ".spool").iterdir())) == 1
 
 

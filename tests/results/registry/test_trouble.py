@@ -15,6 +15,7 @@ import pytest
 
 from gpubench_plugin.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.registry import schema, spool
+from gpubench_plugin.results.registry.check import check
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.location import location
 from gpubench_plugin.results.registry.registry import Registry, upgrade
@@ -213,7 +214,7 @@ def test_full_disk_costs_no_run(disk: Path, results_dir: Path, make_run: Any, fi
     assert spool.keep(url, results_dir, make_run(2), patience_s=1) is None
     with Registry.open(url, results_dir) as registry:
         assert len(registry.runs()) == 2
-        assert registry.check().problems == []
+        assert check(registry).problems == []
 
 
 def test_file_that_may_not_grow_costs_no_run(

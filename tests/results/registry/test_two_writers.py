@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines.baseline import Baseline
+from gpubench_plugin.compare.baselines.model import Baseline
 from gpubench_plugin.compare.baselines.store import KIND, Baselines
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results.registry.check import check
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.tags import change_tags
@@ -234,7 +235,7 @@ def test_tags_given_at_once_are_all_stored(
         assert main(["runs", "tag", run.run_id, "third", *where]) == 0
         assert [row.tags for row in registry.runs()] == [("second", "third")]
         assert not registry.ingest(run)
-        assert registry.check().problems == []
+        assert check(registry).problems == []
 
 
 def test_tags_of_two_copies_of_a_run_are_merged(backend: Any, make_run: Any) -> None:

@@ -14,28 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpubench_plugin.cli.main import main as main_command
-from gpubench_plugin.compare.baselines import model
+from gpubench_plugin.compare.baselines import document
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.registry import (
-    database,
-    documents,
-    ingest,
-    queries,
-    run_queries,
-    schema,
-)
+from gpubench_plugin.results.registry import database, ingest, queries, schema
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.search import runs_in
+from gpubench_plugin.results.run_directory import runs_in
 from gpubench_plugin.results.tags import change_tags, tags_of
 
 LOADED = (
-    model,
+    document,
     database,
-    documents,
+    queries,
     queries,
     ingest,
-    run_queries,
+    queries,
     schema,
     verdicts,
 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.diffusion import DiffusionSection
+from gpubench_plugin.config.sections import DiffusionSection
 from gpubench_plugin.distributed.agreement import RankAgreement
 from gpubench_plugin.workloads.diffusion import building
 

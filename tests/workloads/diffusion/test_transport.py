@@ -10,8 +10,7 @@ import torch
 
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.workloads.diffusion import transport
-from gpubench_plugin.workloads.diffusion.header import Header
-from gpubench_plugin.workloads.diffusion.transport import Transport
+from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 
 HEADER = Header(
     call=1, sample=0, step=4, sender=0, receiver=1, dtype=torch.float32, shape=(1, 2, 2, 2)

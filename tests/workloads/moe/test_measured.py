@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
+from gpubench_plugin.workloads.moe import dispatchers
 from gpubench_plugin.workloads.moe import measured as room
-from gpubench_plugin.workloads.moe.dispatchers import flex
 from gpubench_plugin.workloads.moe.experts import grouped
 from gpubench_plugin.workloads.moe.groups import Axis, ParallelGroups
 from gpubench_plugin.workloads.moe.layer import PHASES, ROUTER
@@ -168,8 +168,8 @@ def test_local_is_refused_where_ranks_share_the_experts():
 
 def test_flex_is_refused_with_its_library_too(monkeypatch):
     """An installed deep_ep is not passed off as measured."""
-    monkeypatch.setattr(flex, "find_spec", lambda name: object())
-    assert "deep_ep is installed, but" in refusal_of(flex.require_flex)
+    monkeypatch.setattr(dispatchers, "find_spec", lambda name: object())
+    assert "deep_ep is installed, but" in refusal_of(dispatchers.require_flex)
 
 
 def test_grouped_without_the_product_is_unsupported(monkeypatch):

@@ -7,9 +7,9 @@ import torch
 
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe import construction as room
-from gpubench_plugin.workloads.moe import phase_times as timing
-from gpubench_plugin.workloads.moe.graph_capture import Replayed, _Plain
-from gpubench_plugin.workloads.moe.phase_times import phase_times
+from gpubench_plugin.workloads.moe import measured as timing
+from gpubench_plugin.workloads.moe.layer import Replayed, _Plain
+from gpubench_plugin.workloads.moe.measured import phase_times
 from gpubench_plugin.workloads.moe.pinned_cache import ExpertCache, offloaded
 from tests.workloads.moe.made import CPU, construction, measured
 

@@ -1,19 +1,40 @@
-"""How tokens travel to the ranks of their experts and back: one module per dispatcher."""
+"""How tokens travel to the ranks of their experts and back: one module per dispatcher.
+
+The dispatcher over fused kernels, DeepEP's or HybridEP's: refused, with the reason.
+"""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe.dispatchers.all_gather import AllGather
 from gpubench_plugin.workloads.moe.dispatchers.all_to_all import AllToAll
-from gpubench_plugin.workloads.moe.dispatchers.flex import require_flex
 from gpubench_plugin.workloads.moe.dispatchers.local import Local
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher
-    from gpubench_plugin.workloads.moe.groups import ParallelGroups
-    from gpubench_plugin.workloads.moe.placement import Placement
+    from gpubench_plugin.workloads.moe.groups import ParallelGroups, Placement
+
+
+def require_flex() -> None:
+    """Refuse it: without its library, and with it too, since its kernels were never run here.
+
+    Raises:
+        Unsupported: what to install, or what was found.
+    """
+    if find_spec("deep_ep") is None:
+        raise Unsupported(
+            "moe.dispatcher=flex needs DeepEP or HybridEP, and neither is installed: install "
+            "deep_ep from https://github.com/deepseek-ai/DeepEP (HybridEP is its branch "
+            "hybrid-ep) beside a torch for CUDA, or choose all-to-all"
+        )
+    raise Unsupported(
+        "moe.dispatcher=flex: deep_ep is installed, but this version of gpubench does not drive "
+        "it; choose all-to-all"
+    )
+
 
 _BETWEEN_RANKS: Final[dict[str, type[AllGather | AllToAll]]] = {
     "all-gather": AllGather,

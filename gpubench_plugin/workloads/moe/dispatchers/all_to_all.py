@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch import distributed as dist
 
-    from gpubench_plugin.workloads.moe.placement import Placement
+    from gpubench_plugin.workloads.moe.groups import Placement
     from gpubench_plugin.workloads.moe.routing import Routing
 
 

@@ -11,7 +11,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpubench_plugin.workloads.moe.placement import Placement
+    from gpubench_plugin.workloads.moe.groups import Placement
     from gpubench_plugin.workloads.moe.routing import Routing
 
 DISPATCH: Final = ("dispatch_preprocess", "dispatch", "dispatch_postprocess")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.workloads.moe.experts.base import Sequential
 from gpubench_plugin.workloads.moe.experts.grouped import Grouped
-from gpubench_plugin.workloads.moe.experts.sequential import Sequential
 from gpubench_plugin.workloads.moe.experts.te_grouped import TEGrouped
 
 if TYPE_CHECKING:

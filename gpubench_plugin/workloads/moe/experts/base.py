@@ -1,4 +1,7 @@
-"""What the experts of a rank are: SwiGLU blocks, each with weights of its own."""
+"""What the experts of a rank are: SwiGLU blocks, each with weights of its own.
+
+Experts one after another.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from gpubench_plugin.workloads.moe.initialisation import uniform
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.config.moe import MoeSection
+    from gpubench_plugin.config.sections import MoeSection
 
 
 class Experts(nn.Module):
@@ -131,3 +134,11 @@ def drawn_router(section: MoeSection, *, seed: int, layer: int = 0, device: str 
         stream=layer,
         device=device,
     )
+
+
+class Sequential(StackedExperts):
+    """Two matrix products for each expert; the device is waited for, to learn their lengths."""
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """The outputs of all experts, in their order."""
+        return one_after_another(rows, counts, self.w_in, self.w_out)

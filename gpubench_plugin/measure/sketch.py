@@ -1,0 +1,76 @@
+"""Durations that are sketched as they come, where more are measured than are kept."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import fsum
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.records import Sketch, kll_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The library states the error that 99 % of all sketches keep to at a given rank. That is 2.58
+# standard deviations; twice as many are exceeded by one sketch in four million.
+_MARGIN: Final = 2
+_LEAST_K: Final = 8
+_MOST_K: Final = 65_535
+
+LEAST_RANK_ERROR: Final = 1e-4
+"""The smallest rank error that the library's largest sketch keeps to."""
+
+
+class Sketcher:
+    """Takes values in, in batches, and sketches them.
+
+    Args:
+        rank_error: how far the rank of a quantile may be off, as a fraction of all values.
+    """
+
+    def __init__(self, rank_error: float) -> None:
+        from datasketches import kll_doubles_sketch
+
+        self._rank_error = rank_error
+        self._kll = kll_doubles_sketch(size_for(rank_error))
+        self._total = 0.0
+
+    @property
+    def count(self) -> int:
+        """The values taken in."""
+        return int(self._kll.n)
+
+    def update(self, values: Sequence[float]) -> None:
+        """Take in `values`, an array of doubles."""
+        import numpy as np
+
+        self._kll.update(np.asarray(values, dtype=np.float64))
+        self._total = fsum((self._total, fsum(values)))
+
+    @property
+    def sketch(self) -> Sketch:
+        """All values taken in so far, at least one."""
+        return Sketch(
+            count=self.count,
+            least=float(self._kll.get_min_value()),
+            most=float(self._kll.get_max_value()),
+            total=self._total,
+            rank_error=self._rank_error,
+            kll=kll_text(self._kll),
+        )
+
+
+@cache
+def size_for(rank_error: float) -> int:
+    """The library's parameter k of the smallest sketch that keeps to `rank_error`."""
+    from datasketches import kll_doubles_sketch
+
+    low, high = _LEAST_K, _MOST_K
+    while low < high:
+        middle = (low + high) // 2
+        error = kll_doubles_sketch.get_normalized_rank_error(middle, False)  # of single ranks
+        if _MARGIN * error <= rank_error:
+            high = middle
+        else:
+            low = middle + 1
+    return low
