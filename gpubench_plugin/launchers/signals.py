@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
+from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.launchers.watchdog import or_die
 
 if TYPE_CHECKING:
@@ -99,9 +100,7 @@ class Termination:
         heard = [n for n in signals if signal.getsignal(n) is not signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._handle) for number in heard}
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._thread = threading.Thread(
-            target=or_die, args=(self._listen,), name="gpubench-termination", daemon=True
-        )
+        self._thread = HelperThread("gpubench-termination", or_die, self._listen)
         self._thread.start()
 
     def watch(self, processes: Mapping[int, int]) -> None:

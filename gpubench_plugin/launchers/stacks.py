@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import re
 import signal
 import tempfile
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment.helper_threads import (
+    idents_here,
+    idents_noted,
+    note_in,
+    without_helpers,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 SIGNAL: Final = signal.SIGUSR1
-
-_LISTENER: Final = re.compile(
-    r"/gpubench_plugin/"
-    r'(launchers/gang/wire\.py"|launchers/watchdog\.py", line \d+ in _wait'
-    r'|(launchers/signals|measure/probes/suspension)\.py", line \d+ in _listen)'
-)
 
 _PATIENCE_S: Final = 1.0
 _PAUSE_S: Final = 0.01
@@ -34,7 +34,8 @@ _SETTLED: Final = 5
 
 def offer(path: Path) -> None:
     """From now on, write the stacks of this process to `path` on the signal."""
-    file = path.open("w", encoding="utf-8")  # kept open for the life of this process
+    file = path.open("a", encoding="utf-8")  # kept open for the life of this process
+    note_in(file.fileno())
     faulthandler.register(SIGNAL, file=file, all_threads=True, chain=False)
 
 
@@ -48,8 +49,11 @@ def ask(processes: Mapping[int, int], files: Mapping[int, Path]) -> dict[int, st
         with suppress(ProcessLookupError):
             os.kill(pid, SIGNAL)
     _wait_until_settled(before, files)
-    written = {rank: _text(files[rank])[size:] for rank, size in before.items()}
-    stacks = {rank: _without_listener(text) for rank, text in written.items()}
+    stacks = {}
+    for rank, size in before.items():
+        data = _data(files[rank])
+        idents = idents_noted(data.decode(errors="replace"))
+        stacks[rank] = without_helpers(data[size:].decode(errors="replace"), idents)
     return {rank: stack for rank, stack in stacks.items() if stack}
 
 
@@ -58,7 +62,7 @@ def here() -> str:
     with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        return _without_listener(file.read())
+        return without_helpers(file.read(), idents_here())
 
 
 def _wait_until_settled(before: Mapping[int, int], files: Mapping[int, Path]) -> None:
@@ -73,15 +77,9 @@ def _wait_until_settled(before: Mapping[int, int], files: Mapping[int, Path]) ->
         last = sizes
 
 
-def _without_listener(text: str) -> str:
-    """The stacks but for the threads that wait for orders and signals, which are nobody's fault."""
-    threads = text.strip().split("\n\n")
-    return "\n\n".join(thread for thread in threads if not _LISTENER.search(thread))
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+def _data(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""

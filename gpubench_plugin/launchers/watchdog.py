@@ -14,6 +14,7 @@ import traceback
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.environment.waking_clock import WakingClock, nap_s
 
 if TYPE_CHECKING:
@@ -52,12 +53,8 @@ class Watchdog:
         """Whatever runs inside has that much time, by a clock of its own unless one is given."""
         self._over = over = threading.Event()
         clock = clock or WakingClock()
-        threading.Thread(
-            target=self._wait,
-            args=(over, clock, clock.now() + seconds),
-            name="gpubench-watchdog",
-            daemon=True,
-        ).start()
+        until = clock.now() + seconds
+        HelperThread("gpubench-watchdog", self._wait, over, clock, until).start()
         try:
             yield
         finally:

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.gang.protocol import Invitation
 
 BUSY = """
-import os, threading, time
+import os, time
 from pathlib import Path
 from socket import socketpair
+from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.protocol import Wire
 rank = int(os.environ["RANK"])
@@ -25,7 +26,7 @@ def count_for_ever():
 def sleep_for_ever():
     time.sleep(600)
 ends = socketpair()
-threading.Thread(target=Wire(ends[0]).receive, daemon=True).start()
+HelperThread("orders", Wire(ends[0]).receive).start()
 if rank < 2:
     stacks.offer(Path(os.environ["GPUBENCH_GANG"], f"stack-{rank}"))
 Path(f"ready-{rank}").touch()
@@ -58,5 +59,5 @@ def test_every_rank_tells_where_it_is(
     for found in (first, second):
         assert "in count_for_ever" in found[0]
         assert "in sleep_for_ever" in found[1]
-        assert "wire.py" not in found[0] + found[1]
+        assert "protocol.py" not in found[0] + found[1]
         assert found[1].count("most recent call first") == 1

@@ -6,7 +6,6 @@ import gc
 import os
 import queue
 import sys
-import threading
 from hashlib import sha256
 from pathlib import Path
 from socket import AF_UNIX, socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.errors import text_of
 from gpubench_plugin.launchers import signals, stacks
 from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Wire, bounded, warning_to_json
@@ -49,7 +49,7 @@ class Worker:
         os.register_at_fork(after_in_child=self._wire.close)
         self._wire.send({"token": invitation.token, "rank": rank, "pid": os.getpid()})
         self._orders: queue.SimpleQueue[Json] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, name="gpubench-orders", daemon=True).start()
+        HelperThread("gpubench-orders", self._listen).start()
         self._config = config
         self._ranks: Ranks | None = None
         self._items: dict[str, pytest.Item] = {}

@@ -17,6 +17,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
+from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.environment.waking_clock import SUSPENDED
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ class Suspension:
             self._epoll = select.epoll()
             self._end = os.eventfd(0, os.EFD_CLOEXEC)
             self._epoll.register(self._end, select.EPOLLIN)
-            self._thread = threading.Thread(
-                target=self._listen, name="gpubench-suspension", daemon=True
-            )
+            self._thread = HelperThread("gpubench-suspension", self._listen)
             self._thread.start()
             self._listens.wait()
         return self

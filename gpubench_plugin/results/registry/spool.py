@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.registry.ingest import state_of
 from gpubench_plugin.results.registry.location import NONE, Location, location
 from gpubench_plugin.results.registry.registry import PATIENCE_S, Registry
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in
@@ -162,6 +161,8 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
     Raises:
         RegistryError: the database cannot be used now; what was stored before stays.
     """
+    from gpubench_plugin.results.registry.ingest import state_of
+
     told = Stored()
     where = location(url, results_dir)
     forget_lost(where, results_dir)
