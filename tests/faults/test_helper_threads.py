@@ -6,8 +6,6 @@ import faulthandler
 import threading
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gpubench_plugin.environment import helper_threads
 from gpubench_plugin.environment.helper_threads import (
     HelperThread,
@@ -19,6 +17,8 @@ from gpubench_plugin.environment.helper_threads import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def wait_in_user_code(release: threading.Event) -> None:

@@ -9,7 +9,6 @@ from sqlalchemy import func, select, text
 
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.registry import queries, schema, spool
-from gpubench_plugin.results.registry.database import answering
 from gpubench_plugin.results.registry.ingest import state_of
 from gpubench_plugin.results.registry.spool import Stored, ended_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS
@@ -41,7 +40,7 @@ def check(registry: Registry) -> Findings:
     Raises:
         RegistryError: it cannot be read now, or is damaged.
     """
-    with answering(registry.database.location):
+    with registry.database.answering():
         return _findings(registry.database, registry.results_dir)
 
 

@@ -27,6 +27,7 @@ from gpubench_plugin.results.registry.location import FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlalchemy import Connection, Engine
@@ -193,6 +194,10 @@ class Database:
     def unlocked(cls, location: Location, *, patience_s: float) -> Database:
         """The SQLite file at `location`, which no other process knows of."""
         return cls(location, _sqlite(location, patience_s), None, patience_s)
+
+    def answering(self) -> AbstractContextManager[None]:
+        """See :func:`answering`, of this database."""
+        return answering(self.location)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -18,7 +18,7 @@ from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.files import sync_folder
 from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results.registry import ingest, queries, schema
-from gpubench_plugin.results.registry.database import Database, answering
+from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest import read
 from gpubench_plugin.results.registry.location import FILE, location
 from gpubench_plugin.results.registry.registry import PATIENCE_S
@@ -87,7 +87,7 @@ def _in_place(
     database: Database, results_dir: Path, merge_baselines: Merge, drop_missing: bool
 ) -> Stored:
     schema.expect_current(database, create=True)
-    with answering(database.location), database.maintaining() as connection:
+    with database.answering(), database.maintaining() as connection:
         connection.execute(statement("LOCK TABLE runs IN EXCLUSIVE MODE"))
         _refuse_missing(_before(connection), results_dir, drop_missing, database.location)
         for table in (RESULTS, TAGS, RUNS, FACTS, BENCHMARKS):
@@ -107,7 +107,7 @@ def _new_file(
     for left in _unfinished(file):
         left.unlink(missing_ok=True)
     new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
-    with answering(database.location):
+    with database.answering():
         try:
             told = _filled_file(new, before, results_dir, merge_baselines, database)
             database.engine.dispose()
@@ -197,7 +197,7 @@ def _before_in_file(database: Database) -> _Before:
                 return before if found == "ok" else replace(before, damage=_short(str(found)))
     except DatabaseError as error:
         if any(sign in str(error.orig) for sign in _NOT_NOW):
-            with answering(database.location):
+            with database.answering():
                 raise
         return _damaged(database.location, str(error.orig))
     except json_files.MALFORMED as error:

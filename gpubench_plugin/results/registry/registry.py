@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
-from gpubench_plugin.results.registry.database import answering
 from gpubench_plugin.results.registry.location import location
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Registry:
         """
         from gpubench_plugin.results.registry import ingest
 
-        with answering(self.database.location):
+        with self.database.answering():
             return ingest.ingest(self.database, directory)
 
     def runs(
@@ -210,12 +209,12 @@ class Registry:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with answering(self.database.location), self.database.reading() as connection:
+        with self.database.answering(), self.database.reading() as connection:
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with answering(self.database.location), self.database.writing() as connection:
+        with self.database.answering(), self.database.writing() as connection:
             yield connection
 
 

@@ -9,7 +9,6 @@ from sqlalchemy import inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.registry.database import answering
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -49,7 +48,7 @@ def version_of(database: Database) -> str:
     Raises:
         RegistryError: the tables are somebody else's, or the database does not answer.
     """
-    with answering(database.location), database.reading() as connection:
+    with database.answering(), database.reading() as connection:
         try:
             return _version(connection)
         except DBAPIError:  # there is no such table, or worse
@@ -64,7 +63,7 @@ def migrate(database: Database) -> bool:
         RegistryError: the tables are newer than this version knows, or somebody else's, or the
             database does not answer.
     """
-    with answering(database.location), database.alone():
+    with database.answering(), database.alone():
         if database.location.file is not None:
             _prepare_file(database)
         with database.maintaining() as connection:
