@@ -18,7 +18,7 @@ from typing import Any
 from gpubench_plugin.catalog import choices, load
 from gpubench_plugin.compare.comparison import compare_runs
 from gpubench_plugin.config.sections import Configuration, ModelSection
-from gpubench_plugin.environment.collect import collect
+from gpubench_plugin.environment.collection import collect
 from gpubench_plugin.records import Measurement, Metric, RunRecord
 from gpubench_plugin.results import verdicts  # noqa: F401  # imports do not count
 from gpubench_plugin.results.sources import read_run

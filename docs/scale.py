@@ -27,7 +27,7 @@ from gpubench_plugin.compare.baselines.store import merge_files
 from gpubench_plugin.records import Measurement, Metric, RunRecord
 from gpubench_plugin.results.registry import ingest
 from gpubench_plugin.results.registry.ingest import Reading
-from gpubench_plugin.results.registry.rebuild import rebuild
+from gpubench_plugin.results.registry.rebuilding import rebuild
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.registry.spool import ingest_all
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.measure.probes.flops import count_flops
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def configured(name: str) -> Configuration[Any]:
 
 def figures(name: str) -> Figures:
     """The figures of the full preset called `name`, from one forward pass of one sample."""
-    from gpubench_plugin.config.resolve import needs_memory_gib
+    from gpubench_plugin.config.resolution import needs_memory_gib
 
     base, *over = PRESETS.get(name) or (name,)
     overlays = [ROOT / "configs" / f"{file}.yaml" for file in over]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin import hookspecs
-from gpubench_plugin.bench.convergence import convergence, exposed_communication
 from gpubench_plugin.bench.device import (
     gpubench_config,
     precision,
@@ -22,9 +21,10 @@ from gpubench_plugin.bench.device import (
     torch_device,
     world_size,
 )
+from gpubench_plugin.bench.fixtures import _gpubench_carrier, collective, gpubench
 from gpubench_plugin.bench.generation import decode, prefill
-from gpubench_plugin.bench.gpubench import _gpubench_carrier, collective, gpubench
 from gpubench_plugin.bench.systems import diffusion, moe_layer
+from gpubench_plugin.bench.targets import convergence, exposed_communication
 from gpubench_plugin.bench.training import (
     _gpubench_parallelism,
     data,
@@ -34,7 +34,12 @@ from gpubench_plugin.bench.training import (
     workload,
 )
 from gpubench_plugin.config.options import MARKS, add_options, is_asked_for, lend_short_names
-from gpubench_plugin.config.parametrize import fixture_names, is_adopted, is_benchmark, parametrize
+from gpubench_plugin.config.parametrization import (
+    fixture_names,
+    is_adopted,
+    is_benchmark,
+    parametrize,
+)
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers.output import GANG, Valve, is_secondary
 from gpubench_plugin.session import xdist

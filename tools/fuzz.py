@@ -219,7 +219,7 @@ def resume(scene: Scene) -> None:
 @entry
 def configure(scene: Scene) -> None:
     """What ``pytest --config=FILE`` reads."""
-    from gpubench_plugin.config.resolve import resolve
+    from gpubench_plugin.config.resolution import resolve
     from gpubench_plugin.config.sections import ModelSection
 
     resolve(

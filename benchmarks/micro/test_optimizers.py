@@ -11,7 +11,7 @@ _CHECKED = 8
 @pytest.mark.gpubench(config="micro")
 def test_optimizer(gpubench, torch_device, sizes, name, implementation):
     """One step; of some parameters it is compared with the loop's in double precision."""
-    from gpubench_plugin.workloads._micro.parameters import (
+    from gpubench_plugin.workloads._micro.parameter_lists import (
         TENSORS_MOVED,
         check,
         optimizer,

@@ -67,7 +67,7 @@ def compare_with_eager(
     request, gpubench, gpubench_config, workload, data, precision, torch_device, backend
 ):
     """Measures the compiled step of the configured model beside the eager one."""
-    from gpubench_plugin.bench.gpubench import subjects_of
+    from gpubench_plugin.bench.fixtures import subjects_of
     from gpubench_plugin.measure.clocks.select import clock_for
     from gpubench_plugin.measure.ratio import time_ratio
     from gpubench_plugin.training.compile import INDUCTOR, compiler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.bench.gpubench import case_of, subjects_of
+from gpubench_plugin.bench.fixtures import case_of, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

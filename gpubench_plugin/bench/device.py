@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.gpubench import case_of
+from gpubench_plugin.bench.fixtures import case_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from gpubench_plugin.bench.gpubench import subjects_of
+from gpubench_plugin.bench.fixtures import subjects_of
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.gpubench import case_of, subjects_of
+from gpubench_plugin.bench.fixtures import case_of, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ def diffusion(
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.results.test_report import RANKS_FOLDER
     from gpubench_plugin.training.model import build_model
-    from gpubench_plugin.workloads.diffusion.building import pipeline
+    from gpubench_plugin.workloads.diffusion.building import build_pipeline
 
     parallelism = gpubench_config.distributed.parallelism
     if parallelism not in {"auto", "none"}:
@@ -92,7 +92,7 @@ def diffusion(
         device=torch_device,
         precision=precision,
     )
-    made = pipeline(
+    made = build_pipeline(
         module,
         workload,
         section=gpubench_config.diffusion,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.bench.checks import add_checkpointing, add_resumption, reference_of, seeds_of
-from gpubench_plugin.bench.gpubench import case_of, subjects_of
+from gpubench_plugin.bench.fixtures import case_of, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

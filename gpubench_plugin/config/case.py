@@ -89,7 +89,7 @@ class Case:
 
     def record(self, outcome: Outcome, reason: str = "") -> Measurement:
         """A measurement without numbers: the benchmark's record unless it is measured."""
-        from gpubench_plugin.config.comparable import comparable
+        from gpubench_plugin.config.comparability import comparable
 
         return Measurement(
             id=self.id,

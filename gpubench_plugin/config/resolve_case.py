@@ -13,7 +13,7 @@ from gpubench_plugin.config.marks import (
     check_precisions,
     full_profile_only,
 )
-from gpubench_plugin.config.parametrize import fixture_names, is_adopted, offers
+from gpubench_plugin.config.parametrization import fixture_names, is_adopted, offers
 from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import UsageProblem
 
@@ -128,7 +128,7 @@ class Cases:
         precision: str,
         world_size: int,
     ) -> Configuration[Any]:
-        from gpubench_plugin.config.resolve import resolve
+        from gpubench_plugin.config.resolution import resolve
         from gpubench_plugin.environment.redaction import redacted
 
         settings = self._settings
@@ -175,7 +175,7 @@ class Cases:
             return self._settings.preset
         if device.memory_gib is None or name is None:
             return "tiny"
-        from gpubench_plugin.config.resolve import needs_memory_gib
+        from gpubench_plugin.config.resolution import needs_memory_gib
 
         needed = needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
         return "full" if device.memory_gib >= needed else "tiny"

@@ -48,7 +48,7 @@ _IGNORED: Final = re.compile(rb"#[^\n]*|\\\r?\n")
 _AROUND_DOT: Final = re.compile(rb"\s*\.\s*")
 
 
-def fingerprint(file: Path) -> bytes:
+def file_fingerprint(file: Path) -> bytes:
     """What tells the contents of `file` from others; of a large one, size and time."""
     try:
         found = file.lstat()
@@ -127,7 +127,7 @@ def _path(rootdir: Path, name: str) -> Path:
 
 
 def _digest(file: Path) -> str:
-    return sha256(fingerprint(Path(os.path.realpath(file)))).hexdigest()[:16]
+    return sha256(file_fingerprint(Path(os.path.realpath(file)))).hexdigest()[:16]
 
 
 def _named(rootdir: Path, files: Iterable[Path]) -> list[str]:

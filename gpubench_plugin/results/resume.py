@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.environment import code, json_files
-from gpubench_plugin.environment.fingerprint import (
+from gpubench_plugin.environment.fingerprints import (
     described,
     differences,
     fingerprint,

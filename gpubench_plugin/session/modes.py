@@ -15,13 +15,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.config.case import CASE, case_on_ranks
-from gpubench_plugin.config.parametrize import fixture_names, is_adopted
+from gpubench_plugin.config.parametrization import fixture_names, is_adopted
 from gpubench_plugin.config.resolve_case import Cases, check_marks
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers.in_process import Alone, Rank, Residents
 from gpubench_plugin.launchers.signals import Interruption
 from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.results.registry.location import absolute
+from gpubench_plugin.results.registry.locations import absolute
 from gpubench_plugin.session.adoption.adopter import Adopter
 from gpubench_plugin.session.gate.plugin import Unjudged, measuring_is_off
 from gpubench_plugin.session.run import Kept

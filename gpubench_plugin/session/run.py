@@ -120,7 +120,7 @@ def _command(config: pytest.Config) -> list[str]:
 
 
 def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
-    from gpubench_plugin.environment.collect import collect
+    from gpubench_plugin.environment.collection import collect
 
     told = config.hook.pytest_gpubench_environment(config=config)
     device = next(iter(cases.values())).device

@@ -17,7 +17,7 @@ from gpubench_plugin.cli.ab import launch, probe
 from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
 from gpubench_plugin.cli.ab.preflight import Offers, imported, offers
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.workspace import Workspace
+from gpubench_plugin.cli.ab.workspaces import Workspace
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers.signals import ended_by_signals
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.workspace import workspace
+from gpubench_plugin.cli.ab.workspaces import workspace
 from gpubench_plugin.launchers.scratch import TOKEN
 
 OCCUPY = """
 import os, signal, sys
 from pathlib import Path
 from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.workspace import workspace
+from gpubench_plugin.cli.ab.workspaces import workspace
 repository = Repository.around(Path(sys.argv[1]))
 with workspace(repository) as space:
     repository.check_out("HEAD", space.tree("base"))

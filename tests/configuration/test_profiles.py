@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.comparable import comparable
+from gpubench_plugin.config.comparability import comparable
 from gpubench_plugin.config.profiles import PROFILES
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
 from gpubench_plugin.errors import UsageProblem
 

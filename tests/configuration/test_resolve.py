@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import model_validator
 
-from gpubench_plugin.config.resolve import needs_memory_gib, resolve
+from gpubench_plugin.config.resolution import needs_memory_gib, resolve
 from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.errors import UsageProblem, not_one_of
 

@@ -10,7 +10,7 @@ import torch
 
 from gpubench_plugin.distributed.agreement import RankAgreement
 from gpubench_plugin.distributed.collectives.all_reduce import AllReduce
-from gpubench_plugin.distributed.exchange import Exchange, exchange
+from gpubench_plugin.distributed.exchanges import Exchange, exchange
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import Unsupported, UsageProblem
 

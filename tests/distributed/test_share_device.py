@@ -12,7 +12,7 @@ import torch
 from gpubench_plugin.config import resolve_case
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.resolve_case import Cases
-from gpubench_plugin.distributed.exchange import free_bytes
+from gpubench_plugin.distributed.exchanges import free_bytes
 from gpubench_plugin.distributed.process_group import backend_for, bound_device
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.environment import devices

@@ -8,7 +8,7 @@ import pytest
 
 from gpubench_plugin.compare.baselines.samples import LaterRuns
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.results.registry.reachable import Reachable
+from gpubench_plugin.results.registry.reachability import Reachable
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.sources import run_in
 from tests.runs_builder import MLP, measurement, run_id, write_run

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment.collect import collect
-from gpubench_plugin.environment.fingerprint import fingerprint
+from gpubench_plugin.environment.collection import collect
+from gpubench_plugin.environment.fingerprints import fingerprint
 
 FACTS: dict[str, Any] = {
     "schema_version": 1,

@@ -18,7 +18,7 @@ from gpubench_plugin.environment.locks import KernelLock, locked
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import is_being_written
 from gpubench_plugin.results.registry.database import FileLock
-from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.locations import location
 from tests.runs_builder import write_run
 
 if TYPE_CHECKING:

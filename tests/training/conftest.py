@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import ModelSection, PrecisionSection, TrainingSection
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.training.model import build_model

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.bench.convergence import in_fp32
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.bench.targets import in_fp32
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection, TrainingSection
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.training.convergence import Convergence, Target

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.measure.probes.flops import count_flops
 from gpubench_plugin.records import Work

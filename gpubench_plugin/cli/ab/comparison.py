@@ -26,7 +26,7 @@ from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.cli.ab.sides import SIDES, SideName, Source, side, source
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.trial import Contender, Trial
-from gpubench_plugin.cli.ab.workspace import Workspace, workspace
+from gpubench_plugin.cli.ab.workspaces import Workspace, workspace
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.launchers.signals import ended_by_signals

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment.code import fingerprint
+from gpubench_plugin.environment.code import file_fingerprint
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 STREAMS: Final = (1, 2)
@@ -116,7 +116,7 @@ class Repository:
             if own_output(self.top / name):
                 continue
             sums.update(name.encode("utf-8", "surrogateescape"))
-            sums.update(fingerprint(self.top / name))
+            sums.update(file_fingerprint(self.top / name))
         return sums.hexdigest()[:16]
 
     def common_folder(self) -> Path | None:

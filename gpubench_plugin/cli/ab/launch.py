@@ -18,7 +18,7 @@ from typing import Final
 from gpubench_plugin.cli.ab.git import OF_HOOKS
 from gpubench_plugin.cli.ab.preflight import Offers
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.workspace import Workspace
+from gpubench_plugin.cli.ab.workspaces import Workspace
 from gpubench_plugin.environment.waking_clock import WakingClock, is_stopped, nap_s
 from gpubench_plugin.launchers.signals import deferred, unheard
 

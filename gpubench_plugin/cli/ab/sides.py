@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gpubench_plugin.cli.ab.git import Repository, own_output
-from gpubench_plugin.environment.code import fingerprint
-from gpubench_plugin.environment.fingerprint import listed
+from gpubench_plugin.environment.code import file_fingerprint
+from gpubench_plugin.environment.fingerprints import listed
 from gpubench_plugin.errors import UsageProblem
 
 SideName = Literal["base", "head"]
@@ -58,7 +58,7 @@ class Source:
         if self.folder is None:
             return {}
         if self.repository is not None and self.repository.top == self.folder:
-            return {name: fingerprint(self.folder / name) for name in self.changed_files()}
+            return {name: file_fingerprint(self.folder / name) for name in self.changed_files()}
         return _fingerprints(self.folder)
 
     def require_unchanged(
@@ -220,7 +220,7 @@ def _fingerprints(folder: Path) -> dict[str, bytes]:
             file = Path(parent, name)
             if own_output(file):
                 continue
-            found[str(file.relative_to(folder))] = fingerprint(file)
+            found[str(file.relative_to(folder))] = file_fingerprint(file)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.fingerprint import described, differences, flat
+from gpubench_plugin.environment.fingerprints import described, differences, flat
 from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 

@@ -47,7 +47,7 @@ class Places:
         """
         from gpubench_plugin.compare.baselines.store import Baselines
         from gpubench_plugin.errors import RegistryError
-        from gpubench_plugin.results.registry.reachable import reachable
+        from gpubench_plugin.results.registry.reachability import reachable
 
         with reachable(self.registry, self.results_dir) as reached:
             baselines = Baselines(self.results_dir, reached.registry, unanswered=reached.note)

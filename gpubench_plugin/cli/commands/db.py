@@ -76,7 +76,7 @@ def _ingest(options: argparse.Namespace) -> int:
 
 def _rebuild(options: argparse.Namespace) -> int:
     from gpubench_plugin.compare.baselines.store import merge_files
-    from gpubench_plugin.results.registry.rebuild import rebuild
+    from gpubench_plugin.results.registry.rebuilding import rebuild
 
     return _told(
         rebuild(
@@ -89,7 +89,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from gpubench_plugin.results.registry.check import check
+    from gpubench_plugin.results.registry.checking import check
     from gpubench_plugin.results.registry.registry import Registry
 
     with Registry.open(options.registry, options.results_dir, create=False) as registry:

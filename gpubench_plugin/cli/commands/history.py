@@ -43,7 +43,7 @@ class History(Command):
         from gpubench_plugin.compare.baselines.trend import Past, courses
         from gpubench_plugin.environment import json_files
         from gpubench_plugin.reports import trend
-        from gpubench_plugin.results.registry.reachable import reachable
+        from gpubench_plugin.results.registry.reachability import reachable
 
         _check(options)
         places = Places.of(options)

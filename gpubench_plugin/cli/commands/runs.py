@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpubench_plugin.results.reader import Overview
-    from gpubench_plugin.results.registry.reachable import Reachable
+    from gpubench_plugin.results.registry.reachability import Reachable
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -78,7 +78,7 @@ class Runs(Command):
 
 def _list(options: argparse.Namespace, places: Places) -> int:
     from gpubench_plugin.reports.run_list import run_as_json, run_table
-    from gpubench_plugin.results.registry.reachable import reachable
+    from gpubench_plugin.results.registry.reachability import reachable
     from gpubench_plugin.results.run_list import Filter, latest_runs
 
     if options.status not in {None, *_STATES}:
@@ -122,7 +122,7 @@ def _show(options: argparse.Namespace, places: Places) -> int:
 
 def _tag(options: argparse.Namespace, places: Places) -> int:
     from gpubench_plugin.reports.text import printable
-    from gpubench_plugin.results.registry.reachable import reachable
+    from gpubench_plugin.results.registry.reachability import reachable
     from gpubench_plugin.results.run_directory import find_run
     from gpubench_plugin.results.tags import change_tags
 
@@ -221,7 +221,7 @@ def _environment(
 ) -> Mapping[str, Any]:
     """The facts of the run's machine by dot key; none where they cannot be read."""
     from gpubench_plugin.environment import json_files
-    from gpubench_plugin.environment.fingerprint import machine_facts, told_facts
+    from gpubench_plugin.environment.fingerprints import machine_facts, told_facts
 
     try:
         if directory is not None:

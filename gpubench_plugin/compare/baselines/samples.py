@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.compare.baselines.lookup import objections, regressions
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.environment.fingerprint import fingerprint_of
+from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.results.run_directory import runs_in
 from gpubench_plugin.results.sources import run_in
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from gpubench_plugin.records import Result, Run
-    from gpubench_plugin.results.registry.reachable import Reachable
+    from gpubench_plugin.results.registry.reachability import Reachable
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 

@@ -24,7 +24,7 @@ from gpubench_plugin.compare.baselines.model import (
     overruled,
     replayed,
 )
-from gpubench_plugin.compare.baselines.near_miss import near_miss
+from gpubench_plugin.compare.baselines.near_misses import near_miss
 from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.locks import locked
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest

@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.matched_metrics import launch_statistic, value_of
-from gpubench_plugin.environment.fingerprint import fingerprint_of
+from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.results.registry.rows import Point
 from gpubench_plugin.results.run_directory import runs_in

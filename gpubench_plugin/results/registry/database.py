@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError
 from gpubench_plugin.environment.json_files import MALFORMED
 from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry.location import FILE
+from gpubench_plugin.results.registry.locations import FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    from gpubench_plugin.results.registry.location import Location
+    from gpubench_plugin.results.registry.locations import Location
 
 
 _POLL_S: Final = 0.02

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
-from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.locations import location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from gpubench_plugin.results.registry.database import Database
-    from gpubench_plugin.results.registry.location import Location
+    from gpubench_plugin.results.registry.locations import Location
 
 VERSIONS: Final = ("0001", "0002")
 """The migrations, in order; a test compares them with the files. Known without Alembic, whose

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.registry.location import NONE, Location, location
+from gpubench_plugin.results.registry.locations import NONE, Location, location
 from gpubench_plugin.results.registry.registry import PATIENCE_S, Registry
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 

@@ -17,7 +17,7 @@ import pytest
 
 from gpubench_plugin.bench.bench import concluded
 from gpubench_plugin.config.case import CASE
-from gpubench_plugin.config.parametrize import FOREIGN_FIXTURE
+from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.records import Check, Observation, Samples, Work
 from gpubench_plugin.results import pytest_benchmark

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from gpubench_plugin.compare.baselines.resolve import Reference, names_a_run, reference
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.results.registry.reachable import is_expected
+from gpubench_plugin.results.registry.reachability import is_expected
 from gpubench_plugin.results.run_directory import find_run
 from gpubench_plugin.results.sources import read_run
 
@@ -61,7 +61,7 @@ def slip(name: str, *, url: str, results_dir: Path) -> str:
 def answer() -> None:
     """Answer the question on the standard input, on the standard output."""
     from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.results.registry.reachable import reachable
+    from gpubench_plugin.results.registry.reachability import reachable
 
     question = json.load(sys.stdin)
     results_dir = Path(question["results_dir"])

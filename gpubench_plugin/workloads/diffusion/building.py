@@ -68,7 +68,7 @@ class Group(Protocol):
         ...
 
 
-def pipeline(
+def build_pipeline(
     module: nn.Module,
     workload: Workload[Any],
     *,

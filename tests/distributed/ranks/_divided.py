@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.training.check import require_gradients

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.distributed.exchange import Exchange, exchange
+from gpubench_plugin.distributed.exchanges import Exchange, exchange
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import CorrectnessError

@@ -14,13 +14,13 @@ import torch
 from torch import distributed as dist
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import CorrectnessError, MeasurementError
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
-from gpubench_plugin.workloads.diffusion.building import pipeline
+from gpubench_plugin.workloads.diffusion.building import build_pipeline
 from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 
@@ -68,7 +68,7 @@ def made(case, group):
     module = build_model(
         workload, section=configuration.model, seed=0, device=CPU, precision=precision
     )
-    return pipeline(
+    return build_pipeline(
         module,
         workload,
         section=configuration.diffusion,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolve import resolve
+from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.distributed.process_group import ProcessGroup
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import CorrectnessError

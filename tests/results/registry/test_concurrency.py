@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.results.registry.check import check
+from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.registry.spool import ingest_all
 from gpubench_plugin.results.sources import run_in

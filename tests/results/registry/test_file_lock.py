@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.results.registry.database import FileLock
-from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.locations import location
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.compare.baselines.store import Baselines, merge_files
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.registry import queries
-from gpubench_plugin.results.registry import rebuild as rebuilding
-from gpubench_plugin.results.registry.check import check
-from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry import queries, rebuilding
+from gpubench_plugin.results.registry.checking import check
+from gpubench_plugin.results.registry.locations import location
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.fingerprint import fingerprint_of
+from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results.registry import ingest, queries
-from gpubench_plugin.results.registry.check import check
+from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.ingest import digest
 from gpubench_plugin.results.registry.queries import samples, values
 from gpubench_plugin.results.registry.registry import Registry

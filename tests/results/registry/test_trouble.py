@@ -15,9 +15,9 @@ import pytest
 
 from gpubench_plugin.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.registry import schema, spool
-from gpubench_plugin.results.registry.check import check
+from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.database import Database
-from gpubench_plugin.results.registry.location import location
+from gpubench_plugin.results.registry.locations import location
 from gpubench_plugin.results.registry.registry import Registry, upgrade
 
 

@@ -19,7 +19,7 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.compare.baselines.model import Baseline
 from gpubench_plugin.compare.baselines.store import KIND, Baselines
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.registry.check import check
+from gpubench_plugin.results.registry.checking import check
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.tags import change_tags

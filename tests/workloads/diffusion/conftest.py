@@ -61,7 +61,7 @@ def unet() -> Any:
     """The dummy, with random weights, and its workload."""
     from pathlib import Path
 
-    from gpubench_plugin.config.resolve import resolve
+    from gpubench_plugin.config.resolution import resolve
 
     section = resolve(
         name="diffusion",

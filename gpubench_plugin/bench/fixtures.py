@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.distributed.exchange import Exchange
+    from gpubench_plugin.distributed.exchanges import Exchange
     from gpubench_plugin.distributed.process_group import ProcessGroup
     from gpubench_plugin.measure.protocols import Subject
     from gpubench_plugin.precision.base import Precision
@@ -73,7 +73,7 @@ def collective(
     It exchanges what the precision computes in, and is verified on every rank. Ask for one in a
     test.
     """
-    from gpubench_plugin.distributed.exchange import exchange
+    from gpubench_plugin.distributed.exchanges import exchange
 
     def bound(name: str, size: str) -> Exchange:
         made = exchange(

@@ -20,7 +20,7 @@ from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results.registry import ingest, queries, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest import read
-from gpubench_plugin.results.registry.location import FILE, location
+from gpubench_plugin.results.registry.locations import FILE, location
 from gpubench_plugin.results.registry.registry import PATIENCE_S
 from gpubench_plugin.results.registry.rows import stored_text
 from gpubench_plugin.results.registry.spool import Stored, ended_runs
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from gpubench_plugin.results.registry.location import Location
+    from gpubench_plugin.results.registry.locations import Location
 
     Merge = Callable[[Connection, Path, Stored], None]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.bench.checks import observe_with_checkpoints, seeds_of
-from gpubench_plugin.bench.gpubench import subjects_of
+from gpubench_plugin.bench.fixtures import subjects_of
 from gpubench_plugin.bench.training import evaluator_of, source_of
 
 if TYPE_CHECKING:
