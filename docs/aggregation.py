@@ -16,10 +16,15 @@ import tracemalloc
 from datetime import timedelta
 from types import SimpleNamespace
 
-from gpubench_plugin.distributed.control_plane import ControlPlane
-from gpubench_plugin.distributed.rank_report import BLOCKS, DURATIONS, WARMUPS, RankReport
-from gpubench_plugin.distributed.reduction import Aggregate
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.distributed import (
+    BLOCKS,
+    DURATIONS,
+    WARMUPS,
+    Aggregate,
+    ControlPlane,
+    RankReport,
+    World,
+)
 from gpubench_plugin.records import Samples, Work
 
 BUDGET_S, BUDGET_MIB = 1.0, 100.0

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from gpubench_plugin.catalog import choices, load
-from gpubench_plugin.compare.comparison import compare_runs
-from gpubench_plugin.config.sections import Configuration, ModelSection
-from gpubench_plugin.environment.collection import collect
+from gpubench_plugin.compare import compare_runs
+from gpubench_plugin.config import Configuration, ModelSection
+from gpubench_plugin.environment import collect
 from gpubench_plugin.records import Measurement, Metric, RunRecord
-from gpubench_plugin.results import verdicts  # noqa: F401  # imports do not count
-from gpubench_plugin.results.sources import read_run
-from gpubench_plugin.results.summary import write_summary
+from gpubench_plugin.results import (
+    read_run,
+    verdicts,  # noqa: F401  # imports do not count
+    write_summary,
+)
 
 REPEATS = 5
 METRICS = (

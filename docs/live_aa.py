@@ -33,9 +33,8 @@ from pathlib import Path
 from statistics import median, stdev
 from typing import Any
 
-from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.cli.ab import State
+from gpubench_plugin.results import RunDirectory, run_in
 
 ROOT = Path(__file__).parent.parent
 SLOWDOWN = 0.10

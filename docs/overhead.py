@@ -67,10 +67,9 @@ def true_cost_ns() -> float:
 
 def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     """The whole loop, as a benchmark runs it; wall time counts from the end of the warm-up."""
-    from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.clocks.cpu import CpuClock
-    from gpubench_plugin.measure.loop import measure
-    from gpubench_plugin.measure.protocols import Alone
+    from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.measure import Alone, measure
+    from gpubench_plugin.measure.clocks import CpuClock
 
     start: list[int] = []
     samples = measure(
@@ -86,8 +85,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
 
 def gpubench_each(_: pytest.FixtureRequest) -> Cost:
     """The clock of the CPU made to time every call, which it does from 5 µs on."""
-    from gpubench_plugin.measure.clocks.base import Task
-    from gpubench_plugin.measure.clocks.cpu import CpuClock
+    from gpubench_plugin.measure.clocks import CpuClock, Task
 
     clock, task = CpuClock(), Task(step=noop)
     start = perf_counter_ns()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubench_plugin.measure.sketch import Sketcher, size_for
+from gpubench_plugin.measure import Sketcher, size_for
 from gpubench_plugin.records import Sketch
 
 if TYPE_CHECKING:

@@ -23,17 +23,18 @@ from typing import Any
 
 from sqlalchemy import insert, text
 
-from gpubench_plugin.compare.baselines.store import merge_files
+from gpubench_plugin.compare.baselines import merge_files
 from gpubench_plugin.records import Measurement, Metric, RunRecord
-from gpubench_plugin.results.registry import ingest
-from gpubench_plugin.results.registry.ingest import Reading
-from gpubench_plugin.results.registry.rebuilding import rebuild
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.registry.spool import ingest_all
-from gpubench_plugin.results.registry.tables import RESULTS, RUNS
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.sources import run_in
-from gpubench_plugin.results.summary import write_summary
+from gpubench_plugin.results import RunDirectory, run_in, write_summary
+from gpubench_plugin.results.registry import (
+    RESULTS,
+    RUNS,
+    Reading,
+    Registry,
+    ingest,
+    ingest_all,
+    rebuild,
+)
 
 BENCHMARKS = 50
 METRICS = 20

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.config import resolve
+from gpubench_plugin.measure.probes import count_flops
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.config import Configuration
 
 ROOT: Final = Path(__file__).parents[1]
 GIB: Final = 2**30
@@ -86,7 +86,7 @@ def configured(name: str) -> Configuration[Any]:
 
 def figures(name: str) -> Figures:
     """The figures of the full preset called `name`, from one forward pass of one sample."""
-    from gpubench_plugin.config.resolution import needs_memory_gib
+    from gpubench_plugin.config import needs_memory_gib
 
     base, *over = PRESETS.get(name) or (name,)
     overlays = [ROOT / "configs" / f"{file}.yaml" for file in over]

@@ -40,11 +40,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """The public class or function called `name`."""
-    if name in __all__:
-        from gpubench_plugin import api, errors, records
+    from gpubench_plugin.catalog import lazy_names
 
-        public: object = next(
-            getattr(room, name) for room in (errors, records, api) if hasattr(room, name)
-        )
-        return public
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return lazy_names(__name__)(name)

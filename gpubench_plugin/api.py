@@ -14,7 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from gpubench_plugin.config.options import FLAGS, RUN_FILE
+from gpubench_plugin.config import FLAGS, RUN_FILE
 from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def load_run(
         UsageProblem: there is no such run.
         ResultsError: a file of it cannot be read or is not as it was written.
     """
-    from gpubench_plugin.results.reader import read_record
-    from gpubench_plugin.results.run_directory import RunDirectory, find_run
+    from gpubench_plugin.results import RunDirectory, find_run, read_record
 
     text, here = os.fspath(path), Path.cwd()
     place = here / text

@@ -14,42 +14,48 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin import hookspecs
-from gpubench_plugin.bench.device import (
-    gpubench_config,
-    precision,
-    process_group,
-    torch_device,
-    world_size,
-)
-from gpubench_plugin.bench.fixtures import _gpubench_carrier, collective, gpubench
-from gpubench_plugin.bench.generation import decode, prefill
-from gpubench_plugin.bench.systems import diffusion, moe_layer
-from gpubench_plugin.bench.targets import convergence, exposed_communication
-from gpubench_plugin.bench.training import (
-    _gpubench_parallelism,
+from gpubench_plugin.bench import (
+    collective,
+    convergence,
     data,
+    decode,
+    diffusion,
+    exposed_communication,
+    gpubench,
+    gpubench_config,
     inference,
     model,
+    moe_layer,
+    precision,
+    prefill,
+    process_group,
+    torch_device,
     trainer,
     workload,
+    world_size,
 )
-from gpubench_plugin.config.options import MARKS, add_options, is_asked_for, lend_short_names
-from gpubench_plugin.config.parametrization import (
+from gpubench_plugin.bench.fixtures import _gpubench_carrier
+from gpubench_plugin.bench.training import _gpubench_parallelism
+from gpubench_plugin.config import (
+    MARKS,
+    add_options,
     fixture_names,
     is_adopted,
+    is_asked_for,
     is_benchmark,
+    lend_short_names,
     parametrize,
 )
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers.output import GANG, Valve, is_secondary
+from gpubench_plugin.launchers import GANG, Valve, is_secondary
 from gpubench_plugin.session import xdist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.config.settings import Settings
-    from gpubench_plugin.distributed.ranks import Ranks
-    from gpubench_plugin.launchers.gang.worker import Worker
+    from gpubench_plugin.config import Settings
+    from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.launchers.gang import Worker
 
 __all__ = [
     "_gpubench_carrier",
@@ -158,8 +164,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _enlist(config: pytest.Config) -> None:
     """Become a rank of the gang that the environment names."""
-    from gpubench_plugin.launchers.gang.protocol import Invitation
-    from gpubench_plugin.launchers.gang.worker import Worker
+    from gpubench_plugin.launchers.gang import Invitation, Worker
 
     config.stash[_WORKER] = worker = Worker(config, Invitation.accepted(os.environ))
     config.pluginmanager.register(worker, "gpubench-worker")
@@ -167,7 +172,7 @@ def _enlist(config: pytest.Config) -> None:
 
 def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve | None) -> None:
     from gpubench_plugin.config import resolve_case
-    from gpubench_plugin.session.modes import Roles
+    from gpubench_plugin.session import Roles
 
     config = session.config
     if _PROBLEM in config.stash:
@@ -183,7 +188,7 @@ def _say_if_gated(config: pytest.Config, why: str) -> None:
     """A gate that measures nothing has not passed."""
     if config.getoption("gpubench_gate") is None or _only_looks(config):
         return
-    from gpubench_plugin.session.gate.plugin import Unjudged
+    from gpubench_plugin.session.gate import Unjudged
 
     config.pluginmanager.register(Unjudged(why), "gpubench-gate")
 
@@ -195,7 +200,7 @@ def _only_looks(config: pytest.Config) -> bool:
 
 
 def _settings(config: pytest.Config) -> Settings:
-    from gpubench_plugin.config.settings import SETTINGS, Settings
+    from gpubench_plugin.config import SETTINGS, Settings
 
     if SETTINGS not in config.stash:
         config.stash[SETTINGS] = Settings.from_config(config)
@@ -203,7 +208,7 @@ def _settings(config: pytest.Config) -> Settings:
 
 
 def _ranks(config: pytest.Config) -> Ranks:
-    from gpubench_plugin.distributed.ranks import RANKS, Ranks
+    from gpubench_plugin.distributed import RANKS, Ranks
 
     if RANKS not in config.stash:
         config.stash[RANKS] = Ranks(os.environ)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Comparison, Measurement, Metric, RunRecord, Verdict
+from gpubench_plugin.results import Journal, RunDirectory, write_summary
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.summary import write_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -202,8 +202,7 @@ def load_run(scene: Scene) -> None:
 @entry
 def resume(scene: Scene) -> None:
     """What ``pytest --resume`` reads of a run before anything is measured."""
-    from gpubench_plugin.results.resume import reopen
-    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.results import RunDirectory, reopen
     from tests.runs_builder import environment
 
     run = reopen(
@@ -219,8 +218,7 @@ def resume(scene: Scene) -> None:
 @entry
 def configure(scene: Scene) -> None:
     """What ``pytest --config=FILE`` reads."""
-    from gpubench_plugin.config.resolution import resolve
-    from gpubench_plugin.config.sections import ModelSection
+    from gpubench_plugin.config import ModelSection, resolve
 
     resolve(
         name=None,
@@ -244,7 +242,7 @@ def fix_rounds(scene: Scene) -> None:
 @entry
 def resume_ab(scene: Scene) -> None:
     """What ``gpubench ab --resume`` reads before it measures."""
-    from gpubench_plugin.cli.ab.comparison import earlier_state
+    from gpubench_plugin.cli.ab import earlier_state
 
     earlier_state(scene.root / "ab")
 
@@ -252,7 +250,7 @@ def resume_ab(scene: Scene) -> None:
 @entry
 def read_manifest(scene: Scene) -> None:
     """What a training reads of a checkpoint first."""
-    from gpubench_plugin.training.manifest import Manifest
+    from gpubench_plugin.training import Manifest
 
     Manifest.read(scene.root / "latest.json")
 

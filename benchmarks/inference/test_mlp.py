@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config.marks import COMPILED, PLAIN, over
+from gpubench_plugin.config import COMPILED, PLAIN, over
 
 
 @over(PLAIN, COMPILED)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config.marks import (
+from gpubench_plugin.config import (
     CHANNELS_LAST,
     CONTIGUOUS,
     MOST_SAMPLES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config.marks import CHANNELS_LAST, FULL, PLAIN, over
+from gpubench_plugin.config import CHANNELS_LAST, FULL, PLAIN, over
 
 
 @over(PLAIN, CHANNELS_LAST & FULL)

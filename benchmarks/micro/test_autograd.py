@@ -16,8 +16,7 @@ def test_backward(gpubench, torch_device, sizes, order, observed):
     What the nodes of each kind took of the time of all nodes is recorded as
     ``<kind>_fraction``, and a trace of each node is what ``--profile`` writes.
     """
-    from gpubench_plugin.workloads._micro.backward import Chains, NodeTimes
-    from gpubench_plugin.workloads._micro.checks import require_equal
+    from gpubench_plugin.workloads._micro import Chains, NodeTimes, require_equal
 
     chains = Chains(
         graphs=sizes.graphs, layers=sizes.layers, size=sizes.layer_size, device=torch_device

@@ -18,7 +18,7 @@ def test_matmul(gpubench, torch_device, sizes, dtype, tolerance, scale):
     """A product of two square matrices of ``micro.matrix_size``, or two or four times as large."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_close
+    from gpubench_plugin.workloads._micro import require_close
 
     size = sizes.matrix_size * int(scale[1:])
     left, right = (torch.randn(size, size, device=torch_device, dtype=dtype) for _ in range(2))
@@ -47,7 +47,7 @@ def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products):
     """A product of two fp8 (e4m3) matrices with a scale each, its result in bf16."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import TOLERANCES, lacking, require_close
+    from gpubench_plugin.workloads._micro import TOLERANCES, lacking, require_close
 
     size = sizes.matrix_size
     exact = torch.randn(2, size, size, device=torch_device)

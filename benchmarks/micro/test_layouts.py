@@ -12,8 +12,7 @@ def test_layout_elementwise(gpubench, torch_device, sizes, layout):
     """A sum with a contiguous matrix: two matrices are read, one is written."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_equal
-    from gpubench_plugin.workloads._micro.layouts import laid_out
+    from gpubench_plugin.workloads._micro import laid_out, require_equal
 
     plain, other = torch.randn(2, sizes.rows, sizes.columns, device=torch_device)
     matrix, total = laid_out(plain, layout), torch.empty_like(plain)
@@ -33,8 +32,7 @@ def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
     """A product with a contiguous matrix."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_close
-    from gpubench_plugin.workloads._micro.layouts import laid_out
+    from gpubench_plugin.workloads._micro import laid_out, require_close
 
     size = sizes.matrix_size
     plain, other = torch.randn(2, size, size, device=torch_device)
@@ -59,7 +57,7 @@ def test_validation(gpubench, torch_device, sizes, validation):
     """
     import torch
 
-    from gpubench_plugin.workloads._micro.layouts import laid_out
+    from gpubench_plugin.workloads._micro import laid_out
 
     matrix = torch.randn(sizes.rows, sizes.columns, device=torch_device)
     result = torch.empty_like(matrix)

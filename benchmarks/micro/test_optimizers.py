@@ -11,12 +11,7 @@ _CHECKED = 8
 @pytest.mark.gpubench(config="micro")
 def test_optimizer(gpubench, torch_device, sizes, name, implementation):
     """One step; of some parameters it is compared with the loop's in double precision."""
-    from gpubench_plugin.workloads._micro.parameter_lists import (
-        TENSORS_MOVED,
-        check,
-        optimizer,
-        parameters,
-    )
+    from gpubench_plugin.workloads._micro import TENSORS_MOVED, check, optimizer, parameters
 
     over = parameters(sizes.tensors, sizes.tensor_elements, torch_device)
     some = over[:: max(1, len(over) // _CHECKED)]

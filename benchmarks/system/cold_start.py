@@ -38,10 +38,8 @@ def main(started_ns, device_name):
 
     stages.end("import_torch")
     from gpubench_plugin import catalog
-    from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.training.model import build_model
-    from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.training.state import wait_for
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.training import Optimization, build_model, wait_for
 
     said = json.load(sys.stdin)
     kind = catalog.load("workloads", said["model"]["name"])

@@ -27,7 +27,7 @@ def verified(form, model, folder):
     """The tensors of `model` and its optimizer in a format, written and read once."""
     import torch
 
-    from gpubench_plugin.training.checkpoint_formats import CheckpointIO
+    from gpubench_plugin.training import CheckpointIO
 
     optimizer = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():

@@ -34,7 +34,7 @@ def test_cold_start(request, gpubench, gpubench_config, torch_device, compiled):
 
     Each part is recorded in seconds and as a share of the whole. The step is the process.
     """
-    from gpubench_plugin.bench.fixtures import subjects_of
+    from gpubench_plugin.bench import subjects_of
 
     process = Process(gpubench_config, torch_device)
     subjects_of(request).append(process)

@@ -67,14 +67,18 @@ def compare_with_eager(
     request, gpubench, gpubench_config, workload, data, precision, torch_device, backend
 ):
     """Measures the compiled step of the configured model beside the eager one."""
-    from gpubench_plugin.bench.fixtures import subjects_of
-    from gpubench_plugin.measure.clocks.select import clock_for
-    from gpubench_plugin.measure.ratio import time_ratio
-    from gpubench_plugin.training.compile import INDUCTOR, compiler
-    from gpubench_plugin.training.compile_study import CompiledStep
-    from gpubench_plugin.training.model import build_model, run_once
-    from gpubench_plugin.training.state import wait_for
-    from gpubench_plugin.workloads._micro.checks import TOLERANCES
+    from gpubench_plugin.bench import subjects_of
+    from gpubench_plugin.measure import time_ratio
+    from gpubench_plugin.measure.clocks import clock_for
+    from gpubench_plugin.training import (
+        INDUCTOR,
+        CompiledStep,
+        build_model,
+        compiler,
+        run_once,
+        wait_for,
+    )
+    from gpubench_plugin.workloads._micro import TOLERANCES
 
     section = gpubench_config.model
     if backend == "named" and section.compile_backend == INDUCTOR:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpubench_plugin.config.marks import convolutional_training_variants
+from gpubench_plugin.config import convolutional_training_variants
 
 
 @convolutional_training_variants

@@ -16,7 +16,7 @@ import pytest
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
 from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation, Samples, Work
-from gpubench_plugin.results.test_report import RANKS_FOLDER
+from gpubench_plugin.results import RANKS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,15 +24,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.distributed.reduction import Reduction
-    from gpubench_plugin.measure.loop import Progress
-    from gpubench_plugin.measure.protocols import Subject
-    from gpubench_plugin.measure.tracers import Tracers
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, Metadata
-    from gpubench_plugin.results.test_report import Notes
+    from gpubench_plugin.config import Case
+    from gpubench_plugin.distributed import ProcessGroup, Reduction
+    from gpubench_plugin.measure import Progress, Subject, Tracers
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.results import BenchmarkFixture, Metadata, Notes
 
     Step = Callable[[], object]
 
@@ -52,7 +48,7 @@ class OwnMetric:
         Raises:
             UsageProblem: there is no such unit, or no such direction.
         """
-        from gpubench_plugin.measure.metrics.base import UNITS
+        from gpubench_plugin.measure.metrics import UNITS
 
         if self.unit not in UNITS:
             raise not_one_of(f"gpubench.record({self.name!r}): unit", self.unit, UNITS)
@@ -78,8 +74,7 @@ def concluded(
         MeasurementError: the numbers cannot be true.
         UsageProblem: a metric of the benchmark's `own` has a name that is taken, or no known unit.
     """
-    from gpubench_plugin.measure.metrics._all import compute_all
-    from gpubench_plugin.measure.metrics._plausibility import check_values
+    from gpubench_plugin.measure.metrics import check_values, compute_all
 
     hook = item.ihook
     metrics = compute_all(observation)
@@ -142,7 +137,7 @@ class Bench:
 
     @property
     def _reduction(self) -> Reduction:
-        from gpubench_plugin.distributed.reduction import Reduction
+        from gpubench_plugin.distributed import Reduction
 
         grace_s = self._case.configuration.distributed.failure_grace_s
         return Reduction(self._group, self._case.id, grace_s=grace_s)
@@ -203,9 +198,9 @@ class Bench:
     def _measured(
         self, step: Step, given: Work, *, setup: Step | None, teardown: Step | None
     ) -> Measurement:
-        from gpubench_plugin.measure.tracers import Tracers
+        from gpubench_plugin.measure import Tracers
         from gpubench_plugin.results import pytest_benchmark
-        from gpubench_plugin.training.seeding import naming_what_is_not_deterministic
+        from gpubench_plugin.training import naming_what_is_not_deterministic
 
         self._claim(given)
         if pytest_benchmark.measuring_disabled(self._carrier):
@@ -265,13 +260,9 @@ class Bench:
     def _measure(
         self, step: Step, setup: Step | None, teardown: Step | None
     ) -> tuple[Samples, dict[str, float]]:
-        from gpubench_plugin.measure.clocks.select import clock_for
-        from gpubench_plugin.measure.loop import measure
-        from gpubench_plugin.measure.probes.contention import Contention
-        from gpubench_plugin.measure.probes.memory import PeakMemory
-        from gpubench_plugin.measure.probes.nvml import Throttling
-        from gpubench_plugin.measure.probes.suspension import Suspension
-        from gpubench_plugin.measure.tracers import Tracers
+        from gpubench_plugin.measure import Tracers, measure
+        from gpubench_plugin.measure.clocks import clock_for
+        from gpubench_plugin.measure.probes import Contention, PeakMemory, Suspension, Throttling
 
         section = self._case.configuration.measure
         tracers = Tracers()
@@ -328,7 +319,7 @@ class Bench:
 
     def _count_flops(self, subject: Subject) -> float | None:
         """FLOPs of one call, counted on fake tensors; what has no formula is journalled."""
-        from gpubench_plugin.measure.probes.flops import count_flops
+        from gpubench_plugin.measure.probes import count_flops
 
         counted = count_flops(subject.flops_step)
         self._notes.log(
@@ -341,7 +332,7 @@ class Bench:
         section = self._case.configuration.profiling
         if not section.enabled:
             return
-        from gpubench_plugin.measure.probes.profiler import profile
+        from gpubench_plugin.measure.probes import profile
 
         profile(
             partial(_once, step, setup, teardown),
@@ -378,7 +369,7 @@ class Bench:
 
     def _keep(self, samples: Samples) -> None:
         """Write this rank's samples, all of them, into its own file of the run."""
-        from gpubench_plugin.results.recorder import append
+        from gpubench_plugin.results import append
 
         folder = self._item.config.stash.get(RANKS_FOLDER, None)
         if folder is not None:

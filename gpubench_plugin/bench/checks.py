@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.distributed.parallelism.base import Parallelism
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.checkpoint import Checkpoints
-    from gpubench_plugin.training.convergence import Convergence
-    from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.training.record_only import Seeded
-    from gpubench_plugin.training.reference import Reference
-    from gpubench_plugin.training.trainer import Trainer
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.distributed.parallelism import Parallelism
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.training import (
+        Checkpoints,
+        Convergence,
+        Evaluation,
+        Reference,
+        Seeded,
+        Trainer,
+    )
+    from gpubench_plugin.workloads import Workload
 
 
 def reference_of(
@@ -36,7 +38,7 @@ def reference_of(
 ) -> Reference | None:
     """What the first training steps are compared with; None: nothing."""
     from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.training.reference import Reference
+    from gpubench_plugin.training import Reference
 
     training, measure = configuration.training, configuration.measure
     if training.resume is not None:
@@ -65,8 +67,7 @@ def reference_of(
 
 def seeds_of(configuration: Configuration[Any], group: ProcessGroup) -> Seeded:
     """The seeds, for the record."""
-    from gpubench_plugin.training import seeding
-    from gpubench_plugin.training.record_only import Seeded
+    from gpubench_plugin.training import Seeded, seeding
 
     seed = configuration.experiment.seed
     return Seeded(seeding.seeds_of(seed, world_size=group.world.size))
@@ -80,7 +81,7 @@ def add_resumption(
     path = configuration.training.resume
     if path is None:
         return
-    from gpubench_plugin.training.checkpoint import Resumption
+    from gpubench_plugin.training import Resumption
 
     resumption = Resumption(
         _checkpoints(request, "training.resume", group, parallelism),
@@ -102,7 +103,7 @@ def add_checkpointing(
     """Write a checkpoint of `trainer` once it has trained, if ``training.checkpoint`` asks."""
     if not case_of(request).configuration.training.checkpoint:
         return
-    from gpubench_plugin.training.checkpoint import Checkpointing
+    from gpubench_plugin.training import Checkpointing
 
     def metrics() -> Mapping[str, float]:
         (loss,) = group.agreement.mean([float(trainer.last_loss)])
@@ -150,7 +151,7 @@ def _checkpoints(
         Unsupported: rank zero has not the whole model that all ranks train.
     """
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training.checkpoint import Checkpoints
+    from gpubench_plugin.training import Checkpoints
 
     replicated = parallelism.name == "ddp" or group.world.size == 1
     if not replicated:
@@ -182,7 +183,7 @@ def _checkpoints(
 def _folder(request: pytest.FixtureRequest) -> Path | None:
     """Where rank zero writes; None on the other ranks."""
     from gpubench_plugin.bench.bench import file_name
-    from gpubench_plugin.results.test_report import CHECKPOINTS
+    from gpubench_plugin.results import CHECKPOINTS
 
     root = request.config.stash.get(CHECKPOINTS, None)
     return root and root / file_name(case_of(request))

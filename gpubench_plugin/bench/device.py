@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.precision import Precision
 
 
 @pytest.fixture
@@ -40,9 +40,8 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """
     import torch
 
-    from gpubench_plugin.distributed.ranks import RANKS
-    from gpubench_plugin.distributed.world import threads_per_rank
-    from gpubench_plugin.measure.state import preserved
+    from gpubench_plugin.distributed import RANKS, threads_per_rank
+    from gpubench_plugin.measure import preserved
 
     case = case_of(request)
     device = torch.device(case.device.torch_name)
@@ -58,7 +57,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             )
         )
         if case.configuration.training.deterministic:
-            from gpubench_plugin.training.seeding import deterministic
+            from gpubench_plugin.training import deterministic
 
             stack.enter_context(deterministic(device))
         torch.manual_seed(case.configuration.experiment.seed)
@@ -68,7 +67,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 @pytest.fixture
 def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
     """The ranks that run together: torchrun's, else a group of one. It lives for the session."""
-    from gpubench_plugin.distributed.ranks import RANKS
+    from gpubench_plugin.distributed import RANKS
 
     case = case_of(request)
     return request.config.stash[RANKS].process_group(

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.distributed.exchanges import Exchange
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.measure.protocols import Subject
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
+    from gpubench_plugin.config import Case, Configuration
+    from gpubench_plugin.distributed import Exchange, ProcessGroup
+    from gpubench_plugin.measure import Subject
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.results import BenchmarkFixture
 
 
 _SUBJECTS = pytest.StashKey[list["Subject"]]()
@@ -34,7 +32,7 @@ def case_of(request: pytest.FixtureRequest) -> Case:
     Raises:
         UsageProblem: the test is no benchmark.
     """
-    from gpubench_plugin.config.case import CASE
+    from gpubench_plugin.config import CASE
     from gpubench_plugin.errors import UsageProblem
 
     case: Case | None = request.node.stash.get(CASE, None)
@@ -73,7 +71,7 @@ def collective(
     It exchanges what the precision computes in, and is verified on every rank. Ask for one in a
     test.
     """
-    from gpubench_plugin.distributed.exchanges import exchange
+    from gpubench_plugin.distributed import exchange
 
     def bound(name: str, size: str) -> Exchange:
         made = exchange(
@@ -95,7 +93,7 @@ def _gpubench_carrier(
     request: pytest.FixtureRequest, benchmark: BenchmarkFixture
 ) -> BenchmarkFixture:
     """pytest-benchmark's fixture, known also where a later fixture ends the test."""
-    from gpubench_plugin.results.test_report import CARRIER
+    from gpubench_plugin.results import CARRIER
 
     request.node.stash[CARRIER] = benchmark
     return benchmark
@@ -112,12 +110,12 @@ def gpubench(
 ) -> Bench:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.precision import Precision
 
     _require_ours(request, "precision", precision, Precision)
     _require_ours(request, "process_group", process_group, ProcessGroup)
-    from gpubench_plugin.results.test_report import CARRIED, NOTES, PROGRESS, TRACES, Notes
+    from gpubench_plugin.results import CARRIED, NOTES, PROGRESS, TRACES, Notes
 
     request.node.stash[NOTES] = notes = Notes()
     return Bench(

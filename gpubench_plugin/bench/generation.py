@@ -11,10 +11,10 @@ from gpubench_plugin.bench.fixtures import subjects_of
 if TYPE_CHECKING:
     import torch
 
-    from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.generation import Decode, Generation, Prefill
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.training import Decode, Generation, Prefill
+    from gpubench_plugin.workloads import Workload
 
 G = TypeVar("G", bound="Generation")
 
@@ -31,7 +31,7 @@ def prefill(
 
     Before it is measured, its logits are compared with those of a forward pass without a cache.
     """
-    from gpubench_plugin.training.generation import Prefill
+    from gpubench_plugin.training import Prefill
 
     made = _generation(Prefill, gpubench_config, workload, torch_device, precision)
     subjects_of(request).append(made)
@@ -50,7 +50,7 @@ def decode(
 
     Before it is measured, its logits are compared with those of a forward pass without a cache.
     """
-    from gpubench_plugin.training.generation import Decode
+    from gpubench_plugin.training import Decode
 
     made = _generation(Decode, gpubench_config, workload, torch_device, precision)
     subjects_of(request).append(made)
@@ -70,9 +70,8 @@ def _generation(
         Unsupported: the workload generates no text, or ranks are to share it.
     """
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training.compile import compiler
-    from gpubench_plugin.training.model import build_model
-    from gpubench_plugin.workloads._language import CausalLanguageModel
+    from gpubench_plugin.training import build_model, compiler
+    from gpubench_plugin.workloads import CausalLanguageModel
 
     section, inference = configuration.model, configuration.inference
     if not isinstance(workload, CausalLanguageModel):

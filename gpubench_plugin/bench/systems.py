@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.records import Json
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads import Workload
     from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
     from gpubench_plugin.workloads.moe.measured import MeasuredLayer
 
@@ -75,8 +75,8 @@ def diffusion(
     Before it is measured, its outputs are compared, bit by bit, with those of one process.
     """
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.results.test_report import RANKS_FOLDER
-    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.results import RANKS_FOLDER
+    from gpubench_plugin.training import build_model
     from gpubench_plugin.workloads.diffusion.building import build_pipeline
 
     parallelism = gpubench_config.distributed.parallelism
@@ -113,7 +113,7 @@ def diffusion(
 
 def _keep(folder: Any, rank: int, benchmark: str, events: Sequence[Json]) -> None:
     """Write what this rank did into its own file of the run, where there is one."""
-    from gpubench_plugin.results.recorder import append_events
+    from gpubench_plugin.results import append_events
 
     if folder is not None:
         append_events(folder, rank, benchmark, events)

@@ -20,16 +20,13 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config.sections import Configuration, TrainingSection
-    from gpubench_plugin.distributed.parallelism.base import Parallelism
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.communication import ExposedCommunication
-    from gpubench_plugin.training.convergence import Convergence
-    from gpubench_plugin.training.course import Course
-    from gpubench_plugin.training.data.base import DataSource
-    from gpubench_plugin.training.trainer import Trainer
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.config import Configuration, TrainingSection
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.distributed.parallelism import Parallelism
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.training import Convergence, Course, ExposedCommunication, Trainer
+    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.workloads import Workload
 
 
 def in_fp32(
@@ -60,10 +57,7 @@ def convergence(
     ``training.target_loss`` is reached, and its precision is compared with fp32.
     """
     from gpubench_plugin import catalog
-    from gpubench_plugin.training.convergence import Convergence
-    from gpubench_plugin.training.course import Course
-    from gpubench_plugin.training.model import build_model
-    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.training import Convergence, Course, Trainer, build_model
 
     reduced = gpubench_config.distributed.fsdp_reduce_dtype not in {None, "fp32"}
     several = process_group.world.size > 1
@@ -142,7 +136,7 @@ def exposed_communication(
 ) -> ExposedCommunication:
     """Adds ``exposed_communication_s`` to a benchmark of the `trainer`: ask for it, no more."""
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training.communication import ExposedCommunication
+    from gpubench_plugin.training import ExposedCommunication
 
     name = _gpubench_parallelism.name
     if name != "ddp":

@@ -15,15 +15,13 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.distributed.parallelism.base import Parallelism
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.data.base import DataSource
-    from gpubench_plugin.training.evaluation import Evaluator
-    from gpubench_plugin.training.inference import Inference
-    from gpubench_plugin.training.trainer import Trainer
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.distributed.parallelism import Parallelism
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.training import Evaluator, Inference, Trainer
+    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.workloads import Workload
 
 
 @pytest.fixture
@@ -73,7 +71,7 @@ def model(
     _gpubench_parallelism: Parallelism,
 ) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
-    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.training import build_model
 
     return build_model(
         workload,
@@ -101,7 +99,7 @@ def data(
     Ranks that share a batch all get the samples of all of them. Workers that load end with the
     benchmark, however it ends.
     """
-    from gpubench_plugin.training.record_only import Described
+    from gpubench_plugin.training import Described
 
     configuration = gpubench_config
     if "inference" in request.fixturenames:
@@ -161,7 +159,7 @@ def trainer(
     Before it is measured it trains some untimed steps, and what must hold is checked: the loss is
     a finite scalar and falls, no gradient is missing or not finite.
     """
-    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.training import Trainer
 
     several = process_group.world.size > 1
     made = Trainer(
@@ -186,7 +184,7 @@ def trainer(
     subjects_of(request).extend((made, seeds_of(gpubench_config, process_group)))
     evaluate = None
     if gpubench_config.training.evaluate:
-        from gpubench_plugin.training.evaluation import AfterTraining
+        from gpubench_plugin.training import AfterTraining
 
         evaluator = evaluator_of(
             model, workload, data, precision, torch_device, process_group, _gpubench_parallelism
@@ -208,7 +206,7 @@ def evaluator_of(
 ) -> Evaluator:
     """What evaluates the `model` on held-out samples of the `data`."""
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training.evaluation import Evaluator
+    from gpubench_plugin.training import Evaluator
 
     if parallelism.passes(model, precision) is not None:
         raise Unsupported(
@@ -240,7 +238,7 @@ def inference(
     _gpubench_parallelism: Parallelism,
 ) -> Inference:
     """The forward pass alone: ``gpubench(inference.step, samples=inference.samples_per_step)``."""
-    from gpubench_plugin.training.inference import Inference
+    from gpubench_plugin.training import Inference
 
     made = Inference(
         module=model,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands import Command, Exit
 from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def _refused(error: OSError) -> str:
 
 def _unforeseen(error: Exception, arguments: Sequence[str]) -> str:
     """One line for `error`; its traceback, without secrets, goes into a file of this user's."""
-    from gpubench_plugin.environment.redaction import passwords_in, redacted
+    from gpubench_plugin.environment import passwords_in, redacted
 
     def harmless(text: str) -> str:
         for password in passwords_in([*arguments, *os.environ.values()]):

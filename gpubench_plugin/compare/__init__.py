@@ -1,1 +1,38 @@
 """Comparing and judging: limits, matching of runs, statistics, verdicts. Knows no files."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.compare.comparability import (
+        Likeness,
+        in_words,
+        machine_differences,
+        settings_differences,
+        told_differences,
+    )
+    from gpubench_plugin.compare.comparison import (
+        compare_history,
+        compare_paired,
+        compare_runs,
+        compare_threshold,
+    )
+    from gpubench_plugin.compare.judges import LABEL, LOOKS
+    from gpubench_plugin.compare.matched_metrics import device_timed, gated, value_of
+    from gpubench_plugin.compare.matching import WINDOW, Matched, match
+    from gpubench_plugin.compare.plain import better_bar, worse_bar
+    from gpubench_plugin.compare.series import FEWEST, Series, change, counted, percent, within
+    from gpubench_plugin.compare.statistics import (
+        Bools,
+        Estimates,
+        Floats,
+        benjamini_hochberg,
+        find,
+        paired,
+        prediction,
+        spread_about_mean,
+        spread_of_steps,
+    )
+
+__getattr__ = lazy_names(__name__)

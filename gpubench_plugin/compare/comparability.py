@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import device_timed
-from gpubench_plugin.config.comparability import comparable_part
-from gpubench_plugin.environment.fingerprints import ABSENT, differences
-from gpubench_plugin.environment.instrumentation import INSTRUMENTED
+from gpubench_plugin.config import comparable_part
+from gpubench_plugin.environment import ABSENT, INSTRUMENTED, differences
 from gpubench_plugin.records import Difference, Result, Run
 
 _WALL: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})

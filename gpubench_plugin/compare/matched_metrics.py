@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 from gpubench_plugin.compare.series import Series
-from gpubench_plugin.config.limits import DEFAULT, Limit
+from gpubench_plugin.config import DEFAULT, Limit
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric, Result, Verdict, VerdictKind
 

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 from gpubench_plugin.compare.series import Series, change
-from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better, Method, Verdict, VerdictKind
 
 _MOST: Final = 700.0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better
 
 

@@ -1,1 +1,80 @@
 """Configuration: what a YAML file, a preset and the command line say, validated and resolved."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.case import CASE, Case, case_on_ranks, device_models, devices_of
+    from gpubench_plugin.config.comparability import comparable, comparable_part
+    from gpubench_plugin.config.files import ConfigurationFile
+    from gpubench_plugin.config.layers import Layer, merge, nested
+    from gpubench_plugin.config.limits import DEFAULT, Limit
+    from gpubench_plugin.config.marks import (
+        ACCUMULATED,
+        CHANNELS_LAST,
+        CHECKPOINTED,
+        COMPILED,
+        CONTIGUOUS,
+        FSDP2,
+        FULL,
+        MOST_SAMPLES,
+        ONE_SAMPLE,
+        PLAIN,
+        SOME_SAMPLES,
+        BenchmarkMark,
+        Variant,
+        batch_sizes,
+        check_precisions,
+        convolutional_training_variants,
+        executions,
+        full_profile_only,
+        memory_formats,
+        over,
+        training_variants,
+    )
+    from gpubench_plugin.config.options import (
+        FLAGS,
+        MARKS,
+        RUN_FILE,
+        SECTIONS,
+        add_options,
+        destination,
+        is_asked_for,
+        lend_short_names,
+    )
+    from gpubench_plugin.config.parametrization import (
+        FOREIGN_FIXTURE,
+        fixture_names,
+        is_adopted,
+        is_benchmark,
+        parametrize,
+    )
+    from gpubench_plugin.config.profiles import PROFILES
+    from gpubench_plugin.config.resolution import needs_memory_gib, resolve
+    from gpubench_plugin.config.resolve_case import Cases, check_marks
+    from gpubench_plugin.config.resolved_file import to_yaml
+    from gpubench_plugin.config.rounds_file import FrozenRounds, to_text
+    from gpubench_plugin.config.sections import (
+        SCHEDULERS,
+        Configuration,
+        DataSection,
+        DiffusionSection,
+        DistributedSection,
+        ExperimentSection,
+        GateSection,
+        InferenceSection,
+        MeasureSection,
+        ModelSection,
+        MoeSection,
+        PositiveFloat,
+        PositiveInt,
+        PrecisionSection,
+        Preset,
+        ProfilingSection,
+        Section,
+        TrainingSection,
+    )
+    from gpubench_plugin.config.settings import SETTINGS, Settings
+
+__getattr__ = lazy_names(__name__)

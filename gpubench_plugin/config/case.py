@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.environment.devices import too_few
+from gpubench_plugin.environment import too_few
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.records import Measurement, Outcome
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.marks import BenchmarkMark
     from gpubench_plugin.config.rounds_file import FrozenRounds
     from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.environment.devices import Device
+    from gpubench_plugin.environment import Device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment.fingerprints import flat
+from gpubench_plugin.environment import flat
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import Configuration

@@ -129,7 +129,7 @@ class Cases:
         world_size: int,
     ) -> Configuration[Any]:
         from gpubench_plugin.config.resolution import resolve
-        from gpubench_plugin.environment.redaction import redacted
+        from gpubench_plugin.environment import redacted
 
         settings = self._settings
         preset = self._preset(name, device)

@@ -1,1 +1,25 @@
 """The ranks: who they are, how they meet, what they agree on, and how they share the work."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.distributed.agreement import RankAgreement
+    from gpubench_plugin.distributed.control_plane import CHUNK, ControlPlane
+    from gpubench_plugin.distributed.exchanges import Exchange, exchange, free_bytes, parse, shown
+    from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for, bound_device
+    from gpubench_plugin.distributed.rank_report import (
+        BLOCKS,
+        DURATIONS,
+        LIMIT_BYTES,
+        WARMUPS,
+        RankReport,
+        condensed,
+    )
+    from gpubench_plugin.distributed.ranks import RANKS, Ranks
+    from gpubench_plugin.distributed.reduction import Aggregate, Reduction
+    from gpubench_plugin.distributed.rendezvous import store_for
+    from gpubench_plugin.distributed.world import LISTENER, World, threads_per_rank
+
+__getattr__ = lazy_names(__name__)

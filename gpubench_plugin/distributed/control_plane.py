@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment.waking_clock import WakingClock
+from gpubench_plugin.environment import WakingClock
 from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:

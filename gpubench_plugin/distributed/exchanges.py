@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.distributed.collectives.base import Collective
+    from gpubench_plugin.distributed.collectives import Collective
     from gpubench_plugin.distributed.process_group import ProcessGroup
 
 

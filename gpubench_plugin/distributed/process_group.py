@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from gpubench_plugin.distributed.agreement import RankAgreement
 from gpubench_plugin.distributed.control_plane import ControlPlane
 from gpubench_plugin.distributed.rendezvous import on_loopback, store_for
-from gpubench_plugin.environment.waking_clock import WakingClock
+from gpubench_plugin.environment import WakingClock
 from gpubench_plugin.errors import MeasurementError, UsageProblem
 
 if TYPE_CHECKING:

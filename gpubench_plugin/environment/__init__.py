@@ -1,1 +1,57 @@
 """What a run finds on its machine: devices, hardware, code, processes, files."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.environment.code import Arrivals, digests, file_fingerprint
+    from gpubench_plugin.environment.collection import collect
+    from gpubench_plugin.environment.devices import Device, too_few
+    from gpubench_plugin.environment.files import open_to_write, sync_folder, write
+    from gpubench_plugin.environment.fingerprints import (
+        ABSENT,
+        described,
+        differences,
+        fingerprint,
+        fingerprint_of,
+        flat,
+        listed,
+        machine_facts,
+        told_facts,
+    )
+    from gpubench_plugin.environment.git import commit_facts
+    from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes
+    from gpubench_plugin.environment.helper_threads import (
+        HelperThread,
+        idents_here,
+        idents_noted,
+        note_in,
+        without_helpers,
+    )
+    from gpubench_plugin.environment.instrumentation import (
+        INSTRUMENTED,
+        interpreter_facts,
+        interpreter_options,
+        is_instrumented,
+    )
+    from gpubench_plugin.environment.json_files import MALFORMED, not_written, text
+    from gpubench_plugin.environment.locks import KernelLock, locked
+    from gpubench_plugin.environment.process_identity import ProcessIdentity, place
+    from gpubench_plugin.environment.redaction import (
+        HIDDEN,
+        names_a_secret,
+        passwords_in,
+        recorded_variables,
+        redacted,
+        redacted_command,
+    )
+    from gpubench_plugin.environment.waking_clock import (
+        SUSPENDED,
+        WakingClock,
+        any_stopped,
+        is_stopped,
+        nap_s,
+    )
+
+__getattr__ = lazy_names(__name__)

@@ -1,1 +1,23 @@
 """The three ways to run: in this process, in a gang of our own, under torchrun."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.launchers.deadlines import Deadline, Patience
+    from gpubench_plugin.launchers.in_process import Alone, Rank, Residents
+    from gpubench_plugin.launchers.outcome import Ending, Verdict, judge, named
+    from gpubench_plugin.launchers.output import GANG, Output, Valve, is_secondary
+    from gpubench_plugin.launchers.scratch import TOKEN, PrivateFolder, ScratchFolder, abandoned
+    from gpubench_plugin.launchers.signals import (
+        Interruption,
+        Notice,
+        Termination,
+        deferred,
+        ended_by_signals,
+        unheard,
+    )
+    from gpubench_plugin.launchers.watchdog import Watchdog
+
+__getattr__ = lazy_names(__name__)

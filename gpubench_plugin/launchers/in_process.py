@@ -15,22 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.config.case import CASE
-from gpubench_plugin.environment.code import Arrivals
+from gpubench_plugin.config import CASE
+from gpubench_plugin.environment import Arrivals
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import reports, stacks
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.exit import end_session
 from gpubench_plugin.launchers.outcome import Ending, judge
 from gpubench_plugin.launchers.watchdog import Watchdog
-from gpubench_plugin.results import pytest_benchmark, test_report
-from gpubench_plugin.results.outcomes import forget_last, free
+from gpubench_plugin.results import forget_last, free, pytest_benchmark, test_report
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from gpubench_plugin.config.settings import Settings
-    from gpubench_plugin.distributed.world import World
+    from gpubench_plugin.config import Settings
+    from gpubench_plugin.distributed import World
 
 
 _ERRORS = pytest.StashKey[list[BaseException]]()

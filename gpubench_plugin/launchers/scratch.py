@@ -27,8 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.process_identity import ProcessIdentity
+from gpubench_plugin.environment import ProcessIdentity, json_files
 from gpubench_plugin.errors import GangError, GpubenchError, ResultsError
 
 TOKEN: Final = "gpubench-token.json"

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
-from gpubench_plugin.environment.helper_threads import HelperThread
+from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.launchers.watchdog import or_die
 
 if TYPE_CHECKING:

@@ -13,12 +13,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.helper_threads import (
-    idents_here,
-    idents_noted,
-    note_in,
-    without_helpers,
-)
+from gpubench_plugin.environment import idents_here, idents_noted, note_in, without_helpers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

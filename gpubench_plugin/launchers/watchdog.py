@@ -14,8 +14,7 @@ import traceback
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.helper_threads import HelperThread
-from gpubench_plugin.environment.waking_clock import WakingClock, nap_s
+from gpubench_plugin.environment import HelperThread, WakingClock, nap_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

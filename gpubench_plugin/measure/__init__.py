@@ -1,1 +1,20 @@
 """Measuring: the loop, its rules, the clocks, and the probes beside them."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.measure.interval import interval_ranks, median_interval
+    from gpubench_plugin.measure.loop import Progress, measure
+    from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
+    from gpubench_plugin.measure.protocols import Agreement, Alone, Subject
+    from gpubench_plugin.measure.ratio import time_ratio
+    from gpubench_plugin.measure.recording import Recording, has_outliers, round_medians
+    from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
+    from gpubench_plugin.measure.state import preserved
+    from gpubench_plugin.measure.stopping import Looks, rule_for
+    from gpubench_plugin.measure.tracers import Tracers
+    from gpubench_plugin.measure.warmup import WarmUp, is_steady, warm_up
+
+__getattr__ = lazy_names(__name__)

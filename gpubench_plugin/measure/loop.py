@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.clocks.base import Clock, Step, Task
+from gpubench_plugin.measure.clocks import Clock, Step, Task
 from gpubench_plugin.measure.plan import Plan, Planner
 from gpubench_plugin.measure.recording import Recording, has_outliers
 from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
@@ -20,8 +20,7 @@ from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.rounds_file import FrozenRounds
-    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.config import FrozenRounds, MeasureSection
     from gpubench_plugin.measure.protocols import Agreement
     from gpubench_plugin.records import Sketch
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.rounds_file import FrozenRounds
-    from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.clocks.base import Clock
+    from gpubench_plugin.config import FrozenRounds, MeasureSection
+    from gpubench_plugin.measure.clocks import Clock
     from gpubench_plugin.measure.protocols import Agreement
 
 # Agreeing costs the ranks some tenths of a millisecond: a block makes that small.

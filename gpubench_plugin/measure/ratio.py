@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks import Task
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.clocks.base import Clock, Step
+    from gpubench_plugin.measure.clocks import Clock, Step
 
 _TURNS = 5
 _CALLS = 4

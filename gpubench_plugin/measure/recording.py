@@ -18,8 +18,8 @@ from gpubench_plugin.records import Sketch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.clocks.base import Block
+    from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.measure.clocks import Block
     from gpubench_plugin.measure.plan import Plan
 
 

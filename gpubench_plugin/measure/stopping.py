@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.measure.plan import fitting_rounds
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure.recording import Recording
 
 

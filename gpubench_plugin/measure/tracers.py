@@ -15,7 +15,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gpubench_plugin.environment.instrumentation import INSTRUMENTED, is_instrumented
+from gpubench_plugin.environment import INSTRUMENTED, is_instrumented
 
 _T = TypeVar("_T")
 

@@ -13,8 +13,8 @@ from gpubench_plugin.measure.recording import round_medians
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.clocks.base import Block, Clock, Task
+    from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.measure.clocks import Block, Clock, Task
     from gpubench_plugin.measure.protocols import Agreement
 
 _WINDOW = 5

@@ -1,1 +1,35 @@
 """What a person reads of a run: pure functions from records to text."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
+    from gpubench_plugin.reports.scaling import scaling_lines
+    from gpubench_plugin.reports.status import StatusLine, status_line
+    from gpubench_plugin.reports.table import column, lines, wrapped
+    from gpubench_plugin.reports.terminal import Line, header_lines, plain, summary_lines
+    from gpubench_plugin.reports.text import (
+        ASCII,
+        UNICODE,
+        Glyphs,
+        byte_size,
+        cut,
+        fill,
+        glyphs_for,
+        printable,
+        shorten,
+        sparkline,
+        width,
+    )
+    from gpubench_plugin.reports.verdict_table import (
+        ORDER,
+        headline,
+        number,
+        signed,
+        verdict_lines,
+        worst_first,
+    )
+
+__getattr__ = lazy_names(__name__)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.reports.text import Glyphs
-    from gpubench_plugin.results.reader import Overview
+    from gpubench_plugin.results import Overview
 
 _SHORT: Final = 9
 """Characters of a commit that are shown."""

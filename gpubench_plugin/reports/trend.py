@@ -13,7 +13,7 @@ from gpubench_plugin.reports.verdict_table import number, signed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.compare.baselines.trend import Course, LevelChange
+    from gpubench_plugin.compare.baselines import Course, LevelChange
     from gpubench_plugin.reports.text import Glyphs
 
 _CSV = (

@@ -2,3 +2,79 @@
 
 Only rank zero writes, and it needs no torch for it. A file appears whole or not at all.
 """
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.results.journal import Journal, utc_now
+    from gpubench_plugin.results.logical_time import time_after
+    from gpubench_plugin.results.outcomes import forget_last, free
+    from gpubench_plugin.results.prune import (
+        HASHED_BYTES,
+        Leftover,
+        Removal,
+        artifacts,
+        foreign_files,
+        leftovers,
+        older,
+        remove,
+        remove_leftover,
+    )
+    from gpubench_plugin.results.pytest_benchmark import (
+        BenchmarkFixture,
+        Metadata,
+        Recorded,
+        add_metrics,
+        thinned,
+    )
+    from gpubench_plugin.results.pytest_benchmark_files import SECTION, settings_of, told
+    from gpubench_plugin.results.reader import (
+        EarlierRun,
+        Overview,
+        is_being_written,
+        overview,
+        read_record,
+    )
+    from gpubench_plugin.results.recorder import Recorder, append, append_events
+    from gpubench_plugin.results.resume import reopen
+    from gpubench_plugin.results.run_directory import (
+        RunDirectory,
+        find_run,
+        is_path_component,
+        new_run_id,
+        path_component,
+        runs_in,
+        under_removal,
+    )
+    from gpubench_plugin.results.run_list import Filter, latest_runs, overview_of
+    from gpubench_plugin.results.sources import read_run, run_in, run_of
+    from gpubench_plugin.results.summary import (
+        SCHEMA_URL,
+        UtcTime,
+        schema_text,
+        table_text,
+        write_summary,
+    )
+    from gpubench_plugin.results.tags import (
+        TagChange,
+        change_tags,
+        from_text,
+        tags_in,
+        tags_of,
+        to_text,
+    )
+    from gpubench_plugin.results.test_report import (
+        CARRIED,
+        CARRIER,
+        CHECKPOINTS,
+        LONGEST_REASON,
+        NOTES,
+        PROGRESS,
+        RANKS_FOLDER,
+        TRACES,
+        Notes,
+    )
+
+__getattr__ = lazy_names(__name__)

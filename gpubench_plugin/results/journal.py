@@ -15,8 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.environment.locks import KernelLock
+from gpubench_plugin.environment import KernelLock, files, json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpubench_plugin.environment.fingerprints import machine_facts, told_facts
+from gpubench_plugin.environment import machine_facts, told_facts
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric, Result, Run
 from gpubench_plugin.results.plausibility import untrue

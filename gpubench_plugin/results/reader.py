@@ -18,8 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpubench_plugin.environment import code, json_files
-from gpubench_plugin.environment.locks import KernelLock
+from gpubench_plugin.environment import KernelLock, code, json_files
 from gpubench_plugin.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.records import Measurement, RunRecord
 from gpubench_plugin.results import journal

@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.environment.redaction import redacted_command
+from gpubench_plugin.environment import files, json_files, redacted_command
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import RunRecord
 from gpubench_plugin.results.journal import Journal, utc_now

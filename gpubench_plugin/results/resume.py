@@ -9,12 +9,13 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import code, json_files
-from gpubench_plugin.environment.fingerprints import (
+from gpubench_plugin.environment import (
+    code,
     described,
     differences,
     fingerprint,
     flat,
+    json_files,
     listed,
 )
 from gpubench_plugin.errors import BrokenFile, UsageProblem

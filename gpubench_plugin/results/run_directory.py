@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.files import write
+from gpubench_plugin.environment import write
 from gpubench_plugin.errors import UsageProblem, nearest
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.registry.rows import RunRow
+    from gpubench_plugin.results.registry import Registry, RunRow
     from gpubench_plugin.results.run_directory import RunDirectory
 
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpubench_plugin.config.comparability import comparable_part
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.fingerprints import flat, machine_facts, told_facts
+from gpubench_plugin.config import comparable_part
+from gpubench_plugin.environment import flat, json_files, machine_facts, told_facts
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
 from gpubench_plugin.records import UNFINISHED, Metric, Result, Run
 from gpubench_plugin.results import pytest_benchmark_files

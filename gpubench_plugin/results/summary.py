@@ -31,8 +31,7 @@ from pydantic import (
     model_validator,
 )
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.redaction import redacted_command
+from gpubench_plugin.environment import json_files, redacted_command
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Better, Outcome, RunStatus
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.environment.locks import locked
+from gpubench_plugin.environment import files, json_files, locked
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.logical_time import time_after

@@ -18,7 +18,7 @@ from gpubench_plugin.results.outcomes import kind_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config import Case
     from gpubench_plugin.records import Json, Outcome
 
 ATTRIBUTE: Final = "gpubench"

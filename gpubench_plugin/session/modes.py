@@ -14,16 +14,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.config.case import CASE, case_on_ranks
-from gpubench_plugin.config.parametrization import fixture_names, is_adopted
-from gpubench_plugin.config.resolve_case import Cases, check_marks
+from gpubench_plugin.config import (
+    CASE,
+    Cases,
+    case_on_ranks,
+    check_marks,
+    fixture_names,
+    is_adopted,
+)
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers.in_process import Alone, Rank, Residents
-from gpubench_plugin.launchers.signals import Interruption
+from gpubench_plugin.launchers import Alone, Interruption, Rank, Residents
 from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.results.registry.locations import absolute
-from gpubench_plugin.session.adoption.adopter import Adopter
-from gpubench_plugin.session.gate.plugin import Unjudged, measuring_is_off
+from gpubench_plugin.results.registry import absolute
+from gpubench_plugin.session.adoption import Adopter
+from gpubench_plugin.session.gate import Unjudged, measuring_is_off
 from gpubench_plugin.session.run import Kept
 from gpubench_plugin.session.xdist import is_worker
 
@@ -32,13 +36,11 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.config.settings import Settings
-    from gpubench_plugin.distributed.ranks import Ranks
-    from gpubench_plugin.launchers.gang.worker import Worker
-    from gpubench_plugin.launchers.output import Valve
-    from gpubench_plugin.session.gate.lookup import Lookup
-    from gpubench_plugin.session.gate.plugin import Gate
+    from gpubench_plugin.config import Case, Settings
+    from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.launchers import Valve
+    from gpubench_plugin.launchers.gang import Worker
+    from gpubench_plugin.session.gate import Gate, Lookup
     from gpubench_plugin.session.recording import Session
 
 
@@ -101,7 +103,7 @@ class Roles:
                 "--pdb: a debugger needs the terminal to itself, and a gang has several ranks; "
                 "debug one rank in this process with --world-size=1"
             )
-        from gpubench_plugin.launchers.gang.controller import Controller
+        from gpubench_plugin.launchers.gang import Controller
 
         session = self._open(items)
         # Every gang starts once; what needs none runs before, so that its fixtures end first.
@@ -129,7 +131,7 @@ class Roles:
             if items:
                 self._run(items)
             return
-        from gpubench_plugin.launchers.torchrun.plugin import Torchrun
+        from gpubench_plugin.launchers.torchrun import Torchrun
 
         torchrun = Torchrun(self._session, self._settings, self._ranks)
         session = self._open(items)
@@ -192,7 +194,7 @@ class Roles:
         """What is to be compared with, before anything is written; None without ``--baseline``."""
         if not self._settings.baseline:
             return None
-        from gpubench_plugin.session.gate.lookup import Lookup
+        from gpubench_plugin.session.gate import Lookup
 
         return Lookup.early(self._settings, self._config.invocation_params.dir)
 
@@ -202,9 +204,7 @@ class Roles:
             if self._settings.gate:
                 self._register(Unjudged(f"nothing is judged with {off}"), "gpubench-gate")
             return
-        from gpubench_plugin.session.gate.judgement import Judgement
-        from gpubench_plugin.session.gate.plugin import Gate
-        from gpubench_plugin.session.gate.removed import Removal
+        from gpubench_plugin.session.gate import Gate, Judgement, Removal
 
         judgement = Judgement(session, lookup, Removal(self._session))
         self._gate = Gate(self._config, lookup, judgement)

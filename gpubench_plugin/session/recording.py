@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 
-from gpubench_plugin.config.case import device_models, devices_of
+from gpubench_plugin.config import device_models, devices_of
 from gpubench_plugin.errors import ResultsError, text_of
-from gpubench_plugin.launchers.signals import deferred, unheard
-from gpubench_plugin.reports import terminal
-from gpubench_plugin.reports.scaling import scaling_lines
-from gpubench_plugin.reports.status import status_line
-from gpubench_plugin.reports.text import glyphs_for, printable
-from gpubench_plugin.results import pytest_benchmark, test_report
-from gpubench_plugin.results.test_report import CARRIED, CHECKPOINTS, PROGRESS, TRACES
+from gpubench_plugin.launchers import deferred, unheard
+from gpubench_plugin.reports import glyphs_for, printable, scaling_lines, status_line, terminal
+from gpubench_plugin.results import (
+    CARRIED,
+    CHECKPOINTS,
+    PROGRESS,
+    TRACES,
+    pytest_benchmark,
+    test_report,
+)
 from gpubench_plugin.session.run import open_run
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.config import Case, Settings
     from gpubench_plugin.records import Comparison, Json, Measurement, Run, RunStatus
 
 
@@ -117,7 +119,7 @@ class Session:
 
     def run(self) -> Run:
         """What has been measured so far, as comparisons see it."""
-        from gpubench_plugin.results.sources import run_of
+        from gpubench_plugin.results import run_of
 
         recorder = self._run.recorder
         run_id = recorder.directory.run_id
@@ -300,7 +302,7 @@ class Session:
 
     def _index(self) -> str | None:
         """Tell the registry of the run; a line for the user where that has to wait."""
-        from gpubench_plugin.results.registry.spool import keep
+        from gpubench_plugin.results.registry import keep
 
         directory = self._run.recorder.directory
         return keep(self._settings.registry, directory.path.parent.parent, directory)

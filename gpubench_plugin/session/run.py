@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.config.options import RUN_FILE, destination
+from gpubench_plugin.config import RUN_FILE, destination
 from gpubench_plugin.environment import code, json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.resume import reopen
-from gpubench_plugin.results.run_directory import RunDirectory, find_run, new_run_id
-from gpubench_plugin.results.test_report import CARRIED
+from gpubench_plugin.results import (
+    CARRIED,
+    Recorder,
+    RunDirectory,
+    find_run,
+    new_run_id,
+    pytest_benchmark,
+    reopen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.config import Case, Settings
     from gpubench_plugin.records import Json, Measurement
 
 
@@ -70,7 +73,7 @@ def _tell(directory: RunDirectory) -> None:
 
 
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:
-    from gpubench_plugin.config.resolved_file import to_yaml
+    from gpubench_plugin.config import to_yaml
 
     run_id = new_run_id(settings.tag, datetime.now(UTC))
     directory = RunDirectory.create(settings.results_dir, settings.experiment, run_id)
@@ -120,7 +123,7 @@ def _command(config: pytest.Config) -> list[str]:
 
 
 def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
-    from gpubench_plugin.environment.collection import collect
+    from gpubench_plugin.environment import collect
 
     told = config.hook.pytest_gpubench_environment(config=config)
     device = next(iter(cases.values())).device

@@ -33,7 +33,7 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.config import MeasureSection
 
 
 @dataclass(frozen=True, kw_only=True)

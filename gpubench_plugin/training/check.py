@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from gpubench_plugin.config.sections import TrainingSection
-    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.config import TrainingSection
+    from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.optimization import Optimization
     from gpubench_plugin.training.protocols import Agreement
-    from gpubench_plugin.workloads.base import Batch
+    from gpubench_plugin.workloads import Batch
 
 
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]

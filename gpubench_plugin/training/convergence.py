@@ -13,14 +13,14 @@ from gpubench_plugin.training.check import LossHistory
 from gpubench_plugin.training.model import run_once
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import TrainingSection
+    from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.course import Course
-    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.training.trainer import Trainer
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads import Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
     from gpubench_plugin.training.trainer import Trainer
 

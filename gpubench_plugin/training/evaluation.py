@@ -17,11 +17,11 @@ from gpubench_plugin.training.record_only import Untimed
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.check import Log
-    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.protocols import Agreement
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.workloads import Batch, Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.check import Log
-    from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
+    from gpubench_plugin.workloads import CachedModel, CausalLanguageModel
 
 Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.check import Log
-    from gpubench_plugin.training.data.base import DataSource
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.workloads import Workload
 
 
 class Inference:

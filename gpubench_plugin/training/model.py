@@ -16,9 +16,9 @@ from torch._subclasses import FakeTensorMode
 from gpubench_plugin.training.compile import compiler
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import ModelSection
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.config import ModelSection
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.workloads import Workload
 
 
 Wrap = Callable[[nn.Module], nn.Module]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.amp import GradScaler
     from torch.optim import Optimizer
 
-    from gpubench_plugin.config.sections import TrainingSection
+    from gpubench_plugin.config import TrainingSection
 
 GlobalNorm = Callable[[Iterable[nn.Parameter]], float]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.workloads.base import Batch
+    from gpubench_plugin.workloads import Batch
 
 
 class Agreement(Protocol):

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
-    from gpubench_plugin.config.sections import MeasureSection, TrainingSection
+    from gpubench_plugin.config import MeasureSection, TrainingSection
     from gpubench_plugin.training.bands import Band
     from gpubench_plugin.training.check import WatchedStep
     from gpubench_plugin.training.protocols import Agreement
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.workloads import Batch, Workload
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.config import PrecisionSection, TrainingSection
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.check import Log, LossFunction
-    from gpubench_plugin.training.data.base import DataSource
+    from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.optimization import GlobalNorm
     from gpubench_plugin.training.protocols import Agreement, Passes
     from gpubench_plugin.training.reference import Reference
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.workloads import Batch, Workload
 
 
 class Trainer:

@@ -1,1 +1,12 @@
 """What is trained or inferred: one module per workload, each a subclass of `base.Workload`."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.workloads._decoder import decoder_stages
+    from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
+    from gpubench_plugin.workloads.base import Batch, Stages, Workload
+
+__getattr__ = lazy_names(__name__)

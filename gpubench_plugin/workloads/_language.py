@@ -19,7 +19,7 @@ import torch
 from pydantic import Field, model_validator
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.config.sections import ModelSection, PositiveInt
+from gpubench_plugin.config import ModelSection, PositiveInt
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads._transformers import (
     NEEDS_TRANSFORMERS,

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, model_validator
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.config.sections import PositiveFloat, PositiveInt
+from gpubench_plugin.config import PositiveFloat, PositiveInt
 from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection
 from gpubench_plugin.workloads._transformers import from_library
 

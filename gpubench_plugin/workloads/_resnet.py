@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from gpubench_plugin.config.sections import PositiveInt
+from gpubench_plugin.config import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library
 

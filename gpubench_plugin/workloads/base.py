@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from gpubench_plugin.config.sections import ModelSection
+from gpubench_plugin.config import ModelSection
 from gpubench_plugin.errors import Unsupported
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from torch import nn
 
-from gpubench_plugin.config.sections import PositiveInt
+from gpubench_plugin.config import PositiveInt
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 

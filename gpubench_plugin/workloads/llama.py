@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gpubench_plugin.config.sections import PositiveInt
+from gpubench_plugin.config import PositiveInt
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads._decoder import decoder_stages
 from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection

@@ -8,13 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpubench_plugin.cli.ab.launch import Launched, Order
-from gpubench_plugin.cli.ab.preflight import Offers
-from gpubench_plugin.cli.ab.progress import Progress
-from gpubench_plugin.cli.ab.request import Asked
-from gpubench_plugin.cli.ab.sides import Side, SideName, Source
-from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.cli.ab.trial import Contender, Trial
+from gpubench_plugin.cli.ab import (
+    Asked,
+    Contender,
+    Launched,
+    Offers,
+    Order,
+    Progress,
+    Side,
+    SideName,
+    Source,
+    State,
+    Trial,
+)
 
 Times = Mapping[str, float | str]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab.request import Asked, check_pairs, limits_from
+from gpubench_plugin.cli.ab import Asked, check_pairs, limits_from
 from gpubench_plugin.errors import UsageProblem
 
 HERE = Path("/repo/sub")

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.comparison import compare, earlier_state, new_state
-from gpubench_plugin.cli.ab.progress import Progress
-from gpubench_plugin.cli.ab.request import Asked
+from gpubench_plugin.cli.ab import Asked, Progress, compare, earlier_state, new_state
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
 

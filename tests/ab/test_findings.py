@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.cli.ab.findings import Findings
+from gpubench_plugin.cli.ab import Findings
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Metric, Result, Run
 

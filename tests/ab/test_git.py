@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.git import Repository, unregister
+from gpubench_plugin.cli.ab import Repository, unregister
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
 

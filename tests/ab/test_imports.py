@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab.preflight import imported, require_own_code
-from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.cli.ab import Side, imported, require_own_code
 from gpubench_plugin.errors import UsageProblem
 
 

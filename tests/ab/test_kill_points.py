@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.cli.ab.comparison import new_state
-from gpubench_plugin.cli.ab.launch import Launched, Order
-from gpubench_plugin.cli.ab.request import Asked
-from gpubench_plugin.cli.ab.state import STATE, State
+from gpubench_plugin.cli.ab import STATE, Asked, Launched, Order, State, new_state
 from tests.ab.stage import Fake, Stage, clear, stage_in
 from tests.kill_points import Scenario, survive, unwatched
 

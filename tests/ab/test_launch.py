@@ -13,13 +13,20 @@ from time import monotonic, sleep
 
 import pytest
 
-from gpubench_plugin.cli.ab import launch, probe
-from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
-from gpubench_plugin.cli.ab.preflight import Offers, imported, offers
-from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.workspaces import Workspace
+from gpubench_plugin.cli.ab import (
+    Launched,
+    Launcher,
+    Offers,
+    Order,
+    Side,
+    Workspace,
+    imported,
+    launch,
+    offers,
+    probe,
+)
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers.signals import ended_by_signals
+from gpubench_plugin.launchers import ended_by_signals
 
 ROOT = Path(__file__).parents[2]
 NEW = Offers(python="3.11.7", flags=("registry",), freezes_rounds=True)

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from gpubench_plugin.cli.ab.progress import Progress, duration
+from gpubench_plugin.cli.ab import Progress, duration
 
 
 class Terminal(io.StringIO):

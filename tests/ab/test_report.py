@@ -9,10 +9,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.cli.ab.comparison import Compared, tell_github, write_files
-from gpubench_plugin.cli.ab.request import Asked
+from gpubench_plugin.cli.ab import Asked, Compared, tell_github, write_files
+from gpubench_plugin.cli.commands import Exit
 from gpubench_plugin.cli.commands.ab import Ab
-from gpubench_plugin.cli.commands.base import Exit
 from gpubench_plugin.records import Comparison, Verdict
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.ab.comparison import new_state
-from gpubench_plugin.cli.ab.request import Asked, resumed
+from gpubench_plugin.cli.ab import Asked, new_state, resumed
 from gpubench_plugin.errors import UsageProblem
 
 BEFORE = Asked(

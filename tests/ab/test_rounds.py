@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpubench_plugin.cli.ab.schedule import freeze, rounds_of
+from gpubench_plugin.cli.ab import freeze, rounds_of
 from gpubench_plugin.config import rounds_file
 
 

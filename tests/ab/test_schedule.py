@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.cli.ab.schedule import longest_left, order
+from gpubench_plugin.cli.ab import longest_left, order
 
 
 def test_sides_begin_in_turns() -> None:

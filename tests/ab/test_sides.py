@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.sides import Source, side, source
+from gpubench_plugin.cli.ab import Repository, Source, side, source
 from gpubench_plugin.errors import UsageProblem
 
 

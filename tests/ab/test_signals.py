@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gpubench_plugin.launchers.signals import deferred, ended_by_signals, unheard
+from gpubench_plugin.launchers import deferred, ended_by_signals, unheard
 
 
 def test_a_signal_while_something_starts_is_heard_after_it() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab.state import Done, State
+from gpubench_plugin.cli.ab import Done, State
 from gpubench_plugin.errors import UsageProblem
 
 

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab.launch import Launched, Order
-from gpubench_plugin.cli.ab.preflight import Offers
-from gpubench_plugin.cli.ab.sides import SideName, Source
-from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.cli.ab.trial import Contender
+from gpubench_plugin.cli.ab import Contender, Launched, Offers, Order, SideName, Source, State
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
 from tests.ab.stage import Fake, Stage, Times, clear, stage_in
 

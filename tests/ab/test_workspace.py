@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.workspaces import workspace
-from gpubench_plugin.launchers.scratch import TOKEN
+from gpubench_plugin.cli.ab import Repository, workspace
+from gpubench_plugin.launchers import TOKEN
 
 OCCUPY = """
 import os, signal, sys

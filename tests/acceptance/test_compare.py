@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.commands.base import Exit
+from gpubench_plugin.cli.commands import Exit
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.results.registry import Registry
 from tests.acceptance.conftest import Project
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.results.prune import foreign_files
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import RunDirectory, foreign_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers.scratch import PrivateFolder
+from gpubench_plugin.launchers import PrivateFolder
 from tests.acceptance import faulty
 
 if TYPE_CHECKING:

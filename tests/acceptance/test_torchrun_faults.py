@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.launchers.scratch import PrivateFolder
+from gpubench_plugin.launchers import PrivateFolder
 from gpubench_plugin.results import journal
 from tests.acceptance import faulty
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+from gpubench_plugin.measure.clocks import FakeCuda, FakeHost
 
 
 class Torch:

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gpubench_plugin.config.case import CASE, Case
-from gpubench_plugin.config.marks import BenchmarkMark
-from gpubench_plugin.config.sections import Configuration, GateSection, ModelSection
-from gpubench_plugin.environment.devices import Device
+from gpubench_plugin.config import (
+    CASE,
+    BenchmarkMark,
+    Case,
+    Configuration,
+    GateSection,
+    ModelSection,
+)
+from gpubench_plugin.environment import Device
 from gpubench_plugin.records import Measurement
-from gpubench_plugin.results.test_report import CARRIED, NOTES, Notes
-from gpubench_plugin.session.adoption.adopter import Adopter
+from gpubench_plugin.results import CARRIED, NOTES, Notes
+from gpubench_plugin.session.adoption import Adopter
 from tests.adoption.conftest import Torch
 
 MS = 1_000_000

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Measurement
-from gpubench_plugin.results.pytest_benchmark import add_metrics
-from gpubench_plugin.results.sources import read_run, run_in
+from gpubench_plugin.results import add_metrics, read_run, run_in
 from tests.adoption.test_adopter import ID, MS, Test
 from tests.runs_builder import measurement, write_run
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.case import CASE, case_on_ranks
-from gpubench_plugin.config.parametrization import fixture_names, is_adopted, is_benchmark
+from gpubench_plugin.config import CASE, case_on_ranks, fixture_names, is_adopted, is_benchmark
 from tests.adoption.test_adopter import case
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.session.adoption.timer import Accelerator, SynchronisedTimer
+from gpubench_plugin.session.adoption import Accelerator, SynchronisedTimer
 from tests.adoption.conftest import Torch
 
 MS = 1_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.environment.fingerprints import described, differences, flat
+from gpubench_plugin.environment import described, differences, flat
 
 
 def test_nested_facts_are_flat() -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.config.marks import check_precisions, full_profile_only
+from gpubench_plugin.config import check_precisions, full_profile_only
 from gpubench_plugin.errors import UsageProblem
 
 

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpubench_plugin.cli.commands import ab
-from gpubench_plugin.cli.commands.base import Exit
+from gpubench_plugin.cli.commands import Exit, ab
 from gpubench_plugin.records import Comparison, Verdict
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli import main
-from gpubench_plugin.cli.commands.base import Exit
+from gpubench_plugin.cli.commands import Exit
 from gpubench_plugin.cli.commands.schema import Schema
 from gpubench_plugin.errors import (
     GpubenchError,
@@ -88,7 +88,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """The published schema of summary.json comes out as it is in the docs."""
-    from gpubench_plugin.results.summary import schema_text
+    from gpubench_plugin.results import schema_text
 
     assert main.main(["schema"]) == Exit.FINE
     assert capsys.readouterr().out == schema_text()

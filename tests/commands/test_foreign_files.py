@@ -14,8 +14,7 @@ import pytest
 from gpubench_plugin.api import load_run
 from gpubench_plugin.cli import main
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.reader import EarlierRun
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import EarlierRun, RunDirectory
 from tests.runs_builder import MLP, RESNET, run_id, write_run
 
 if TYPE_CHECKING:

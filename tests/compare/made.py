@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpubench_plugin.compare.series import Series
-from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.compare import Series
+from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better, Metric, Outcome, Result, Run
 
 UNITS: Mapping[str, tuple[str, Better]] = {

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from simulation import BENCHMARKS, Draw, Sample
 
-from gpubench_plugin.compare.statistics import Floats
+from gpubench_plugin.compare import Floats
 
 FILE: Final = Path(__file__).parent / "data" / "launches.json"
 

@@ -15,19 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from gpubench_plugin.compare.judges import LOOKS
-from gpubench_plugin.compare.plain import better_bar, worse_bar
-from gpubench_plugin.compare.series import FEWEST
-from gpubench_plugin.compare.statistics import (
+from gpubench_plugin.compare import (
+    FEWEST,
+    LOOKS,
     Bools,
     Floats,
+    better_bar,
     find,
     paired,
     prediction,
     spread_about_mean,
     spread_of_steps,
+    worse_bar,
 )
-from gpubench_plugin.config.limits import DEFAULT, Limit
+from gpubench_plugin.config import DEFAULT, Limit
 
 NOISES: Final = (0.005, 0.01, 0.02, 0.03)
 EFFECTS: Final = (0.0, 0.02, 0.03, 0.05, 0.10)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from made import result, run
 
-from gpubench_plugin.compare.comparability import (
+from gpubench_plugin.compare import (
     Likeness,
     in_words,
     machine_differences,

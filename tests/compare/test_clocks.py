@@ -1,8 +1,7 @@
 import pytest
 
 from gpubench_plugin.compare import comparability
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks import CpuClock, CudaStepClock
 
 WALL = (
     CpuClock.timer,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from made import result, run, timed
 
-from gpubench_plugin.compare.comparison import compare_history, compare_paired, compare_runs
+from gpubench_plugin.compare import compare_history, compare_paired, compare_runs
 from gpubench_plugin.errors import NothingComparable
 
 LIMIT = {"step_time_s": "1.1%"}

@@ -1,7 +1,7 @@
 import pytest
 from made import result
 
-from gpubench_plugin.compare.matched_metrics import device_timed, gated, value_of
+from gpubench_plugin.compare import device_timed, gated, value_of
 
 ALL = {
     "step_time_s": 2.0,

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import UsageProblem
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from made import UNITS, result, run, timed
 
-from gpubench_plugin.compare.matching import WINDOW, match
+from gpubench_plugin.compare import WINDOW, match
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import UNFINISHED, Difference, Metric
 

@@ -1,7 +1,7 @@
 import pytest
 from made import series
 
-from gpubench_plugin.compare.series import change, counted, percent, within
+from gpubench_plugin.compare import change, counted, percent, within
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpubench_plugin.compare import statistics
-from gpubench_plugin.compare.statistics import Estimates, benjamini_hochberg, find
+from gpubench_plugin.compare import Estimates, benjamini_hochberg, find, statistics
 
 WORSE, BETTER = np.asarray(math.log1p(0.02)), np.asarray(math.log1p(-0.02))
 

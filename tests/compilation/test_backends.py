@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training.compile import COUNTING, NAME, Counting, compiler, names
+from gpubench_plugin.training import COUNTING, NAME, Counting, compiler, names
 
 
 class _Broken(nn.Module):

@@ -9,8 +9,7 @@ from torch import Tensor, fx, nn
 
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Work
-from gpubench_plugin.training.compile import compiler
-from gpubench_plugin.training.compile_study import CompiledStep, captured
+from gpubench_plugin.training import CompiledStep, captured, compiler
 
 
 def _silent(event: Mapping[str, object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.config.sections import InferenceSection
+from gpubench_plugin.config import InferenceSection
 
 
 @pytest.mark.parametrize(

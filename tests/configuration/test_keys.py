@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from gpubench_plugin.config import explain
-from gpubench_plugin.config.sections import Section
+from gpubench_plugin.config import Section, explain
 
 
 class Inner(Section):

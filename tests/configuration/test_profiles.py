@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.comparability import comparable
-from gpubench_plugin.config.profiles import PROFILES
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
+from gpubench_plugin.config import (
+    PROFILES,
+    Configuration,
+    MeasureSection,
+    ModelSection,
+    comparable,
+    resolve,
+)
 from gpubench_plugin.errors import UsageProblem
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"

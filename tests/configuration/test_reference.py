@@ -4,8 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from gpubench_plugin.config import explain, files
-from gpubench_plugin.config.sections import Configuration, ModelSection, Section
+from gpubench_plugin.config import Configuration, ModelSection, Section, explain, files
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import model_validator
 
-from gpubench_plugin.config.resolution import needs_memory_gib, resolve
-from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.config import Configuration, ModelSection, needs_memory_gib, resolve
 from gpubench_plugin.errors import UsageProblem, not_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.config.sections import Preset
+    from gpubench_plugin.config import Preset
 
 MLP = """
 experiment: {notes: from the file}

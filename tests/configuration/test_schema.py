@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gpubench_plugin.config.options import SECTIONS
-from gpubench_plugin.config.sections import Configuration, ModelSection
+from gpubench_plugin.config import SECTIONS, Configuration, ModelSection
 
 NAMES = (
     "experiment",

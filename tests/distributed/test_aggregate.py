@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.distributed.rank_report import RankReport
-from gpubench_plugin.distributed.reduction import Aggregate
+from gpubench_plugin.distributed import Aggregate, RankReport
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.records import Samples, Work
 

@@ -13,7 +13,7 @@ from gpubench_plugin.errors import Unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.distributed.collectives.base import Collective
+    from gpubench_plugin.distributed.collectives import Collective
 
 COLLECTIVES = catalog.choices("collectives")
 RANKS = 3

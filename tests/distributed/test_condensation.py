@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import fsum
 from statistics import median
 
-from gpubench_plugin.distributed.rank_report import BLOCKS, DURATIONS, WARMUPS, condensed
-from gpubench_plugin.measure.sketch import Sketcher
+from gpubench_plugin.distributed import BLOCKS, DURATIONS, WARMUPS, condensed
+from gpubench_plugin.measure import Sketcher
 from gpubench_plugin.records import Samples, Timing
 
 FEW = Samples(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.distributed.control_plane import CHUNK, ControlPlane
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.distributed import CHUNK, ControlPlane, World
 from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:

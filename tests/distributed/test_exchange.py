@@ -8,10 +8,8 @@ from unittest import mock
 import pytest
 import torch
 
-from gpubench_plugin.distributed.agreement import RankAgreement
+from gpubench_plugin.distributed import Exchange, RankAgreement, World, exchange
 from gpubench_plugin.distributed.collectives.all_reduce import AllReduce
-from gpubench_plugin.distributed.exchanges import Exchange, exchange
-from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
 CPU = torch.device("cpu")

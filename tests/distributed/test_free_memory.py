@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gpubench_plugin.distributed.exchanges import free_bytes
+from gpubench_plugin.distributed import free_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

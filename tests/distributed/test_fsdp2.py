@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from gpubench_plugin.config.sections import DistributedSection
+from gpubench_plugin.config import DistributedSection
 from gpubench_plugin.distributed.parallelism.fsdp2 import FSDP2
 from gpubench_plugin.errors import Unsupported
 

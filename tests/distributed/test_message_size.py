@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.distributed.exchanges import parse, shown
+from gpubench_plugin.distributed import parse, shown
 from gpubench_plugin.errors import UsageProblem
 
 

@@ -14,17 +14,16 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import DistributedSection
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.config import DistributedSection
+from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training.inference import Inference
+from gpubench_plugin.training import Inference
 from tests.distributed.conftest import found_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.distributed.parallelism.base import Parallelism
+    from gpubench_plugin.distributed.parallelism import Parallelism
 
     Found = list[dict[str, Any]]
 

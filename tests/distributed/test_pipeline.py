@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+from gpubench_plugin.config import DistributedSection, TrainingSection
+from gpubench_plugin.distributed import World
 from gpubench_plugin.distributed.parallelism.pipeline import PipelineParallel, microbatches
-from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads._decoder import decoder_stages
-from gpubench_plugin.workloads.base import Stages
+from gpubench_plugin.workloads import Stages, decoder_stages
 
 Found = list[dict[str, Any]]
 

@@ -12,10 +12,14 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.distributed import process_group
-from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for, bound_device
-from gpubench_plugin.distributed.ranks import Ranks
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.distributed import (
+    ProcessGroup,
+    Ranks,
+    World,
+    backend_for,
+    bound_device,
+    process_group,
+)
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:

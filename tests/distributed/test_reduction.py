@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.distributed.control_plane import ControlPlane
-from gpubench_plugin.distributed.reduction import Reduction
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.distributed import ControlPlane, Reduction, World
 from gpubench_plugin.errors import CorrectnessError, MeasurementError
 from gpubench_plugin.records import Observation, Samples, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.distributed.process_group import ProcessGroup
+    from gpubench_plugin.distributed import ProcessGroup
 
 SEEN = Observation(
     samples=Samples(

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubench_plugin.distributed.rank_report import LIMIT_BYTES, RankReport
+from gpubench_plugin.distributed import LIMIT_BYTES, RankReport
 from gpubench_plugin.records import RankTimes, Samples, Work
 
 SAMPLES = Samples(

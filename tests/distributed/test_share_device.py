@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.config import resolve_case
-from gpubench_plugin.config.case import Case
-from gpubench_plugin.config.resolve_case import Cases
-from gpubench_plugin.distributed.exchanges import free_bytes
-from gpubench_plugin.distributed.process_group import backend_for, bound_device
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.config import Case, Cases, resolve_case
+from gpubench_plugin.distributed import World, backend_for, bound_device, free_bytes
 from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import Unsupported, UsageProblem
 

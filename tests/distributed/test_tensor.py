@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+from gpubench_plugin.config import DistributedSection, TrainingSection
+from gpubench_plugin.distributed import World
 from gpubench_plugin.distributed.parallelism.tensor import TensorParallel, _require_layers
-from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
 Found = list[dict[str, Any]]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from gpubench_plugin.distributed.world import threads_per_rank
+from gpubench_plugin.distributed import threads_per_rank
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.distributed import World
 from gpubench_plugin.errors import UsageProblem
 
 TORCHRUN = {

@@ -6,9 +6,9 @@ import faulthandler
 import threading
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.environment import helper_threads
-from gpubench_plugin.environment.helper_threads import (
+from gpubench_plugin.environment import (
     HelperThread,
+    helper_threads,
     idents_here,
     idents_noted,
     note_in,

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import process_identity
-from gpubench_plugin.environment.process_identity import ProcessIdentity
+from gpubench_plugin.environment import ProcessIdentity, process_identity
 
 TELL = """
 import json, sys

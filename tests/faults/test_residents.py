@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config.case import CASE
-from gpubench_plugin.launchers.in_process import Residents
+from gpubench_plugin.config import CASE
+from gpubench_plugin.launchers import Residents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.process_identity import ProcessIdentity
+from gpubench_plugin.environment import ProcessIdentity, json_files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers.scratch import TOKEN, ScratchFolder, abandoned
+from gpubench_plugin.launchers import TOKEN, ScratchFolder, abandoned
 
 PREFIX = "gpubench-x-"
 ABANDON = """

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.session import OpenRun, Session
 from gpubench_plugin.session import recording as room
-from gpubench_plugin.session.recording import Session
-from gpubench_plugin.session.run import OpenRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.launchers.signals import Notice, Termination
+from gpubench_plugin.launchers import Notice, Termination
 
 
 @pytest.fixture

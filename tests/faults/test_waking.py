@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.distributed.world import World
-from gpubench_plugin.environment import waking_clock
-from gpubench_plugin.environment.waking_clock import WakingClock, is_stopped, nap_s
-from gpubench_plugin.launchers.torchrun.store import Assembly
+from gpubench_plugin.distributed import World
+from gpubench_plugin.environment import WakingClock, is_stopped, nap_s, waking_clock
+from gpubench_plugin.launchers.torchrun import Assembly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers.gang.processes import Launcher
-from gpubench_plugin.launchers.gang.protocol import Invitation
-from gpubench_plugin.launchers.outcome import Ending
-from gpubench_plugin.launchers.scratch import PrivateFolder
+from gpubench_plugin.launchers import Ending, PrivateFolder
+from gpubench_plugin.launchers.gang import Invitation, Launcher
 from gpubench_plugin.results import test_report
 
 Launch = Callable[..., Launcher]

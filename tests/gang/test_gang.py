@@ -17,9 +17,8 @@ import pytest
 
 from gpubench_plugin.environment import waking_clock
 from gpubench_plugin.errors import GangError
-from gpubench_plugin.launchers.deadlines import Patience
-from gpubench_plugin.launchers.gang.gang import Gang
-from gpubench_plugin.launchers.output import Output
+from gpubench_plugin.launchers import Output, Patience
+from gpubench_plugin.launchers.gang import Gang
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

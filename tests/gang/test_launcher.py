@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpubench_plugin.launchers.gang.processes import Launcher
-    from gpubench_plugin.launchers.gang.protocol import Invitation
+    from gpubench_plugin.launchers.gang import Invitation, Launcher
 
     Launch = Callable[..., Launcher]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpubench_plugin.launchers.gang.launches import over_launches
+from gpubench_plugin.launchers.gang import over_launches
 from gpubench_plugin.records import Launch, Measurement, Metric, Samples
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import GangError, Unsupported
+from gpubench_plugin.launchers import Ending, judge
 from gpubench_plugin.launchers import reports as merging
-from gpubench_plugin.launchers.outcome import Ending, judge
 from gpubench_plugin.results import test_report
 
 if TYPE_CHECKING:

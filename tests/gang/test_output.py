@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.launchers.output import Output
+from gpubench_plugin.launchers import Output
 
 if TYPE_CHECKING:
     from pathlib import Path

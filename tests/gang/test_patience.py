@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.launchers.deadlines import Deadline, Patience
+from gpubench_plugin.launchers import Deadline, Patience
 
 PATIENCE = Patience(timeout_s=100.0, failure_grace_s=5.0, divergence_s=60.0)
 

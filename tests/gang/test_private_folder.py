@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.errors import GangError
-from gpubench_plugin.launchers.gang.protocol import Invitation
-from gpubench_plugin.launchers.scratch import PrivateFolder
+from gpubench_plugin.launchers import PrivateFolder
+from gpubench_plugin.launchers.gang import Invitation
 
 ABANDON = """
 import os, signal

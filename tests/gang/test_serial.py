@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.launchers.gang.protocol import (
+from gpubench_plugin.launchers.gang import (
     LIMIT_BYTES,
     LONGEST_TEXT,
     bounded,

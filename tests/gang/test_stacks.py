@@ -10,8 +10,7 @@ from gpubench_plugin.launchers import stacks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.launchers.gang.processes import Launcher
-    from gpubench_plugin.launchers.gang.protocol import Invitation
+    from gpubench_plugin.launchers.gang import Invitation, Launcher
 
 BUSY = """
 import os, time

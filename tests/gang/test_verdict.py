@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers.outcome import Ending, Verdict, judge, named
+from gpubench_plugin.launchers import Ending, Verdict, judge, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpubench_plugin.launchers.gang.warden import Warden, wait_and_kill
+from gpubench_plugin.launchers.gang import Warden, wait_and_kill
 
 CONTROLLER = """
 import pathlib, subprocess, sys, time

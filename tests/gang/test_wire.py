@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.launchers.gang import Wire
 from gpubench_plugin.launchers.gang import protocol as module
-from gpubench_plugin.launchers.gang.protocol import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from gpubench_plugin.compare.baselines.resolve import Reference
+from gpubench_plugin.compare.baselines import Reference
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results.sources import run_of
-from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, Judgement, judged
+from gpubench_plugin.results import run_of
+from gpubench_plugin.session.gate import NOTHING_MEASURED, Judgement, judged
 from tests.runs_builder import MLP, RESNET, environment, measurement
 
 if TYPE_CHECKING:

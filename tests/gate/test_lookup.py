@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.store import Baselines
+from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.sources import run_of
-from gpubench_plugin.session.gate.lookup import Lookup
+from gpubench_plugin.results import run_of
+from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.session.gate import Lookup
 from tests.runs_builder import environment, measurement, write_run
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.session.gate.removed import Removal
+from gpubench_plugin.session.gate import Removal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.records import VERDICT_KINDS, Verdict
-from gpubench_plugin.session.gate.judgement import Policy, ending, line_of
+from gpubench_plugin.session.gate import Policy, ending, line_of
 
 
 def verdict(kind: Any, metric: str = "step_time_s", **fields: Any) -> Verdict:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.clocks.select import clock_for
-from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.protocols import Alone
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.measure import Alone, measure
+from gpubench_plugin.measure.clocks import clock_for
 
 pytestmark = [
     pytest.mark.gpu,

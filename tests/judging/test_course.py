@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare.baselines.trend import Past, Value, courses
-from gpubench_plugin.compare.matched_metrics import value_of
+from gpubench_plugin.compare import value_of
+from gpubench_plugin.compare.baselines import Past, Value, courses
 from gpubench_plugin.records import Launch, Metric
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results import run_in
+from gpubench_plugin.results.registry import Registry
 from tests.runs_builder import MLP, measurement, write_run
 
 if TYPE_CHECKING:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare.baselines.resolve import Reference, reference
-from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.compare.comparison import compare_history
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.compare import compare_history
+from gpubench_plugin.compare.baselines import Baselines, Reference, reference
+from gpubench_plugin.results import RunDirectory, run_in
+from gpubench_plugin.results.registry import Registry
 from tests.runs_builder import MLP, RESNET, run_id, write_run, write_verdicts
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare.baselines.samples import LaterRuns
-from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.results.registry.reachability import Reachable
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.compare import WINDOW
+from gpubench_plugin.compare.baselines import LaterRuns
+from gpubench_plugin.results import run_in
+from gpubench_plugin.results.registry import Reachable, Registry
 from tests.runs_builder import MLP, measurement, run_id, write_run
 
 if TYPE_CHECKING:

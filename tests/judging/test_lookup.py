@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare.baselines.lookup import find, registered, the_benchmark
+from gpubench_plugin.compare.baselines import find, registered, the_benchmark
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.registry import Registry
 from tests.runs_builder import MLP, RESNET, run_id, write_run
 
 if TYPE_CHECKING:

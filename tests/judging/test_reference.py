@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.resolve import Reference, named_run, reference, rested_on
-from gpubench_plugin.compare.baselines.store import Baselines
+from gpubench_plugin.compare.baselines import Baselines, Reference, named_run, reference, rested_on
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results import RunDirectory, run_in
+from gpubench_plugin.results.registry import Registry
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

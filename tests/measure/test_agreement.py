@@ -9,15 +9,17 @@ from threading import Barrier
 
 import pytest
 
-from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.clocks.base import Clock
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
-from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
-from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
-from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.protocols import Agreement, Alone
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.measure import Agreement, Alone, measure
+from gpubench_plugin.measure.clocks import (
+    Clock,
+    CpuClock,
+    CudaKernelClock,
+    CudaStepClock,
+    FakeCuda,
+    FakeHost,
+    SynchronisedClock,
+)
 from gpubench_plugin.records import Samples
 
 # A rank that takes part once too often, or not often enough, breaks the barrier for all.

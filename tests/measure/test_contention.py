@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.probes.contention import CONTENDED, Contention
+from gpubench_plugin.measure.probes import CONTENDED, Contention
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.measure.clocks.base import Task
-from gpubench_plugin.measure.clocks.cpu import CpuClock, Usage
-from gpubench_plugin.measure.clocks.fake import FakeHost
+from gpubench_plugin.measure.clocks import CpuClock, FakeHost, Task, Usage
 
 
 @pytest.fixture

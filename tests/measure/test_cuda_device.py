@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
+from gpubench_plugin.measure.clocks import TorchCuda
 
 WAIT = "called a synchronizing CUDA operation (Triggered internally at CUDAFunctions.cpp:148.)"
 ANNOUNCEMENT = "Synchronization debug mode is a prototype feature and does not yet detect all"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.clocks.base import Step, Task
-from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+from gpubench_plugin.measure.clocks import CudaKernelClock, FakeCuda, FakeHost, Step, Task
 
 US = 1000
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.measure.clocks.base import Step, Task
-from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+from gpubench_plugin.measure.clocks import CudaStepClock, FakeCuda, FakeHost, Step, Task
 
 US = 1000
 MS = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+from gpubench_plugin.measure.clocks import FakeCuda, FakeHost
 
 
 @pytest.fixture

@@ -13,15 +13,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import rounds_file
-from gpubench_plugin.config.rounds_file import FrozenRounds
-from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.distributed.rank_report import condensed
+from gpubench_plugin.config import FrozenRounds, MeasureSection, rounds_file
+from gpubench_plugin.distributed import condensed
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.fake import FakeHost
-from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.protocols import Agreement, Alone
+from gpubench_plugin.measure import Agreement, Alone, measure
+from gpubench_plugin.measure.clocks import CpuClock, FakeHost
 from gpubench_plugin.records import Samples
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpubench_plugin.measure.interval import interval_ranks, median_interval
+from gpubench_plugin.measure import interval_ranks, median_interval
 
 
 def coverage(count: int, low: int) -> float:

@@ -12,14 +12,18 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure.clocks.base import Block, Clock, Task
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
-from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.protocols import Alone
+from gpubench_plugin.measure import Alone, measure
+from gpubench_plugin.measure.clocks import (
+    Block,
+    Clock,
+    CpuClock,
+    CudaStepClock,
+    FakeCuda,
+    FakeHost,
+    Task,
+)
 from gpubench_plugin.records import Samples
 
 MS = 1_000_000

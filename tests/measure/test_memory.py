@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubench_plugin.measure.probes.memory import SINCE_START, PeakMemory
+from gpubench_plugin.measure.probes import SINCE_START, PeakMemory
 
 CPU = torch.device("cpu")
 MIB = 1024**2

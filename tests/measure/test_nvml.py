@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gpubench_plugin.measure.probes.nvml import Throttling
+from gpubench_plugin.measure.probes import Throttling
 
 CUDA = torch.device("cuda", 0)
 UUID = "5f0a1c2e-0000-1111-2222-333344445555"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gpubench_plugin.measure.recording import has_outliers
+from gpubench_plugin.measure import has_outliers
 
 
 def test_normal_noise_has_no_outliers() -> None:

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.clocks.base import Clock
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
-from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
-from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.measure import Pace, Plan, Planner, fitting_rounds
+from gpubench_plugin.measure.clocks import (
+    Clock,
+    CpuClock,
+    CudaKernelClock,
+    CudaStepClock,
+    FakeCuda,
+    FakeHost,
+)
 
 CPU = CpuClock()
 STEP = CudaStepClock(FakeCuda(FakeHost()))

@@ -4,9 +4,8 @@ from functools import partial
 
 import pytest
 
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.fake import FakeHost
-from gpubench_plugin.measure.ratio import time_ratio
+from gpubench_plugin.measure import time_ratio
+from gpubench_plugin.measure.clocks import CpuClock, FakeHost
 
 
 def test_the_ratio_of_two_steps() -> None:

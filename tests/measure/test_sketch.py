@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.distributed.rank_report import LIMIT_BYTES, RankReport
-from gpubench_plugin.distributed.reduction import Aggregate
-from gpubench_plugin.measure.clocks.base import Block
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.fake import FakeHost
-from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.metrics._all import compute_all
-from gpubench_plugin.measure.plan import Plan
-from gpubench_plugin.measure.protocols import Alone
-from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.distributed import LIMIT_BYTES, Aggregate, RankReport
+from gpubench_plugin.measure import (
+    LEAST_RANK_ERROR,
+    Alone,
+    Plan,
+    Recording,
+    Sketcher,
+    measure,
+    size_for,
+)
+from gpubench_plugin.measure.clocks import Block, CpuClock, FakeHost
+from gpubench_plugin.measure.metrics import compute_all
 from gpubench_plugin.records import Observation, Samples, Sketch, Work
 
 MS = 1_000_000

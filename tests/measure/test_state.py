@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.measure.state import preserved
+from gpubench_plugin.measure import preserved
 
 CPU = torch.device("cpu")
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.clocks.base import Block
-from gpubench_plugin.measure.plan import Plan
-from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.measure.stopping import Looks, rule_for
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.measure import Looks, Plan, Recording, rule_for
+from gpubench_plugin.measure.clocks import Block
 
 
 def recorded(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.clocks.base import Task
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
-from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
+from gpubench_plugin.measure.clocks import FakeCuda, FakeHost, SynchronisedClock, Task
 
 US = 1000
 MS = 1_000_000

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.measure.clocks.select import clock_for
+from gpubench_plugin.measure.clocks import clock_for
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.measure.tracers import Tracers
+from gpubench_plugin.measure import Tracers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.clocks.base import Clock, Task
-from gpubench_plugin.measure.clocks.cpu import CpuClock
-from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
-from gpubench_plugin.measure.protocols import Alone
-from gpubench_plugin.measure.warmup import WarmUp, is_steady, warm_up
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.measure import Alone, WarmUp, is_steady, warm_up
+from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaStepClock, FakeCuda, FakeHost, Task
 
 MS = 1_000_000
 

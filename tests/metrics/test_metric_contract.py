@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from gpubench_plugin import catalog
-from gpubench_plugin.measure.metrics.base import UNITS
+from gpubench_plugin.measure.metrics import UNITS
 from gpubench_plugin.records import Better, Metric
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.metrics._all import compute_all
+from gpubench_plugin.measure.metrics import compute_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

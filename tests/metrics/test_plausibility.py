@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
+from gpubench_plugin.measure.metrics import check_times, check_values
 from gpubench_plugin.records import Metric, Work
 
 if TYPE_CHECKING:

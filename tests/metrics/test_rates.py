@@ -11,7 +11,7 @@ from gpubench_plugin.records import Work
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.measure.metrics.base import MetricSource
+    from gpubench_plugin.measure.metrics import MetricSource
     from gpubench_plugin.records import Observation, Samples
 
 

@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro.attention import attend, flops
+from gpubench_plugin.workloads._micro import attend, flops
 
 
 def _attention() -> torch.Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads._micro.checks import lacking
+from gpubench_plugin.workloads._micro import lacking
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, NotImplementedError, TypeError, ValueError])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.workloads._micro.layouts import LAYOUTS, laid_out
+from gpubench_plugin.workloads._micro import LAYOUTS, laid_out
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.workloads._micro import IMPLEMENTATIONS, OPTIMIZERS, check
 from gpubench_plugin.workloads._micro import parameter_lists as room
-from gpubench_plugin.workloads._micro.parameter_lists import IMPLEMENTATIONS, OPTIMIZERS, check
 
 _CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.precision._fp32_switches import operations
+from gpubench_plugin.precision import operations
 from gpubench_plugin.precision.fp32 import FP32
 from gpubench_plugin.precision.tf32 import TF32
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.measure.metrics._peaks import DEVICES
-from gpubench_plugin.precision._fp32_switches import operations
+from gpubench_plugin.measure.metrics import DEVICES
+from gpubench_plugin.precision import operations
 
 if TYPE_CHECKING:
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.precision import Precision
 
 CPU = torch.device("cpu")
 PRECISIONS = catalog.choices("precision")

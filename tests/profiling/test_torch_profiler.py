@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.config.sections import ProfilingSection
+from gpubench_plugin.config import ProfilingSection
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.measure.probes.profiler import profile
+from gpubench_plugin.measure.probes import profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

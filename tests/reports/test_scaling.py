@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpubench_plugin.records import Measurement, Metric
-from gpubench_plugin.reports.scaling import scaling_lines
-from gpubench_plugin.reports.terminal import plain
-from gpubench_plugin.reports.text import ASCII, width
+from gpubench_plugin.reports import ASCII, plain, scaling_lines, width
 
 
 def benchmark(ranks: int, rate: float | None, name: str = "train", **fields: Any) -> Measurement:

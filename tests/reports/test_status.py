@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.reports.status import StatusLine
-from gpubench_plugin.reports.text import ASCII
+from gpubench_plugin.reports import ASCII, StatusLine
 
 CLEAR = "\x1b[K"
 

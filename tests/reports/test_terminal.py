@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.records import OUTCOMES, Measurement, Metric, RankTimes
-from gpubench_plugin.reports.terminal import header_lines, plain, summary_lines
-from gpubench_plugin.reports.text import ASCII, width
+from gpubench_plugin.reports import ASCII, header_lines, plain, summary_lines, width
 
 FILE = "benchmarks/training/test_resnet.py"
 NUMBERS = {

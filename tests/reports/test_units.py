@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports import text
-from gpubench_plugin.reports.text import ASCII
+from gpubench_plugin.reports import ASCII, text
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,19 @@ from gpubench_plugin.catalog import choices, load
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import VERDICT_KINDS, Comparison, Difference, Verdict, VerdictKind
-from gpubench_plugin.reports import github
-from gpubench_plugin.reports import text as cells
-from gpubench_plugin.reports.terminal import plain
-from gpubench_plugin.reports.text import ASCII, UNICODE
-from gpubench_plugin.reports.verdict_table import (
+from gpubench_plugin.reports import (
+    ASCII,
     ORDER,
+    UNICODE,
+    github,
     headline,
     number,
+    plain,
     signed,
     verdict_lines,
     worst_first,
 )
+from gpubench_plugin.reports import text as cells
 from gpubench_plugin.results import verdicts as verdict_document
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "verdicts.schema.json"

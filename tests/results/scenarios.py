@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from gpubench_plugin.cli import main
-from gpubench_plugin.compare.baselines.store import Baselines
+from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.records import Comparison
-from gpubench_plugin.results.reader import EarlierRun, read_record
-from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.registry.registry import upgrade
-from gpubench_plugin.results.run_directory import RunDirectory, runs_in
-from gpubench_plugin.results.sources import run_in
-from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results import (
+    EarlierRun,
+    Recorder,
+    RunDirectory,
+    read_record,
+    run_in,
+    runs_in,
+    tags_of,
+)
+from gpubench_plugin.results.registry import upgrade
 from tests.kill_points import Scenario
 from tests.runs_builder import MLP, RESNET, environment, measurement, run_id, write_run
 

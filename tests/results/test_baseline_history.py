@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.document import from_text, to_text
-from gpubench_plugin.compare.baselines.model import Acceptance, Change, merged, replaced, replayed
+from gpubench_plugin.compare.baselines import (
+    Acceptance,
+    Change,
+    from_text,
+    merged,
+    replaced,
+    replayed,
+    to_text,
+)
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.logical_time import time_after
+from gpubench_plugin.results import time_after
 
 
 def change(minute: int, action: Any, run: str = "run", **more: Any) -> Change:

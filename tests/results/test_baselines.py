@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines.document import json_schema, schema_text
-from gpubench_plugin.compare.baselines.model import one_of
-from gpubench_plugin.compare.baselines.store import KIND, Baselines
-from gpubench_plugin.environment.json_files import not_written
+from gpubench_plugin.compare.baselines import KIND, Baselines, json_schema, one_of, schema_text
+from gpubench_plugin.environment import not_written
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

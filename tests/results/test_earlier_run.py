@@ -9,9 +9,7 @@ import pytest
 
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Metric
-from gpubench_plugin.results.reader import EarlierRun
-from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import EarlierRun, Recorder, RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

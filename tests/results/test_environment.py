@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin import records
-from gpubench_plugin.environment.collection import collect
+from gpubench_plugin.environment import collect
 
 ROOT = Path(records.__file__).parents[1]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment.collection import collect
-from gpubench_plugin.environment.fingerprints import fingerprint
+from gpubench_plugin.environment import collect, fingerprint
 
 FACTS: dict[str, Any] = {
     "schema_version": 1,

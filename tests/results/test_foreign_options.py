@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.comparison import compare_runs
-from gpubench_plugin.results.sources import read_run
+from gpubench_plugin.compare import compare_runs
+from gpubench_plugin.results import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,7 @@ import pytest
 
 from gpubench_plugin import records
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import journal
-from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results import Journal, journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

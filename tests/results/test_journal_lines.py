@@ -13,8 +13,7 @@ from pydantic import ValidationError as Refused
 
 from gpubench_plugin import records
 from gpubench_plugin.records import Comparison, Verdict
-from gpubench_plugin.results import journal_schema, verdicts
-from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results import Journal, journal_schema, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.environment.locks import KernelLock, locked
-from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.registry.database import FileLock
-from gpubench_plugin.results.registry.locations import location
+from gpubench_plugin.cli.ab import State
+from gpubench_plugin.environment import KernelLock, locked
+from gpubench_plugin.results import Journal, is_being_written
+from gpubench_plugin.results.registry import FileLock, location
 from tests.runs_builder import write_run
 
 if TYPE_CHECKING:

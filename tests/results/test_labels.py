@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results.tags import (
-    TagChange,
-    change_tags,
-    from_text,
-    tags_in,
-    tags_of,
-    to_text,
-)
+from gpubench_plugin.results import TagChange, change_tags, from_text, tags_in, tags_of, to_text
 from tests.runs_builder import write_run
 
 if TYPE_CHECKING:

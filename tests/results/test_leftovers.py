@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.results.prune import leftovers, remove_leftover
-from gpubench_plugin.results.run_directory import RunDirectory, runs_in, under_removal
+from gpubench_plugin.results import RunDirectory, leftovers, remove_leftover, runs_in, under_removal
 from tests.runs_builder import run_id, write_run
 
 TEMPORARY = ".summary.json.gpubench-0123abcd.tmp"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.compare.baselines.near_misses import near_miss
+from gpubench_plugin.compare.baselines import near_miss
 
 
 @pytest.mark.parametrize(

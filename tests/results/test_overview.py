@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.reader import is_being_written, overview
-from gpubench_plugin.results.tags import change_tags
+from gpubench_plugin.results import Journal, change_tags, is_being_written, overview
 from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

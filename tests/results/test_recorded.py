@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.reader import read_record
-from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import Recorder, RunDirectory, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.environment.redaction import (
+from gpubench_plugin.environment import (
     names_a_secret,
     recorded_variables,
     redacted,

@@ -10,9 +10,7 @@ import pytest
 
 from gpubench_plugin.environment import files
 from gpubench_plugin.errors import BrokenFile, ResultsError
-from gpubench_plugin.results import recorder
-from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import Recorder, RunDirectory, recorder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,14 +17,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gpubench_plugin import records
-from gpubench_plugin.compare.comparison import compare_runs
+from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.records import Launch, Measurement, Metric
-from gpubench_plugin.results import sources
-from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.summary import write_summary
+from gpubench_plugin.results import Journal, RunDirectory, sources, write_summary
 from tests.runs_builder import RESNET, measurement, write_run
 
 if TYPE_CHECKING:

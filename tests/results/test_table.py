@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.records import Metric
-from gpubench_plugin.results.summary import table_text
+from gpubench_plugin.results import table_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from torch import distributed as dist
 
-from gpubench_plugin.distributed.world import World
-from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+from gpubench_plugin.distributed import World
+from gpubench_plugin.launchers.torchrun import Assembly, wait_until
 
 
 def ranks(size: int) -> list[Assembly]:

@@ -11,17 +11,15 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import ModelSection, PrecisionSection, TrainingSection
+from gpubench_plugin.config import ModelSection, PrecisionSection, TrainingSection, resolve
+from gpubench_plugin.training import Trainer, build_model
 from gpubench_plugin.training.data.synthetic import Synthetic
-from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.trainer import Trainer
-from gpubench_plugin.workloads.base import Batch, Workload
+from gpubench_plugin.workloads import Batch, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.config import Configuration
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")

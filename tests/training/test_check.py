@@ -7,14 +7,14 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training.check import (
+from gpubench_plugin.training import (
+    Alone,
     LossHistory,
     loss_drop,
     require_gradients,
     require_updates,
     scalar,
 )
-from gpubench_plugin.training.protocols import Alone
 
 ALONE = Alone()
 

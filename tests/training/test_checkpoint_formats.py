@@ -10,8 +10,7 @@ import torch
 from torch import distributed as dist
 
 from gpubench_plugin.errors import CorrectnessError, ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.training import checkpoint_formats
-from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
+from gpubench_plugin.training import FORMATS, CheckpointIO, checkpoint_formats
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 IN_THIS_PROCESS = [name for name in FORMATS if name not in {"dcp-thread", "dcp-process"}]

@@ -9,16 +9,19 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.bench.targets import in_fp32
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+from gpubench_plugin.bench import in_fp32
+from gpubench_plugin.config import DistributedSection, TrainingSection, resolve
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.training.convergence import Convergence, Target
-from gpubench_plugin.training.course import Course
-from gpubench_plugin.training.evaluation import Evaluation, Evaluator
-from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.trainer import Trainer
+from gpubench_plugin.training import (
+    Alone,
+    Convergence,
+    Course,
+    Evaluation,
+    Evaluator,
+    Target,
+    Trainer,
+    build_model,
+)
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]

@@ -15,12 +15,11 @@ import torch
 from PIL import Image
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import DataSection
+from gpubench_plugin.config import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._image_files import ArrayPictures
-from gpubench_plugin.training.data._loading import Loader, epoch_of
+from gpubench_plugin.training.data import ArrayPictures, Loader, epoch_of
 from gpubench_plugin.training.data.images import Images
-from gpubench_plugin.workloads.base import Batch, Workload
+from gpubench_plugin.workloads import Batch, Workload
 
 CPU = torch.device("cpu")
 

@@ -17,7 +17,7 @@ from gpubench_plugin.training.data.diabetes import (
     Diabetes,
     read_diabetes,
 )
-from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads import Batch
 
 CPU = torch.device("cpu")
 

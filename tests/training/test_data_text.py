@@ -11,7 +11,7 @@ import torch
 
 from gpubench_plugin.errors import GpubenchError, Unsupported, UsageProblem
 from gpubench_plugin.training.data.text import SHA256, TEXT, Text, read_text
-from gpubench_plugin.workloads.base import Batch, Workload
+from gpubench_plugin.workloads import Batch, Workload
 
 CPU = torch.device("cpu")
 

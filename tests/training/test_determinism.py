@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training import seeding
-from gpubench_plugin.training.data.synthetic import Synthetic
-from gpubench_plugin.training.seeding import (
+from gpubench_plugin.training import (
     deterministic,
     naming_what_is_not_deterministic,
+    seeding,
     seeds_of,
 )
+from gpubench_plugin.training.data.synthetic import Synthetic
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"

@@ -10,9 +10,8 @@ from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.fp32 import FP32
 from gpubench_plugin.records import Work
-from gpubench_plugin.training.evaluation import AfterTraining, Evaluation, Evaluator
-from gpubench_plugin.training.record_only import Described
-from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.training import AfterTraining, Described, Evaluation, Evaluator
+from gpubench_plugin.workloads import Batch
 
 CPU = torch.device("cpu")
 

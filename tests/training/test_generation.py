@@ -10,14 +10,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config import resolve
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes import count_flops
 from gpubench_plugin.records import Work
+from gpubench_plugin.training import TOLERANCE, Decode, Prefill, build_model
 from gpubench_plugin.training import generation as generation_module
-from gpubench_plugin.training.generation import TOLERANCE, Decode, Prefill
-from gpubench_plugin.training.model import build_model
-from gpubench_plugin.workloads._language import CachedModel
+from gpubench_plugin.workloads import CachedModel
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")

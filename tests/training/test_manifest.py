@@ -9,14 +9,7 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.training.manifest import (
-    FORMAT,
-    VERSION,
-    Manifest,
-    differences,
-    facts_of,
-    refuse,
-)
+from gpubench_plugin.training import FORMAT, VERSION, Manifest, differences, facts_of, refuse
 
 
 def manifest(**changes):

@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from gpubench_plugin import catalog
-from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training import build_model
 
 CPU = torch.device("cpu")
 

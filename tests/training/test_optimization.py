@@ -7,9 +7,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpubench_plugin.config.sections import TrainingSection
-from gpubench_plugin.training.optimization import Optimization
-from gpubench_plugin.training.seeding import deterministic
+from gpubench_plugin.config import TrainingSection
+from gpubench_plugin.training import Optimization, deterministic
 
 CPU = torch.device("cpu")
 INF = float("inf")

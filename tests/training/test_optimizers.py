@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import TrainingSection
+from gpubench_plugin.config import TrainingSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
 every_optimizer = pytest.mark.parametrize("name", catalog.choices("optimizers"))

@@ -9,15 +9,19 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import MeasureSection, TrainingSection
+from gpubench_plugin.config import MeasureSection, TrainingSection
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.training import (
+    BANDS,
+    BATCH_NORMALISED,
+    Alone,
+    Optimization,
+    Reference,
+    band_of,
+    build_model,
+)
 from gpubench_plugin.training import reference as reference_module
-from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, band_of
 from gpubench_plugin.training.data.digits import Digits
-from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.optimization import Optimization
-from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.reference import Reference
 
 CPU = torch.device("cpu")
 PRECISIONS = [

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.bench import Bench
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.training import Trainer
 
 
 def test_own_step(gpubench: Bench, torch_device: torch.device, precision: Precision) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.marks import (
+from gpubench_plugin.config import (
     CHANNELS_LAST,
     COMPILED,
     FSDP2,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads import Workload
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
+from gpubench_plugin.config import resolve
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads.bert import NO_TARGET
 

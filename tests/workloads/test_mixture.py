@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.distributed.parallelism.base import drawn_or_normalised_per_rank
+from gpubench_plugin.distributed.parallelism import drawn_or_normalised_per_rank
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.measure.probes.flops import count_flops
-from gpubench_plugin.training.model import run_once
+from gpubench_plugin.measure.probes import count_flops
+from gpubench_plugin.training import run_once
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["mixtral", "qwen-moe"])

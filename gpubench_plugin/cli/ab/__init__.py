@@ -1,1 +1,35 @@
 """``gpubench ab``: base and head measured in turns by fresh processes, and judged pair by pair."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.cli.ab.comparison import (
+        Compared,
+        compare,
+        earlier_state,
+        new_state,
+        rendered,
+        tell_github,
+        write_files,
+    )
+    from gpubench_plugin.cli.ab.findings import Findings
+    from gpubench_plugin.cli.ab.git import Repository, own_output, unregister
+    from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
+    from gpubench_plugin.cli.ab.preflight import Offers, imported, offers, require_own_code
+    from gpubench_plugin.cli.ab.progress import Progress, duration
+    from gpubench_plugin.cli.ab.request import (
+        Asked,
+        arguments_from,
+        check_pairs,
+        limits_from,
+        resumed,
+    )
+    from gpubench_plugin.cli.ab.schedule import freeze, longest_left, order, rounds_of
+    from gpubench_plugin.cli.ab.sides import Side, SideName, Source, side, source
+    from gpubench_plugin.cli.ab.state import STATE, Done, State
+    from gpubench_plugin.cli.ab.trial import Contender, Trial
+    from gpubench_plugin.cli.ab.workspaces import Workspace, workspace
+
+__getattr__ = lazy_names(__name__)

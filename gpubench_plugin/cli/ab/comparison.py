@@ -29,12 +29,12 @@ from gpubench_plugin.cli.ab.trial import Contender, Trial
 from gpubench_plugin.cli.ab.workspaces import Workspace, workspace
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError
-from gpubench_plugin.launchers.signals import ended_by_signals
+from gpubench_plugin.launchers import ended_by_signals
 from gpubench_plugin.records import Comparison
-from gpubench_plugin.results.run_directory import new_run_id
+from gpubench_plugin.results import new_run_id
 
 if TYPE_CHECKING:
-    from gpubench_plugin.reports.formats.base import Format
+    from gpubench_plugin.reports.formats import Format
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpubench_plugin.compare import judges
-from gpubench_plugin.compare.matching import Matched, match
+from gpubench_plugin.compare import Matched, judges, match
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 

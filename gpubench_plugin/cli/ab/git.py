@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment.code import file_fingerprint
+from gpubench_plugin.environment import file_fingerprint
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 STREAMS: Final = (1, 2)

@@ -19,8 +19,8 @@ from gpubench_plugin.cli.ab.git import OF_HOOKS
 from gpubench_plugin.cli.ab.preflight import Offers
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
-from gpubench_plugin.environment.waking_clock import WakingClock, is_stopped, nap_s
-from gpubench_plugin.launchers.signals import deferred, unheard
+from gpubench_plugin.environment import WakingClock, is_stopped, nap_s
+from gpubench_plugin.launchers import deferred, unheard
 
 PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5

@@ -8,7 +8,7 @@ from typing import Final, TextIO
 
 from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SideName
-from gpubench_plugin.reports.text import cut, glyphs_for, printable
+from gpubench_plugin.reports import cut, glyphs_for, printable
 
 _CLEAR: Final = "\r\x1b[K"
 """Back to the line's beginning, and erase it (ECMA-48, EL)."""

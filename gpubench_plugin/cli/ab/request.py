@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.compare.judges import LOOKS
-from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.environment.redaction import HIDDEN, redacted_command
+from gpubench_plugin.compare import LOOKS
+from gpubench_plugin.config import Limit
+from gpubench_plugin.environment import HIDDEN, redacted_command
 from gpubench_plugin.errors import UsageProblem
 
 

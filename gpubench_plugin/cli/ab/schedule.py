@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.config.rounds_file import FrozenRounds, to_text
+from gpubench_plugin.config import FrozenRounds, to_text
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Samples
-from gpubench_plugin.results import journal
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import RunDirectory, journal
 
 
 def rounds_of(run: Path) -> dict[str, FrozenRounds]:

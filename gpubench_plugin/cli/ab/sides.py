@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gpubench_plugin.cli.ab.git import Repository, own_output
-from gpubench_plugin.environment.code import file_fingerprint
-from gpubench_plugin.environment.fingerprints import listed
+from gpubench_plugin.environment import file_fingerprint, listed
 from gpubench_plugin.errors import UsageProblem
 
 SideName = Literal["base", "head"]

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.fingerprints import described, differences, flat
-from gpubench_plugin.environment.locks import KernelLock
+from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 
 SCHEMA_VERSION: Final = 1

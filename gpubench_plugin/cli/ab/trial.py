@@ -16,12 +16,11 @@ from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
 from gpubench_plugin.cli.ab.state import Done, State
-from gpubench_plugin.compare.judges import LOOKS
+from gpubench_plugin.compare import LOOKS
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results import RunDirectory, run_in
 
 _REHEARSAL_S: Final = 3600.0
 _LAUNCHES_AT_MOST: Final = 10.0

@@ -13,8 +13,7 @@ from typing import Any, Final
 from gpubench_plugin.cli.ab.git import Repository, unregister
 from gpubench_plugin.cli.ab.sides import SIDES
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.launchers.scratch import ScratchFolder, abandoned
-from gpubench_plugin.launchers.signals import unheard
+from gpubench_plugin.launchers import ScratchFolder, abandoned, unheard
 
 _PREFIX: Final = "gpubench-ab-"
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
-    from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.reports.text import Glyphs
-    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.compare.baselines import Baselines
+    from gpubench_plugin.reports import Glyphs
+    from gpubench_plugin.results.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class Places:
         In the end their notes are told, of which one says that it cannot; also where the block
         raises, but for a RegistryError, which says it itself.
         """
-        from gpubench_plugin.compare.baselines.store import Baselines
+        from gpubench_plugin.compare.baselines import Baselines
         from gpubench_plugin.errors import RegistryError
-        from gpubench_plugin.results.registry.reachability import reachable
+        from gpubench_plugin.results.registry import reachable
 
         with reachable(self.registry, self.results_dir) as reached:
             baselines = Baselines(self.results_dir, reached.registry, unanswered=reached.note)
@@ -83,7 +83,7 @@ def say(lines: Iterable[str]) -> None:
 
 def note(lines: Iterable[str]) -> None:
     """Write `lines`, which are no part of the answer, to the standard error."""
-    from gpubench_plugin.reports.text import printable
+    from gpubench_plugin.reports import printable
 
     sys.stderr.write("".join(f"gpubench: {printable(line)}\n" for line in lines))
 
@@ -95,6 +95,6 @@ def columns() -> int:
 
 def glyphs() -> Glyphs:
     """The signs that the standard output can show."""
-    from gpubench_plugin.reports.text import glyphs_for
+    from gpubench_plugin.reports import glyphs_for
 
     return glyphs_for(sys.stdout.encoding)

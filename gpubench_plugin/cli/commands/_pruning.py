@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
-    from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.results.prune import Leftover, Removal
-    from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.compare.baselines import Baselines
+    from gpubench_plugin.results import Leftover, Removal, RunDirectory
+    from gpubench_plugin.results.registry import Registry
 
 _UNBEGUN_DAYS: Final = 1.0
 """From a run's folder to its journal it takes seconds, with thousands of benchmarks a minute."""
@@ -49,8 +48,7 @@ def prune(options: argparse.Namespace, places: Places) -> int:
         UsageProblem: neither a number nor an age was given, or a negative one.
         RegistryError, ResultsError: whole runs, and nobody knows which of them are pinned.
     """
-    from gpubench_plugin.results.prune import leftovers, older
-    from gpubench_plugin.results.run_directory import runs_in
+    from gpubench_plugin.results import leftovers, older, runs_in
 
     _check(options)
     now = datetime.now(UTC)
@@ -81,7 +79,7 @@ def _kept(baselines: Baselines, places: Places) -> dict[str, str]:
 
     Without one of its samples a window would move on, and creep would no longer add up.
     """
-    from gpubench_plugin.compare.baselines.resolve import rested_on
+    from gpubench_plugin.compare.baselines import rested_on
 
     known = [baselines.expect(name) for name in baselines.names()]
     samples = rested_on(known, settings_url=places.registry, results_dir=places.results_dir)
@@ -112,7 +110,7 @@ class _Pruning:
 
     def lines(self, directory: RunDirectory) -> Iterator[str]:
         """Remove what goes of one run, and say it."""
-        from gpubench_plugin.reports.text import byte_size, printable
+        from gpubench_plugin.reports import byte_size, printable
 
         named = printable(f"{directory.experiment}/{directory.run_id}")
         try:
@@ -131,8 +129,8 @@ class _Pruning:
 
     def tidied(self, leftover: Leftover) -> Iterator[str]:
         """Remove what a killed process left, and say it."""
-        from gpubench_plugin.reports.text import byte_size, printable
-        from gpubench_plugin.results.prune import remove_leftover
+        from gpubench_plugin.reports import byte_size, printable
+        from gpubench_plugin.results import remove_leftover
 
         try:
             if not self.options.dry_run:
@@ -145,7 +143,7 @@ class _Pruning:
 
     def total(self) -> str:
         """What it was in all."""
-        from gpubench_plugin.reports.text import byte_size
+        from gpubench_plugin.reports import byte_size
 
         what = "run" if self.options.runs else "folder"
         return (
@@ -157,9 +155,8 @@ class _Pruning:
         return "would go" if self.options.dry_run else "removed "
 
     def _removals(self, directory: RunDirectory) -> list[Removal]:
+        from gpubench_plugin.results import is_being_written, tags_of
         from gpubench_plugin.results import prune as pruning
-        from gpubench_plugin.results.reader import is_being_written
-        from gpubench_plugin.results.tags import tags_of
 
         if pruning.is_link(directory):
             raise _StaysError("it is a link")
@@ -181,7 +178,7 @@ class _Pruning:
         return [pruning.whole(directory)]
 
     def _done(self, removal: Removal) -> bool:
-        from gpubench_plugin.results.prune import remove
+        from gpubench_plugin.results import remove
 
         run = removal.directory
         try:

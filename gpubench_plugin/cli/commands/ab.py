@@ -14,9 +14,7 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.cli.ab.comparison import Compared
-    from gpubench_plugin.cli.ab.request import Asked
-    from gpubench_plugin.cli.ab.state import State
+    from gpubench_plugin.cli.ab import Asked, Compared, State
 
 
 class Ab(Command):
@@ -56,8 +54,7 @@ class Ab(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Measure, judge, and tell."""
-        from gpubench_plugin.cli.ab import comparison
-        from gpubench_plugin.cli.ab.progress import Progress
+        from gpubench_plugin.cli.ab import Progress, comparison
 
         formats = catalog.choices("formats")
         if options.format not in formats:
@@ -81,8 +78,7 @@ class Ab(Command):
 
 def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
     """A new comparison, or the one that goes on."""
-    from gpubench_plugin.cli.ab import comparison
-    from gpubench_plugin.cli.ab.request import Asked, resumed
+    from gpubench_plugin.cli.ab import Asked, comparison, resumed
 
     if options.resume is None:
         if options.base is None:
@@ -100,8 +96,7 @@ def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
 
 def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
     """The fields of `Asked` that were given; paths in them are seen from `here`."""
-    from gpubench_plugin.cli.ab.git import Repository
-    from gpubench_plugin.cli.ab.request import arguments_from, check_pairs, limits_from
+    from gpubench_plugin.cli.ab import Repository, arguments_from, check_pairs, limits_from
 
     repository = Repository.around(here)
     top = None if repository is None else repository.top
@@ -140,7 +135,7 @@ def _output(text: str | None) -> Path | None:
 
 
 def _tell(compared: Compared, form: str, output: Path | None) -> None:
-    from gpubench_plugin.cli.ab.comparison import rendered, tell_github, write_files
+    from gpubench_plugin.cli.ab import rendered, tell_github, write_files
     from gpubench_plugin.environment import json_files
 
     comparison = compared.comparison

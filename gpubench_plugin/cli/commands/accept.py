@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines.model import Baseline
-    from gpubench_plugin.compare.baselines.store import Baselines
+    from gpubench_plugin.compare.baselines import Baseline, Baselines
     from gpubench_plugin.records import Run
 
 
@@ -34,8 +33,8 @@ class Accept(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Move the benchmark's anchor."""
-        from gpubench_plugin.compare.baselines.lookup import find, the_benchmark
-        from gpubench_plugin.reports.text import printable
+        from gpubench_plugin.compare.baselines import find, the_benchmark
+        from gpubench_plugin.reports import printable
 
         if not options.reason.strip():
             raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
@@ -65,7 +64,7 @@ def _the_only(baselines: Baselines) -> str:
         UsageProblem: there is none, or there are several.
         RegistryError: there is none here, and the registry does not answer.
     """
-    from gpubench_plugin.compare.baselines.model import one_of
+    from gpubench_plugin.compare.baselines import one_of
 
     names = baselines.names()
     if not names and baselines.unanswered:

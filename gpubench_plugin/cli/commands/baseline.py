@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines.lookup import Found
-    from gpubench_plugin.compare.baselines.model import Baseline
-    from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.compare.baselines import Baseline, Baselines, Found
+    from gpubench_plugin.results.registry import Registry
 
 
 class BaselineCommand(Command):
@@ -70,8 +68,7 @@ class BaselineCommand(Command):
 def _set(
     options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
 ) -> None:
-    from gpubench_plugin.compare.baselines import lookup
-    from gpubench_plugin.compare.baselines.model import baseline_name
+    from gpubench_plugin.compare.baselines import baseline_name, lookup
 
     baseline_name(options.name)
     if options.if_missing and _is_there(options.name, baselines):
@@ -124,7 +121,7 @@ def _overruled(found: list[Found], *, force: bool, reason: str) -> list[str]:
 
 
 def _described(baseline: Baseline) -> Iterator[str]:
-    from gpubench_plugin.reports.text import printable
+    from gpubench_plugin.reports import printable
 
     name, count = printable(baseline.name), len(baseline.runs)
     yield f"baseline {name}: {count} pinned run{'' if count == 1 else 's'}"
@@ -138,8 +135,8 @@ def _described(baseline: Baseline) -> Iterator[str]:
 
 def _replaced(baseline: Baseline) -> Iterator[str]:
     """What the name stood for before, and what becomes of the levels accepted for that."""
-    from gpubench_plugin.compare.baselines.model import replaced
-    from gpubench_plugin.reports.text import printable
+    from gpubench_plugin.compare.baselines import replaced
+    from gpubench_plugin.reports import printable
 
     before = replaced(baseline)
     if before is None:
@@ -159,7 +156,7 @@ def _replaced(baseline: Baseline) -> Iterator[str]:
 def _list(
     options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
 ) -> None:
-    from gpubench_plugin.reports.table import column, lines
+    from gpubench_plugin.reports import column, lines
 
     rows = [_row(name, baselines) for name in baselines.names()]
     if not rows:
@@ -191,8 +188,7 @@ def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
 def _show(
     options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
 ) -> None:
-    from gpubench_plugin.reports.table import wrapped
-    from gpubench_plugin.reports.text import printable
+    from gpubench_plugin.reports import printable, wrapped
 
     baseline = baselines.expect(options.name)
     say(_described(baseline))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.compare.matched_metrics import gated
-from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.compare import gated
+from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
 from gpubench_plugin.records import Run
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
 
-    from gpubench_plugin.compare.baselines.resolve import NamedRun
+    from gpubench_plugin.compare.baselines import NamedRun
     from gpubench_plugin.records import Comparison, Verdict, VerdictKind
-    from gpubench_plugin.reports.formats.base import Format
+    from gpubench_plugin.reports.formats import Format
 
 
 _OF_A_METRIC: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
@@ -198,7 +198,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
-    from gpubench_plugin.compare.comparison import compare_paired
+    from gpubench_plugin.compare import compare_paired
 
     named = {
         side: [_read(text, options) for text in texts]
@@ -241,7 +241,7 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
     Raises:
         NothingComparable: there is no other head.
     """
-    from gpubench_plugin.compare.comparison import compare_runs
+    from gpubench_plugin.compare import compare_runs
     from gpubench_plugin.records import Comparison
 
     named = [_read(text, options) for text in options.runs]
@@ -282,7 +282,7 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
 
 
 def _read(text: str, options: argparse.Namespace) -> NamedRun:
-    from gpubench_plugin.compare.baselines.resolve import named_run
+    from gpubench_plugin.compare.baselines import named_run
 
     return named_run(
         text,
@@ -301,7 +301,7 @@ def _interrupted(*runs: Run) -> list[str]:
 
 
 def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
-    from gpubench_plugin.reports.text import glyphs_for
+    from gpubench_plugin.reports import glyphs_for
 
     encoding = sys.stdout.encoding or "ascii"
     text = form.render(

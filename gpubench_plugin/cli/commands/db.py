@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.results.registry.spool import Stored
+    from gpubench_plugin.results.registry import Stored
 
 _ACTIONS = ("upgrade", "ingest", "check", "rebuild")
 
@@ -59,7 +59,7 @@ class Db(Command):
 
 
 def _upgrade(options: argparse.Namespace) -> int:
-    from gpubench_plugin.results.registry.registry import upgrade
+    from gpubench_plugin.results.registry import upgrade
 
     changed = upgrade(options.registry, options.results_dir)
     _say("upgraded" if changed else "up to date already")
@@ -67,16 +67,15 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
-    from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.registry.spool import ingest_all
+    from gpubench_plugin.results.registry import Registry, ingest_all
 
     with Registry.open(options.registry, options.results_dir) as registry:
         return _told(ingest_all(registry, options.registry, options.results_dir))
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    from gpubench_plugin.compare.baselines.store import merge_files
-    from gpubench_plugin.results.registry.rebuilding import rebuild
+    from gpubench_plugin.compare.baselines import merge_files
+    from gpubench_plugin.results.registry import rebuild
 
     return _told(
         rebuild(
@@ -89,8 +88,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from gpubench_plugin.results.registry.checking import check
-    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.registry import Registry, check
 
     with Registry.open(options.registry, options.results_dir, create=False) as registry:
         found = check(registry)

@@ -35,7 +35,7 @@ class Doctor(Command):
 def _findings() -> Iterator[str]:
     import torch
 
-    from gpubench_plugin.environment.collection import collect
+    from gpubench_plugin.environment import collect
 
     facts = collect(Path.cwd())
     device = devices.find("auto")

@@ -12,7 +12,7 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.compare.baselines.trend import Past, Value
+    from gpubench_plugin.compare.baselines import Past, Value
 
 _FORMATS: Final = ("table", "csv", "json")
 _MAIN: Final = "main"
@@ -40,10 +40,10 @@ class History(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print it."""
-        from gpubench_plugin.compare.baselines.trend import Past, courses
+        from gpubench_plugin.compare.baselines import Past, courses
         from gpubench_plugin.environment import json_files
         from gpubench_plugin.reports import trend
-        from gpubench_plugin.results.registry.reachability import reachable
+        from gpubench_plugin.results.registry import reachable
 
         _check(options)
         places = Places.of(options)
@@ -85,7 +85,7 @@ def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Value]]:
     Raises:
         UsageProblem: no benchmark, or no metric, is called so; the message names the nearest.
     """
-    from gpubench_plugin.compare.baselines.lookup import the_benchmark
+    from gpubench_plugin.compare.baselines import the_benchmark
 
     branch = _branch(past, options)
     wanted = {"branch": branch, "limit": options.limit}

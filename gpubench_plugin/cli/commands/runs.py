@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, note, say
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.environment.json_files import text
+from gpubench_plugin.environment import text
 from gpubench_plugin.errors import (
     GpubenchError,
     RegistryError,
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from gpubench_plugin.results.reader import Overview
-    from gpubench_plugin.results.registry.reachability import Reachable
-    from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.results import Overview, RunDirectory
+    from gpubench_plugin.results.registry import Reachable, Registry
 
 _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
 _FORMATS: Final = ("table", "json")
@@ -77,9 +75,9 @@ class Runs(Command):
 
 
 def _list(options: argparse.Namespace, places: Places) -> int:
-    from gpubench_plugin.reports.run_list import run_as_json, run_table
-    from gpubench_plugin.results.registry.reachability import reachable
-    from gpubench_plugin.results.run_list import Filter, latest_runs
+    from gpubench_plugin.reports import run_as_json, run_table
+    from gpubench_plugin.results import Filter, latest_runs
+    from gpubench_plugin.results.registry import reachable
 
     if options.status not in {None, *_STATES}:
         raise not_one_of("--status", options.status, _STATES)
@@ -105,7 +103,7 @@ def _list(options: argparse.Namespace, places: Places) -> int:
 
 
 def _show(options: argparse.Namespace, places: Places) -> int:
-    from gpubench_plugin.reports.run_list import run_as_json, run_in_full
+    from gpubench_plugin.reports import run_as_json, run_in_full
 
     with places.baselines() as (baselines, registry):
         run, directory = _named(options.run_named, places, registry)
@@ -121,10 +119,9 @@ def _show(options: argparse.Namespace, places: Places) -> int:
 
 
 def _tag(options: argparse.Namespace, places: Places) -> int:
-    from gpubench_plugin.reports.text import printable
-    from gpubench_plugin.results.registry.reachability import reachable
-    from gpubench_plugin.results.run_directory import find_run
-    from gpubench_plugin.results.tags import change_tags
+    from gpubench_plugin.reports import printable
+    from gpubench_plugin.results import change_tags, find_run
+    from gpubench_plugin.results.registry import reachable
 
     directory = find_run(places.results_dir, options.run_named, here=places.here)
     change = partial(
@@ -164,9 +161,8 @@ def _tagged(
 def _artifacts(options: argparse.Namespace, places: Places) -> int:
     from dataclasses import asdict
 
-    from gpubench_plugin.reports.table import column, lines
-    from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
-    from gpubench_plugin.results.run_directory import find_run
+    from gpubench_plugin.reports import column, lines
+    from gpubench_plugin.results import HASHED_BYTES, artifacts, find_run
 
     def is_hashed(name: str, size: int) -> bool:
         if options.hash_all and size > HASHED_BYTES:
@@ -201,10 +197,8 @@ def _named(
     Raises:
         UsageProblem: there is no such run.
     """
-    from gpubench_plugin.compare.baselines.lookup import registered
-    from gpubench_plugin.results.reader import overview
-    from gpubench_plugin.results.run_directory import find_run
-    from gpubench_plugin.results.run_list import overview_of
+    from gpubench_plugin.compare.baselines import registered
+    from gpubench_plugin.results import find_run, overview, overview_of
 
     try:
         directory = find_run(places.results_dir, text, here=places.here)
@@ -220,8 +214,7 @@ def _environment(
     directory: RunDirectory | None, run: Overview, registry: Registry | None
 ) -> Mapping[str, Any]:
     """The facts of the run's machine by dot key; none where they cannot be read."""
-    from gpubench_plugin.environment import json_files
-    from gpubench_plugin.environment.fingerprints import machine_facts, told_facts
+    from gpubench_plugin.environment import json_files, machine_facts, told_facts
 
     try:
         if directory is not None:

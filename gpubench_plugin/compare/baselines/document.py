@@ -11,7 +11,7 @@ from gpubench_plugin.compare.baselines.model import Acceptance, Action, Baseline
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Json
-from gpubench_plugin.results.summary import SCHEMA_URL, UtcTime
+from gpubench_plugin.results import SCHEMA_URL, UtcTime
 
 SCHEMA_VERSION: Final = 2
 """Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.

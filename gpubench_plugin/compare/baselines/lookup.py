@@ -8,19 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.environment.waking_clock import SUSPENDED
+from gpubench_plugin.environment import SUSPENDED
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem, nearest
-from gpubench_plugin.results.run_directory import find_run
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results import find_run, run_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from gpubench_plugin.records import Run
-    from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.registry.rows import RunRow
-    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.results import RunDirectory
+    from gpubench_plugin.results.registry import Registry, RunRow
 
 
 def objections(run: Run, regressions: int) -> list[str]:

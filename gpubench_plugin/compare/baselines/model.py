@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results.run_directory import path_component
+from gpubench_plugin.results import path_component
 
 Action = Literal["set", "accept", "remove"]
 

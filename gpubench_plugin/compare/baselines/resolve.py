@@ -15,9 +15,8 @@ from gpubench_plugin.compare.baselines.samples import LaterRuns, Window
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.errors import GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.records import Run
-from gpubench_plugin.results.registry.reachability import Reachable, reachable
-from gpubench_plugin.results.run_directory import runs_in
-from gpubench_plugin.results.sources import read_run, run_in
+from gpubench_plugin.results import read_run, run_in, runs_in
+from gpubench_plugin.results.registry import Reachable, reachable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

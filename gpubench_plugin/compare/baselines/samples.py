@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.compare.baselines.lookup import objections, regressions
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.environment.fingerprints import fingerprint_of
+from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.results.run_directory import runs_in
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results import run_in, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from gpubench_plugin.records import Result, Run
-    from gpubench_plugin.results.registry.reachability import Reachable
-    from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.results import RunDirectory
+    from gpubench_plugin.results.registry import Reachable, Registry
 
     _Place: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
 

@@ -25,12 +25,9 @@ from gpubench_plugin.compare.baselines.model import (
     replayed,
 )
 from gpubench_plugin.compare.baselines.near_misses import near_miss
-from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.environment.locks import locked
+from gpubench_plugin.environment import files, json_files, locked
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
-from gpubench_plugin.results.journal import utc_now
-from gpubench_plugin.results.logical_time import time_after
-from gpubench_plugin.results.run_directory import is_path_component, path_component
+from gpubench_plugin.results import is_path_component, path_component, time_after, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,8 +36,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.registry.spool import Stored
+    from gpubench_plugin.results.registry import Registry, Stored
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.matched_metrics import launch_statistic, value_of
-from gpubench_plugin.environment.fingerprints import fingerprint_of
+from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.results.registry.rows import Point
-from gpubench_plugin.results.run_directory import runs_in
-from gpubench_plugin.results.sources import run_in
+from gpubench_plugin.results import run_in, runs_in
+from gpubench_plugin.results.registry import Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubench_plugin.records import Run
-    from gpubench_plugin.results.registry.registry import Registry
+    from gpubench_plugin.results.registry import Registry
 
 
 FEWEST: Final = 8

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.config.sections import DistributedSection, ModelSection, TrainingSection
+    from gpubench_plugin.config import DistributedSection, ModelSection, TrainingSection
     from gpubench_plugin.distributed.process_group import ProcessGroup
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from gpubench_plugin.config.sections import DistributedSection, TrainingSection
+    from gpubench_plugin.config import DistributedSection, TrainingSection
     from gpubench_plugin.distributed.parallelism.base import Divisible, Numerics, Passes
 
 

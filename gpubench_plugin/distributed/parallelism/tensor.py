@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from gpubench_plugin.config.sections import TrainingSection
+    from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed.parallelism.base import Divisible
 
 

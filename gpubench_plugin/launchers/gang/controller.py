@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config.case import case_on_ranks
-from gpubench_plugin.environment.instrumentation import interpreter_options
+from gpubench_plugin.config import case_on_ranks
+from gpubench_plugin.environment import interpreter_options
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers.deadlines import Patience
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.config import Case, Settings
     from gpubench_plugin.launchers.outcome import Ending
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.waking_clock import WakingClock, any_stopped, is_stopped, nap_s
+from gpubench_plugin.environment import WakingClock, any_stopped, is_stopped, nap_s
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.deadlines import Deadline, Muster

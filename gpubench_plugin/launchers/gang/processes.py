@@ -15,8 +15,8 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.distributed.world import LISTENER, threads_per_rank
-from gpubench_plugin.environment.files import open_to_write
+from gpubench_plugin.distributed import LISTENER, threads_per_rank
+from gpubench_plugin.environment import open_to_write
 from gpubench_plugin.launchers.gang.warden import Warden
 
 if TYPE_CHECKING:

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.environment.helper_threads import HelperThread
+from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.errors import text_of
 from gpubench_plugin.launchers import signals, stacks
 from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Wire, bounded, warning_to_json
 from gpubench_plugin.launchers.output import Valve
-from gpubench_plugin.results import test_report
-from gpubench_plugin.results.test_report import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES
+from gpubench_plugin.results import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES, test_report
 
 if TYPE_CHECKING:
     import warnings
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubench_plugin.distributed.ranks import Ranks
+    from gpubench_plugin.distributed import Ranks
     from gpubench_plugin.launchers.gang.protocol import Invitation
     from gpubench_plugin.records import Json
 

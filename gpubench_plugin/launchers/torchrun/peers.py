@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.process_identity import place
+from gpubench_plugin.environment import place
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang.processes import how_it_ended
+from gpubench_plugin.launchers.gang import how_it_ended
 from gpubench_plugin.launchers.scratch import PrivateFolder
 
 if TYPE_CHECKING:

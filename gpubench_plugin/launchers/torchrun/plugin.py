@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import pytest
 
-from gpubench_plugin.config.case import CASE, case_on_ranks
-from gpubench_plugin.environment.files import open_to_write
+from gpubench_plugin.config import CASE, case_on_ranks
+from gpubench_plugin.environment import open_to_write
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.in_process import keep_out_failed
@@ -30,16 +30,13 @@ from gpubench_plugin.launchers.torchrun.rank import Running, run, session_over
 from gpubench_plugin.launchers.torchrun.root import Root
 from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
 from gpubench_plugin.launchers.watchdog import Watchdog
-from gpubench_plugin.results import pytest_benchmark, test_report
-from gpubench_plugin.results.test_report import RANKS_FOLDER
+from gpubench_plugin.results import RANKS_FOLDER, pytest_benchmark, test_report
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.config.settings import Settings
-    from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.distributed.ranks import Ranks
+    from gpubench_plugin.config import Case, Settings
+    from gpubench_plugin.distributed import ProcessGroup, Ranks
     from gpubench_plugin.launchers.output import Valve
     from gpubench_plugin.records import Json
 
@@ -267,7 +264,7 @@ class Torchrun:
         """
         from torch.distributed.distributed_c10d import PrefixStore
 
-        from gpubench_plugin.distributed.rendezvous import store_for
+        from gpubench_plugin.distributed import store_for
 
         world, patience_s = self._ranks.world, self._settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.environment.waking_clock import WakingClock
+    from gpubench_plugin.environment import WakingClock
     from gpubench_plugin.launchers.deadlines import Deadline
     from gpubench_plugin.launchers.signals import Notice
     from gpubench_plugin.launchers.torchrun.store import Assembly

@@ -11,14 +11,14 @@ import math
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.waking_clock import WakingClock, any_stopped
+from gpubench_plugin.environment import WakingClock, any_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.distributed.distributed_c10d import Store
 
-    from gpubench_plugin.distributed.world import World
+    from gpubench_plugin.distributed import World
     from gpubench_plugin.records import Json
 
 _SHORTEST_PAUSE_S: Final = 0.0005

@@ -1,1 +1,17 @@
 """One clock per way of taking time; the fakes that test them stand beside them."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.measure.clocks.base import Block, Clock, Step, Task
+    from gpubench_plugin.measure.clocks.cpu import CpuClock, Usage
+    from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
+    from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
+    from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+    from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
+    from gpubench_plugin.measure.clocks.select import clock_for
+    from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
+
+__getattr__ = lazy_names(__name__)

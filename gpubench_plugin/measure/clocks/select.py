@@ -15,7 +15,7 @@ from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure.clocks.base import Clock
 
 

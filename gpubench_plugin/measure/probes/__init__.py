@@ -1,1 +1,15 @@
 """What is observed besides time: memory, floating-point operations, the state of the device."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.measure.probes.contention import CONTENDED, Contention
+    from gpubench_plugin.measure.probes.flops import FlopCount, count_flops
+    from gpubench_plugin.measure.probes.memory import SINCE_START, PeakMemory
+    from gpubench_plugin.measure.probes.nvml import Throttling
+    from gpubench_plugin.measure.probes.profiler import profile
+    from gpubench_plugin.measure.probes.suspension import Suspension
+
+__getattr__ = lazy_names(__name__)

@@ -17,7 +17,7 @@ from gpubench_plugin.errors import ResultsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.config.sections import ProfilingSection
+    from gpubench_plugin.config import ProfilingSection
 
 _ACTIVITIES: Final = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
 

@@ -17,8 +17,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-from gpubench_plugin.environment.helper_threads import HelperThread
-from gpubench_plugin.environment.waking_clock import SUSPENDED
+from gpubench_plugin.environment import SUSPENDED, HelperThread
 
 if TYPE_CHECKING:
     from types import TracebackType

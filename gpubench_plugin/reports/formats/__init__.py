@@ -1,1 +1,10 @@
 """How ``gpubench compare`` prints what it found: one file per format, found by its name."""
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.reports.formats.base import Format
+
+__getattr__ = lazy_names(__name__)

@@ -1,5 +1,24 @@
 """The registry: an index over run directories, in SQLite or PostgreSQL.
 
-The run directories are the truth; all that is stored here can be rebuilt from them. Nothing is
-exported here, since the database's libraries cost a quarter of a second to import.
+The run directories are the truth; all that is stored here can be rebuilt from them.
 """
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.catalog import lazy_names
+
+if TYPE_CHECKING:
+    from gpubench_plugin.results.registry.checking import check
+    from gpubench_plugin.results.registry.database import Database, FileLock
+    from gpubench_plugin.results.registry.ingest import Reading
+    from gpubench_plugin.results.registry.locations import absolute, location
+    from gpubench_plugin.results.registry.queries import samples, values
+    from gpubench_plugin.results.registry.reachability import Reachable, is_expected, reachable
+    from gpubench_plugin.results.registry.rebuilding import rebuild
+    from gpubench_plugin.results.registry.registry import Registry, upgrade
+    from gpubench_plugin.results.registry.rows import Point, RunRow
+    from gpubench_plugin.results.registry.spool import Stored, ingest_all, keep
+    from gpubench_plugin.results.registry.tables import METADATA, RESULTS, RUNS
+    from gpubench_plugin.results.registry.texts import digest
+
+__getattr__ = lazy_names(__name__)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.environment.fingerprints import fingerprint_of
+from gpubench_plugin.environment import files, fingerprint_of, json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.registry import queries

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpubench_plugin.environment.redaction import HIDDEN, redacted
+from gpubench_plugin.environment import HIDDEN, redacted
 from gpubench_plugin.errors import RegistryError, UsageProblem, nearest
 
 NONE: Final = "none"

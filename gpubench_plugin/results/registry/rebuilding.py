@@ -14,8 +14,7 @@ from sqlalchemy import delete, select
 from sqlalchemy import text as statement
 from sqlalchemy.exc import DatabaseError
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.files import sync_folder
+from gpubench_plugin.environment import json_files, sync_folder
 from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results.registry import ingest, queries, schema
 from gpubench_plugin.results.registry.database import Database

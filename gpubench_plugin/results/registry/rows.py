@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment.json_files import MALFORMED
+from gpubench_plugin.environment import MALFORMED
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.records import Better, Metric, Result, Run, RunStatus
 from gpubench_plugin.results.registry.database import REBUILD

@@ -15,24 +15,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench.bench import concluded
-from gpubench_plugin.config.case import CASE
-from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE
+from gpubench_plugin.bench import concluded
+from gpubench_plugin.config import CASE, FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.records import Check, Observation, Samples, Work
-from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.results.pytest_benchmark import thinned
-from gpubench_plugin.results.pytest_benchmark_files import SECTION, settings_of, told
-from gpubench_plugin.results.test_report import CARRIED, NOTES, Notes
+from gpubench_plugin.results import (
+    CARRIED,
+    NOTES,
+    SECTION,
+    Notes,
+    pytest_benchmark,
+    settings_of,
+    thinned,
+    told,
+)
 from gpubench_plugin.session.adoption.timer import Accelerator, SynchronisedTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.environment.devices import Device
+    from gpubench_plugin.config import Case
+    from gpubench_plugin.environment import Device
     from gpubench_plugin.records import Measurement
-    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, Recorded
+    from gpubench_plugin.results import BenchmarkFixture, Recorded
 
 
 def observation_of(recorded: Recorded, device: Device, facts: Mapping[str, float]) -> Observation:
@@ -145,7 +150,7 @@ class Adopter:
 
     def pytest_runtestloop(self) -> None:
         """Import beforehand what a test might hide, by a file system of its own say."""
-        from gpubench_plugin.measure.metrics._all import prepare
+        from gpubench_plugin.measure.metrics import prepare
 
         prepare()
 

@@ -17,7 +17,7 @@ from gpubench_plugin.records import MISSING, Comparison
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpubench_plugin.compare.baselines.resolve import Reference
+    from gpubench_plugin.compare.baselines import Reference
     from gpubench_plugin.records import Run, Verdict, VerdictKind
     from gpubench_plugin.session.gate.lookup import Kind, Lookup
     from gpubench_plugin.session.recording import Session
@@ -216,7 +216,7 @@ def judged(
 
 
 def _compared(reference: Reference, head: Run, kind: Kind, allow_incomparable: bool) -> Comparison:
-    from gpubench_plugin.compare.comparison import compare_history, compare_threshold
+    from gpubench_plugin.compare import compare_history, compare_threshold
 
     if kind == "threshold" and reference.runs:
         return compare_threshold(reference.runs, head, allow_incomparable=allow_incomparable)

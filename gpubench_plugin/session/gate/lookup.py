@@ -19,15 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.compare.baselines.resolve import Reference, names_a_run, reference
-from gpubench_plugin.compare.baselines.store import Baselines
+from gpubench_plugin.compare.baselines import Baselines, Reference, names_a_run, reference
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.results.registry.reachability import is_expected
-from gpubench_plugin.results.run_directory import find_run
-from gpubench_plugin.results.sources import read_run
+from gpubench_plugin.results import find_run, read_run
+from gpubench_plugin.results.registry import is_expected
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.config import Settings
     from gpubench_plugin.records import Run
 
 
@@ -60,8 +58,8 @@ def slip(name: str, *, url: str, results_dir: Path) -> str:
 
 def answer() -> None:
     """Answer the question on the standard input, on the standard output."""
-    from gpubench_plugin.compare.baselines.store import Baselines
-    from gpubench_plugin.results.registry.reachability import reachable
+    from gpubench_plugin.compare.baselines import Baselines
+    from gpubench_plugin.results.registry import reachable
 
     question = json.load(sys.stdin)
     results_dir = Path(question["results_dir"])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.reports.text import glyphs_for
+from gpubench_plugin.reports import glyphs_for
 from gpubench_plugin.session.gate import report as github
 
 if TYPE_CHECKING:

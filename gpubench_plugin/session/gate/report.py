@@ -10,11 +10,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.judges import LABEL
-from gpubench_plugin.environment.redaction import redacted_command
+from gpubench_plugin.compare import LABEL
+from gpubench_plugin.environment import redacted_command
 from gpubench_plugin.reports import github as page
-from gpubench_plugin.reports.text import printable
-from gpubench_plugin.reports.verdict_table import verdict_lines
+from gpubench_plugin.reports import printable, verdict_lines
 from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.reports.terminal import Line
-    from gpubench_plugin.reports.text import Glyphs
+    from gpubench_plugin.reports import Glyphs, Line
     from gpubench_plugin.session.gate.judgement import Judgement
     from gpubench_plugin.session.gate.lookup import Lookup
 

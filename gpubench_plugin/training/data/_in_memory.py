@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubench_plugin.training.data._loading import Indices
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.workloads import Batch, Workload
 
 
 class Table(NamedTuple):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from gpubench_plugin.config.sections import DataSection
+    from gpubench_plugin.config import DataSection
     from gpubench_plugin.training.data._image_files import Gallery, Picture
 
     Indices = NDArray[np.int64]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.config.sections import DataSection
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.config import DataSection
+    from gpubench_plugin.workloads import Batch, Workload
 
 Convert = Callable[["Batch"], "Batch"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpubench_plugin.config.sections import DataSection
+from gpubench_plugin.config import DataSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.data._image_files import (
     ARCHIVE,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.training.data._image_files import Pictures
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.workloads import Batch, Workload
 
 _ALLOWED = (
     f"{ARCHIVE} or its folder, a folder with {TRAINING} and its companions, or a folder of images "

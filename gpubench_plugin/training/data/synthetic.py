@@ -10,7 +10,7 @@ from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
 from gpubench_plugin.training.seeding import synthetic_seed
 
 if TYPE_CHECKING:
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.workloads import Batch, Workload
 
 
 class Synthetic(DataSource):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from gpubench_plugin.config.sections import TrainingSection
+    from gpubench_plugin.config import TrainingSection
 
 
 class OptimizerBuilder(ABC):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torch import distributed as dist
     from torch import nn
 
-    from gpubench_plugin.config.sections import DiffusionSection
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.config import DiffusionSection
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.records import Json
     from gpubench_plugin.workloads.base import Workload
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.records import Json
     from gpubench_plugin.workloads.base import Workload
     from gpubench_plugin.workloads.diffusion.schedulers import Schedule

@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.config.sections import SCHEDULERS
+from gpubench_plugin.config import SCHEDULERS
 from gpubench_plugin.errors import Unsupported, not_one_of
 from gpubench_plugin.workloads._transformers import from_library
 

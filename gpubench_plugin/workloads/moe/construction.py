@@ -22,8 +22,8 @@ from gpubench_plugin.workloads.moe.routing import Router
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpubench_plugin.config.sections import MoeSection
-    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.config import MoeSection
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
 
 _TOKENS_STREAM = 2**31

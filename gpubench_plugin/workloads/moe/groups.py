@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.config.sections import MoeSection
+    from gpubench_plugin.config import MoeSection
 
 
 Ranks = Sequence[int]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.config.sections import MoeSection
+    from gpubench_plugin.config import MoeSection
     from gpubench_plugin.workloads.moe.dispatchers.base import Travel
     from gpubench_plugin.workloads.moe.layer import Stage
 

@@ -10,14 +10,10 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import DistributedSection
+from gpubench_plugin.config import DistributedSection, resolve
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training.check import require_gradients
-from gpubench_plugin.training.inference import Inference
-from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.trainer import Trainer
-from gpubench_plugin.workloads.base import Stages
+from gpubench_plugin.training import Inference, Trainer, build_model, require_gradients
+from gpubench_plugin.workloads import Stages
 from gpubench_plugin.workloads.mlp import MLP
 
 if TYPE_CHECKING:

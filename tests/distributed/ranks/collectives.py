@@ -12,9 +12,7 @@ from unittest import mock
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.distributed.exchanges import Exchange, exchange
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.distributed import Exchange, ProcessGroup, World, exchange
 from gpubench_plugin.errors import CorrectnessError
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from gpubench_plugin.distributed.collectives.base import Collective
+    from gpubench_plugin.distributed.collectives import Collective
 
     Run = Callable[[Collective, Tensor, Tensor], None]
 

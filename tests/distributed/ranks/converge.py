@@ -11,16 +11,9 @@ from pathlib import Path
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import DistributedSection
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
-from gpubench_plugin.training.convergence import Convergence
-from gpubench_plugin.training.course import Course
-from gpubench_plugin.training.evaluation import Evaluator
-from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.trainer import Trainer
+from gpubench_plugin.config import DistributedSection, resolve
+from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.training import Alone, Convergence, Course, Evaluator, Trainer, build_model
 
 CPU = torch.device("cpu")
 KEYS = ("training.target_accuracy=0.85", "training.evaluate_every=7")

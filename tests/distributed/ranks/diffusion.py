@@ -14,11 +14,10 @@ import torch
 from torch import distributed as dist
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.config import resolve
+from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import CorrectnessError, MeasurementError
-from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training import build_model
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.building import build_pipeline
 from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE

@@ -12,11 +12,9 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import DistributedSection
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
-from gpubench_plugin.training.model import build_model
+from gpubench_plugin.config import DistributedSection, resolve
+from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.training import build_model
 
 CPU = torch.device("cpu")
 RANKS = 2

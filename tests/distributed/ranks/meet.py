@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.distributed import ProcessGroup, World
 
 sys.path.insert(0, str(Path(__file__).parent))
 from listeners import listeners, on_loopback  # a neighbour, not a package

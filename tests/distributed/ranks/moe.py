@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import MoeSection
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.config import MoeSection
+from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.construction import Construction

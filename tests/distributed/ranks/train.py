@@ -12,16 +12,10 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import DistributedSection
-from gpubench_plugin.distributed.process_group import ProcessGroup
-from gpubench_plugin.distributed.world import World
+from gpubench_plugin.config import DistributedSection, resolve
+from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training.check import require_gradients
-from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.optimization import Optimization
-from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.trainer import Trainer
+from gpubench_plugin.training import Alone, Optimization, Trainer, build_model, require_gradients
 
 CPU = torch.device("cpu")
 BATCH = 8

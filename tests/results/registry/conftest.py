@@ -19,10 +19,9 @@ import pytest
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Comparison, Launch, Measurement, Metric, RunRecord, Verdict
+from gpubench_plugin.results import RunDirectory, write_summary
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.results.summary import write_summary
+from gpubench_plugin.results.registry import Registry
 
 VARIABLE = "GPUBENCH_TEST_POSTGRESQL"
 

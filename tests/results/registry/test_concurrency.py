@@ -9,12 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.results.registry.checking import check
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.registry.spool import ingest_all
-from gpubench_plugin.results.sources import run_in
-from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.results import run_in, tags_of
+from gpubench_plugin.results.registry import Registry, check, ingest_all
 
 WRITERS = Path(__file__).with_name("writers.py")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.registry.database import FileLock
-from gpubench_plugin.results.registry.locations import location
+from gpubench_plugin.results.registry import FileLock, location
 
 
 @pytest.fixture

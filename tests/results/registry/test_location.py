@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry.locations import absolute, location
+from gpubench_plugin.results.registry import absolute, location
 
 RESULTS = Path("/somewhere/results")
 

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.compare.baselines.store import Baselines, merge_files
+from gpubench_plugin.compare.baselines import Baselines, merge_files
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.registry import queries, rebuilding
-from gpubench_plugin.results.registry.checking import check
-from gpubench_plugin.results.registry.locations import location
+from gpubench_plugin.results import Journal
+from gpubench_plugin.results.registry import check, location, queries, rebuilding
 
 
 @pytest.fixture

@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.fingerprints import fingerprint_of
+from gpubench_plugin.environment import fingerprint_of, json_files
 from gpubench_plugin.errors import RegistryError, ResultsError
-from gpubench_plugin.results.registry import ingest, queries
-from gpubench_plugin.results.registry.checking import check
-from gpubench_plugin.results.registry.ingest import digest
-from gpubench_plugin.results.registry.queries import samples, values
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.sources import run_in
-from gpubench_plugin.results.tags import change_tags
+from gpubench_plugin.results import change_tags, run_in
+from gpubench_plugin.results.registry import (
+    Registry,
+    check,
+    digest,
+    ingest,
+    queries,
+    samples,
+    values,
+)
 
 
 def ids(runs: Any) -> list[str]:

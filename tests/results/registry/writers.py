@@ -14,13 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpubench_plugin.cli.main import main as main_command
-from gpubench_plugin.compare.baselines import document
-from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.registry import database, ingest, queries, schema
-from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import runs_in
-from gpubench_plugin.results.tags import change_tags, tags_of
+from gpubench_plugin.compare.baselines import Baselines, document
+from gpubench_plugin.results import change_tags, runs_in, tags_of, verdicts
+from gpubench_plugin.results.registry import Registry, database, ingest, queries, schema
 
 LOADED = (
     document,

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config.sections import DiffusionSection
-from gpubench_plugin.distributed.agreement import RankAgreement
+from gpubench_plugin.config import DiffusionSection
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.workloads.diffusion import building
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def unet() -> Any:
     """The dummy, with random weights, and its workload."""
     from pathlib import Path
 
-    from gpubench_plugin.config.resolution import resolve
+    from gpubench_plugin.config import resolve
 
     section = resolve(
         name="diffusion",

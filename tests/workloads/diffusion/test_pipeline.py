@@ -12,7 +12,7 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError, Unsupported
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes import count_flops
 from gpubench_plugin.workloads.diffusion import building
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.pipeline import ideal_speed_up

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.config.sections import SCHEDULERS, DiffusionSection
+from gpubench_plugin.config import SCHEDULERS, DiffusionSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE, Schedule
 

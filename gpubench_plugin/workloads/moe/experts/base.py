@@ -18,7 +18,7 @@ from gpubench_plugin.workloads.moe.initialisation import uniform
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubench_plugin.config.sections import MoeSection
+    from gpubench_plugin.config import MoeSection
 
 
 class Experts(nn.Module):

@@ -14,7 +14,7 @@ from gpubench_plugin.workloads.moe.experts.base import StackedExperts, gated, on
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gpubench_plugin.config.sections import MoeSection
+    from gpubench_plugin.config import MoeSection
 
 _DTYPES: Final = {
     "fp32": torch.float32,

@@ -12,7 +12,7 @@ from gpubench_plugin.workloads.moe.experts.base import Experts, gated, on_host
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gpubench_plugin.config.sections import MoeSection
+    from gpubench_plugin.config import MoeSection
 
 
 class TEGrouped(Experts):
