@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from gpubench_plugin.cli import main as cli
 from gpubench_plugin.errors import GpubenchError
-from tests.runs_builder import MLP, RESNET, measurement, run_id, write_run
+from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 PATIENCE_S: Final = 20.0
 """Four times the longest of 10,000 calls: 4.8 s, beside three busy processes on two cores."""
@@ -203,7 +203,7 @@ def load_run(scene: Scene) -> None:
 def resume(scene: Scene) -> None:
     """What ``pytest --resume`` reads of a run before anything is measured."""
     from gpubench_plugin.results import RunDirectory, reopen
-    from tests.runs_builder import environment
+    from tests.support.runs_builder import environment
 
     run = reopen(
         RunDirectory.open(scene.killed),

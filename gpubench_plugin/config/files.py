@@ -2,7 +2,7 @@
 
 Where configurations are looked up by name.
 
-The table of all keys in ``docs/configuration.md``, generated so that it cannot go stale.
+The table of all keys in ``docs/reference/configuration.md``, generated so that it cannot go stale.
 """
 
 from __future__ import annotations

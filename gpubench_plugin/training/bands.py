@@ -18,7 +18,7 @@ third, and training in 16 bits soon takes another way. Such models have bands of
 they are as sharp as needed, so that is where a wrong model of this kind is found.
 
 Sources: Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapters 2 and 4; what the
-tiny presets show is in ``docs/correctness.md``.
+tiny presets show is in ``docs/guide/correctness.md``.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.kill_points import survive
-from tests.results.scenarios import SCENARIOS, SLOW
+from tests.support.kill_points import survive
+from tests.support.scenarios import SCENARIOS, SLOW
 
 
 def main() -> None:

@@ -1,0 +1,353 @@
+"""``gpubench baseline``, ``accept`` and ``history``, as a user types them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.cli.main import main
+from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.results import RunDirectory
+from gpubench_plugin.results.registry import Registry
+from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BOTH = {MLP: 0.010, RESNET: 0.020}
+
+
+class Shell:
+    """Runs the command in a folder; `out` and `err` are of the last one."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]):
+        self.results = folder / "results"
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        self._capsys.readouterr()
+        code = main(arguments)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def json(self, *arguments: str) -> Any:
+        assert self(*arguments, "--format=json") == 0
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
+    return Shell(tmp_path, capsys)
+
+
+def test_a_baseline_is_set_listed_shown_and_removed(shell: Shell) -> None:
+    """The branch is the first run's; no line is wider than 80 columns."""
+    for number in range(2):
+        write_run(shell.results, number, BOTH)
+    assert shell("baseline", "list") == 0
+    assert "no baseline in" in shell.out
+
+    first, second = run_id(0), str(shell.results / "default" / run_id(1))
+    assert shell("baseline", "set", "main", first, second, "--reason", "the first two") == 0
+    assert shell.out.splitlines() == [
+        "baseline main: 2 pinned runs",
+        f"  {run_id(0)}",
+        f"  {run_id(1)}",
+        "later runs on branch main are samples too",
+    ]
+    assert shell("baseline", "set", "v1", first, "--no-branch") == 0
+    assert "no other runs are samples" in shell.out
+    assert shell("baseline", "list") == 0
+    assert shell.out.splitlines()[1].split()[:4] == ["main", "2", "main", "0"]
+    assert shell("baseline", "show", "main") == 0
+    assert "the first two" in shell.out
+    assert max(map(len, shell.out.splitlines())) <= 80
+
+    assert shell("baseline", "rm", "main") == 0
+    assert shell("baseline", "show", "main") == 2
+    assert shell.err == ("gpubench: no baseline is called 'main'; there are: v1\n")
+
+
+def test_setting_a_baseline_anew_says_what_it_replaces(shell: Shell) -> None:
+    """Accepted levels stay unless they are reset; what stays and what ends is said."""
+    for number in range(3):
+        write_run(shell.results, number, BOTH)
+    assert shell("baseline", "set", "main", run_id(0)) == 0
+    assert "replaces" not in shell.out
+    assert shell("accept", run_id(1), "mlp", "--reason=meant") == 0
+    assert shell("baseline", "set", "main", run_id(1), "--no-branch") == 0
+    before = shell.out.partition("it replaces what the name stood for since 20")[2]
+    assert f"  {run_id(0)}\n  later runs on branch main are samples too\n" in before
+    assert "accepted levels that stay: 1 (--reset-accepted ends them)" in before
+    assert f"{MLP}\n    from {run_id(1)} on" in before
+    assert shell("baseline", "set", "main", run_id(2), "--reset-accepted") == 0
+    assert "accepted levels that end: 1\n" in shell.out
+    assert shell("baseline", "show", "main") == 0
+    assert "accepted levels" not in shell.out
+    assert shell.out.count("--reset-accepted") == 1
+    assert shell("baseline", "set", "main", run_id(2)) == 0
+    assert "accepted levels" not in shell.out
+
+
+def test_an_act_that_another_one_overrules_is_no_success(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody with a clock that is ahead accepted another run in between: that one counts."""
+    for number in range(3):
+        write_run(shell.results, number, BOTH)
+    url = f"--registry=sqlite:///{shell.results / 'registry.sqlite'}"
+    assert shell("db", "upgrade", url) == 0
+    assert shell("baseline", "set", "main", run_id(0), url) == 0
+    merge = Registry.merge_document
+    others = [run_id(2)]
+
+    def late(registry: Registry, *about: Any) -> Any:
+        """Store it after somebody else has."""
+        if others:
+            other = Baselines(tmp_path / "other", registry, now=lambda: "2999-01-01T00:00:00Z")
+            other.accept("main", others.pop(), MLP, reason="theirs")
+        return merge(registry, *about)
+
+    monkeypatch.setattr(Registry, "merge_document", late)
+    arguments = ("accept", run_id(1), "mlp", "--reason=ours", url)
+    assert shell(*arguments) == 4
+    assert shell.out == ""
+    assert f"(ours) does not count: meanwhile, it was accepted from {run_id(2)}" in shell.err
+    assert shell("baseline", "show", "main", url) == 0
+    assert "ours" in shell.out
+    assert "theirs" in shell.out
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"status": None}, "it is interrupted, not complete"),
+        ({"status": "failed"}, "it is failed, not complete"),
+        ({"dirty": True}, "its code had uncommitted changes"),
+        ({"regressed": [MLP]}, "it regressed"),
+        ({"benchmarks": [measurement(outcome="oom")]}, "it has no measured benchmark"),
+    ],
+)
+def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
+    shell: Shell, about: dict[str, Any], said: str
+) -> None:
+    """A regressed run never becomes a baseline by itself; what was overruled is kept."""
+    run = write_run(shell.results, 0, **about)
+    assert shell("baseline", "set", "main", run.run_id) == 2
+    assert f"{run.run_id}: {said}" in shell.err
+    assert shell("baseline", "set", "main", run.run_id, "--force") == 2
+    assert "needs --reason" in shell.err
+    assert shell("baseline", "list") == 0
+    assert "no baseline in" in shell.out
+    assert shell("baseline", "set", "main", run.run_id, "--force", "--reason=we know") == 0
+    assert shell("baseline", "show", "main") == 0
+    assert said.rsplit(maxsplit=1)[-1] in shell.out
+    assert "overruled" in shell.out
+
+
+def test_bad_input_is_said_in_one_message(shell: Shell) -> None:
+    """With exit code 2, and nothing is written."""
+    write_run(shell.results, 0)
+    for arguments, said in (
+        (("set", "a/b", run_id(0)), "cannot name a folder"),
+        (("set", run_id(0), run_id(0)), "what a run or a file is called"),
+        (("set", "main", "2099"), "no run in"),
+        (("set", "main", "2026"), None),
+        (("show", "main"), "no baseline is called"),
+        (("rm", "main\x1b[31m"), "cannot name a folder"),
+    ):
+        code = shell("baseline", *arguments)
+        if said is None:
+            assert code == 0
+            assert shell("baseline", "rm", "main") == 0
+            continue
+        assert code == 2, arguments
+        assert said in shell.err
+        assert shell.err.count("\n") == 1
+        assert "\x1b" not in shell.err
+
+
+def test_accept_moves_the_anchor_of_one_benchmark(shell: Shell) -> None:
+    """Named by a part of its id; the only baseline need not be named."""
+    write_run(shell.results, 0, BOTH)
+    write_run(shell.results, 1, BOTH, regressed=[MLP])
+    other = write_run(shell.results, 2, BOTH, branch="feature", dirty=True)
+    assert shell("accept", run_id(1), "mlp", "--reason=r") == 2
+    assert "there is no baseline yet" in shell.err
+    assert shell("baseline", "set", "main", run_id(0)) == 0
+    assert shell("accept", run_id(1), "mlp", "--reason", "a better loss") == 0
+    assert MLP in shell.out
+    assert shell.err == ""
+    assert shell("baseline", "show", "main") == 0
+    assert f"from {run_id(1)} on" in shell.out
+    assert shell("accept", run_id(1), "mlp", "--reason= ") == 2
+    assert "--reason: empty" in shell.err
+    assert shell("accept", run_id(1), "mpl_train", "--reason=r") == 2
+    assert "has 'mpl_train' in it" in shell.err
+    assert "did you mean" in shell.err
+    assert shell("accept", run_id(1), "train", "--reason=r") == 2
+    assert MLP in shell.err
+    assert RESNET in shell.err
+    assert shell("accept", other.run_id, "mlp", "--reason=r") == 0
+    assert "rather accept the first run on 'main'" in shell.err
+    assert "uncommitted changes" in shell.err
+    assert shell("baseline", "set", "v1", run_id(0)) == 0
+    assert shell("accept", run_id(1), "mlp", "--reason=r") == 2
+    assert "name one: main, v1" in shell.err
+    assert shell("accept", run_id(1), "mlp", "--reason=r", "--baseline=v2") == 2
+    assert shell("accept", run_id(1), "mlp", "--reason=r", "--baseline=v1") == 0
+
+
+def test_a_database_that_is_down_stops_nothing(shell: Shell) -> None:
+    """The file is written, and the user is told; the password is not."""
+    write_run(shell.results, 0, BOTH)
+    url = "postgresql+psycopg://me:secret@127.0.0.1:9/none"
+    assert shell("baseline", "set", "main", run_id(0), "--registry", url) == 0
+    assert "baselines are not shared now" in shell.err
+    assert "secret" not in shell.err
+    assert shell("accept", run_id(0), "mlp", "--reason=r", f"--registry={url}") == 0
+    assert shell("history", "mlp", f"--registry={url}") == 0
+    assert "without the registry" in shell.err
+
+
+def test_a_run_of_another_machine_is_pinned_from_the_registry(shell: Shell) -> None:
+    """Its folder need not be here; whether it regressed is known from there."""
+    for number in range(2):
+        write_run(shell.results, number, BOTH, regressed=[MLP] if number else ())
+    with Registry.open("", shell.results) as registry:
+        for journal in shell.results.glob("*/*/metrics.jsonl"):
+            registry.ingest(RunDirectory(path=journal.parent))
+            journal.unlink()
+    assert shell("baseline", "set", "main", run_id(0)) == 0
+    assert shell("baseline", "set", "bad", run_id(1)) == 2
+    assert "it regressed" in shell.err
+    assert shell("runs", "show", run_id(0)) == 0
+    assert "not on this machine" in shell.out
+    assert "baselines   main" in shell.out
+
+
+def _write_history(shell: Shell) -> None:
+    chance = random.Random(7)
+    slow = {"cpu": {"model": "Another processor", "usable_cores": 2}}
+    for number in range(40):
+        step = 0.010 * (1 + chance.gauss(0, 0.004)) * (1.05 if number >= 25 else 1)
+        write_run(shell.results, number, {MLP: step, RESNET: 0.02})
+    for number in range(40, 43):
+        write_run(shell.results, number, {MLP: 0.030}, facts=slow)
+    write_run(shell.results, 43, {MLP: 0.5}, branch="feature")
+
+
+@pytest.mark.parametrize("registry", [True, False], ids=["registry", "folders"])
+def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> None:
+    """With run, commit and size; other machines stand apart; it never gates."""
+    _write_history(shell)
+    if registry:
+        assert shell("db", "ingest") == 0
+    assert shell("history", "mlp") == 0
+    assert "40 runs, machine, clock or configuration 1 of 2" in shell.out
+    assert "3 runs, machine, clock or configuration 2 of 2" in shell.out
+    change = next(line for line in shell.out.splitlines() if line.startswith("new level from"))
+    assert run_id(25) in change
+    assert f"commit {25:040x}"[:16] in change
+    assert "no change of level was found" in shell.out
+    assert max(map(len, shell.out.splitlines())) <= 80
+    assert run_id(43) not in shell.out
+
+    found = shell.json("history", MLP)
+    first, second = found["series"]
+    (point,) = first["change_points"]
+    assert (point["index"], point["run_id"]) == (25, run_id(25))
+    assert point["change"] == pytest.approx(0.05, abs=0.01)
+    assert [p["value"] for p in second["points"]] == [0.030] * 3
+    assert (
+        shell.json("history", MLP, "--branch=", "--limit=1")["series"][0]["points"][0]["branch"]
+        == "feature"
+    )
+
+    assert shell("history", "mlp", "--format=csv", "--limit=20") == 0
+    rows = list(csv.DictReader(io.StringIO(shell.out)))
+    assert len(rows) == 20
+    assert {row["unit"] for row in rows} == {"s"}
+
+
+def test_history_without_a_main_branch_takes_any(shell: Shell) -> None:
+    """A project without git, or with another main branch, sees its runs, and is told."""
+    write_run(shell.results, 0, {MLP: 0.5}, branch="trunk")
+    assert shell("history", "mlp") == 0
+    assert "no run of branch main is known" in shell.err
+    assert shell.json("history", MLP)["series"][0]["points"][0]["branch"] == "trunk"
+
+
+def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
+    """So for benchmarks and for metrics."""
+    write_run(shell.results, 0, BOTH)
+    for arguments, said in (
+        (("train",), "have 'train' in them"),
+        (("mlp_trian",), "did you mean"),
+        (("mlp", "--branch=gone"), "there is none at all"),
+        (("mlp", "--metric=step_time"), "did you mean 'step_time_s'"),
+        (("mlp", "--format=html"), "--format: unknown 'html'"),
+        (("mlp", "--limit=0"), "--limit: 0"),
+    ):
+        assert shell("history", *arguments) == 2
+        assert said in shell.err
+
+
+def test_a_missing_baseline_is_pinned_once(shell: Shell) -> None:
+    """A second time nothing happens, whatever run is given, and it is said."""
+    write_run(shell.results, 0, BOTH)
+    write_run(shell.results, 1, regressed=[MLP])
+    assert shell("baseline", "set", "--if-missing", "main", run_id(0)) == 0
+    assert "1 pinned run" in shell.out
+    for run in (run_id(1), "2099"):
+        assert shell("baseline", "set", "--if-missing", "main", run) == 0
+        assert shell.out == "baseline main is there already; it is left as it is\n"
+    assert shell("baseline", "set", "--if-missing", "other", run_id(1)) == 2
+
+
+def test_commands_say_that_the_registry_does_not_answer(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They exit with 4, write nothing, and show no password; what has a file here works."""
+    write_run(shell.results, 0, BOTH)
+    monkeypatch.setenv("GPUBENCH_REGISTRY", "postgresql+psycopg://u:hunter2@127.0.0.1:1/db")
+    for command in (
+        ("baseline", "show", "main"),
+        ("baseline", "rm", "main"),
+        ("baseline", "set", "--if-missing", "main", run_id(0)),
+        ("accept", run_id(0), "mlp", "--reason=x", "--baseline=main"),
+        ("accept", run_id(0), "mlp", "--reason=x"),
+        ("compare", "main", run_id(0)),
+    ):
+        assert shell(*command) == 4, command
+        assert "not known" in shell.err
+        assert "127.0.0.1" in shell.err
+        assert "hunter2" not in shell.err
+        assert len(shell.err.splitlines()) == 1
+    assert shell("baseline", "list") == 0
+    assert "no baseline in" in shell.out
+    assert shell("baseline", "set", "main", run_id(0)) == 0
+    assert shell("baseline", "show", "main") == 0
+    assert "not shared now" in shell.err
+    assert shell("baseline", "set", "--force", "main", "2099") == 2
+    assert "not shared now" in shell.err
+
+
+def test_an_accepted_run_from_before_the_pin_is_warned_about(shell: Shell) -> None:
+    """Its samples are older than what the baseline was meant to begin with."""
+    for number in range(3):
+        write_run(shell.results, number, BOTH)
+    assert shell("baseline", "set", "main", run_id(1)) == 0
+    for number, older in ((0, True), (1, False), (2, False)):
+        assert shell("accept", run_id(number), "mlp", "--reason=x") == 0
+        assert ("older than" in shell.err) == older

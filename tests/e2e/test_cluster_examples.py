@@ -1,0 +1,47 @@
+"""The examples for clusters, which cannot be run here: at least they can be read."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+DOCS = Path(__file__).parents[2] / "docs" / "examples" / "cluster"
+
+
+def shell_of_the_pod() -> str:
+    """The script that the container of the Kubernetes job runs."""
+    _, job = yaml.safe_load_all((DOCS / "kubernetes.yaml").read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["/bin/bash", "-c"]
+    (script,) = container["args"]
+    return str(script)
+
+
+@pytest.mark.parametrize("script", [(DOCS / "slurm.sbatch").read_text(), shell_of_the_pod()])
+def test_scripts_are_valid_shell(script: str) -> None:
+    """Bash can read them, and they start torchrun for pytest."""
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "-m pytest" in script
+
+
+def test_manifest_is_a_service_and_a_job_that_find_each_other() -> None:
+    """The job's pods have the service's subdomain and labels, and as many as torchrun expects."""
+    service, job = yaml.safe_load_all((DOCS / "kubernetes.yaml").read_text())
+
+    assert (service["kind"], job["kind"]) == ("Service", "Job")
+    template = job["spec"]["template"]
+    assert template["spec"]["subdomain"] == service["metadata"]["name"]
+    assert template["metadata"]["labels"] == service["spec"]["selector"]
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
+    assert "--nnodes=2 " in shell_of_the_pod()
+
+
+@pytest.mark.parametrize("name", ["slurm.sbatch", "kubernetes.yaml"])
+def test_examples_say_that_they_were_not_run(name: str) -> None:
+    """Nobody takes them for tested."""
+    assert "NOT been run" in (DOCS / name).read_text()

@@ -1,0 +1,449 @@
+"""``gpubench compare`` from its command line to its exit code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.cli.commands import Exit
+from gpubench_plugin.cli.main import main
+from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.results.registry import Registry
+from tests.e2e.conftest import Project
+from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Compare = Callable[..., "Said"]
+
+
+class Said:
+    """What a command said and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out, parse_constant=pytest.fail)
+
+    @property
+    def verdicts(self) -> dict[tuple[str, str], str]:
+        """By benchmark and metric."""
+        return {(b["id"], b["metric"]): b["verdict"] for b in self.json["benchmarks"]}
+
+
+@pytest.fixture
+def compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Compare:
+    """``gpubench compare`` in the folder of the test; it must end without a traceback."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
+
+    def run(*arguments: str) -> Said:
+        capsys.readouterr()
+        code = main(["compare", *arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        assert err.count("\n") == (1 if err else 0)
+        return Said(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Three runs: the second 10 % slower in one benchmark, the third as the first."""
+    results = tmp_path / "results"
+    write_run(results, 0, {MLP: 0.010, RESNET: 0.020})
+    write_run(results, 1, {MLP: 0.011, RESNET: 0.020})
+    write_run(results, 2, {MLP: 0.010, RESNET: 0.020})
+    return results
+
+
+CLI = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
+A, B, C = (run_id(number) for number in range(3))
+
+
+@pytest.mark.usefixtures("runs")
+def test_regression_is_exit_code_1(compare: Compare) -> None:
+    """What is slower by more than the limit is said, labelled as no statistics, and exits 1."""
+    said = compare(A, B)
+    assert said.code == Exit.REGRESSION
+    assert "+10.00%" in said.out
+    assert "threshold, not statistical" in said.out
+    assert "1 slower · " in said.out
+
+
+@pytest.mark.usefixtures("runs")
+def test_equal_runs_are_fine(compare: Compare) -> None:
+    """Runs without a difference exit with 0."""
+    assert compare(A, C).code == Exit.FINE
+
+
+@pytest.mark.usefixtures("runs")
+def test_sides_may_be_given_launch_by_launch(compare: Compare) -> None:
+    """Each --base and --head adds to those before."""
+    said = compare("--paired", "--base", A, "--head", C, "--base", B, "--head", A, "--format=json")
+    assert said.json["base_label"] == f"2 runs, {A} to {B}"
+    assert {one["head_label"] for one in said.json["benchmarks"]} == {f"2 runs, {C} to {A}"}
+
+
+@pytest.mark.usefixtures("runs")
+def test_several_heads_stand_against_the_first(compare: Compare) -> None:
+    """Each other run is compared with the first, in one document."""
+    said = compare(A, C, B, "--format=json")
+    assert said.code == Exit.REGRESSION
+    heads = {b["head_label"] for b in said.json["benchmarks"] if b["verdict"] == "regressed"}
+    assert heads == {B}
+    assert said.json["head_labels"] == [C, B]
+
+
+@pytest.mark.usefixtures("runs")
+def test_only_changed(compare: Compare) -> None:
+    """Nothing but what changed is listed; the counts stay."""
+    said = compare(A, B, "--only-changed")
+    assert "resnet" not in said.out
+    assert "3 within the limit" in said.out
+    (row,) = csv.DictReader(io.StringIO(compare(A, B, "--only-changed", "--format=csv").out))
+    assert (row["id"], row["verdict"]) == (MLP, "regressed")
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        (["--limit=15%"], Exit.FINE),
+        (["--limit=step_time_s=15%"], Exit.FINE),
+        (["--limit=15%", "--limit=step_time_s=5%"], Exit.REGRESSION),
+        (["--limit=step_time_s=<=0.5"], Exit.FINE),
+        (["--limit=step_time_s=<=0.0105"], Exit.REGRESSION),
+        (["--limit=15%", "--limit=samples_per_s=5%"], Exit.REGRESSION),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_limits_decide(compare: Compare, limits: list[str], code: Exit) -> None:
+    """Limits for all metrics, for one, and fixed bounds."""
+    said = compare(A, B, *limits)
+    assert said.code == code, said.out
+
+
+def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
+    """Five pairs decide; every file is one launch, paired in the given order."""
+    noise = (1.0, 1.001, 0.999, 1.002, 0.998)
+    for i, factor in enumerate(noise):
+        write_run(tmp_path / "results", i, {MLP: 0.010 * factor, RESNET: 0.02 * factor})
+        slower = {MLP: 0.0115 * factor * (1 + i / 5000), RESNET: 0.02 * factor}
+        write_run(tmp_path / "results", 10 + i, slower)
+    bases, heads = ([run_id(start + i) for i in range(5)] for start in (0, 10))
+    said = compare("--paired", "--base", *bases, "--head", *heads, "--format=json")
+    assert said.code == Exit.REGRESSION, said.out
+    assert said.verdicts[MLP, "step_time_s"] == "regressed"
+    assert said.verdicts[RESNET, "step_time_s"] == "unchanged"
+    found = next(b for b in said.json["benchmarks"] if b["verdict"] == "regressed")
+    assert (found["launches"], found["method"]) == (5, "paired")
+    assert found["effect"] == pytest.approx(0.15, abs=0.01)
+
+
+@pytest.mark.parametrize("side", ["--base", "--head"])
+def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> None:
+    """The same run under another name is the same; on both sides it is said."""
+    (runs.parent / "link").symlink_to(runs / "default" / A)
+    sides = {"--base": [A, B], "--head": [A, C], side: [A, "link"]}
+    said = compare("--paired", *(part for one in sides.items() for part in (one[0], *one[1])))
+    assert said.code == Exit.USAGE
+    assert f"'{A}' and 'link' of {side} are one run" in said.err
+    said = compare("--paired", "--base", A, B, "--head", "link", C)
+    assert "link is compared with itself" in said.out
+
+
+def test_one_file_is_paired_once(compare: Compare, tmp_path: Path) -> None:
+    """One of pytest-benchmark has no run id; its place tells."""
+    entry = {"fullname": "x", "stats": {"median": 1.0, "min": 1.0}}
+    (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
+    said = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
+    assert said.code == Exit.USAGE
+    assert "'a.json' and './a.json' of --base are one run" in said.err
+    assert "a.json is compared with itself" in compare("a.json", "./a.json").out
+
+
+def test_nothing_in_common_is_exit_code_3(compare: Compare, tmp_path: Path) -> None:
+    """Runs without a common benchmark cannot be compared; of several heads the others still are."""
+    for number, name in enumerate((MLP, RESNET, MLP)):
+        write_run(tmp_path / "results", number, {name: 0.01})
+    said = compare(A, B)
+    assert said.code == Exit.NOTHING_COMPARABLE
+    assert "in common" in said.err
+    said = compare(A, B, C)
+    assert said.code == Exit.NOTHING_COMPARABLE
+    assert "in common" in said.out
+    assert "within the limit" in said.out
+
+
+def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path: Path) -> None:
+    """The differing keys are named; allowed, it is compared and said so."""
+    write_run(tmp_path / "results", 0)
+    write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
+    said = compare(A, B, "--format=json")
+    assert said.code == Exit.NOTHING_COMPARABLE
+    assert "cpu.model" in said.json["benchmarks"][0]["reason"]
+    said = compare(A, B, "--allow-incomparable")
+    assert said.code == Exit.FINE
+    assert "cpu.model" in said.out
+
+
+def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: Path) -> None:
+    """None of them is merged with another kind; one that the base measured counts as worse."""
+    failed = measurement("broken", outcome="failed")
+    write_run(tmp_path / "results", 0, [measurement(), measurement("gone"), measurement("broken")])
+    write_run(tmp_path / "results", 1, [measurement(), measurement("fresh"), failed])
+    said = compare(A, B, "--format=json")
+    assert said.code == Exit.REGRESSION
+    assert said.json["notes"][-1] == (
+        "1 benchmark failed that the base has measured: counts as a regression (exit code 1)"
+    )
+    kinds = {i: kind for (i, _), kind in said.verdicts.items()}
+    assert (kinds["gone"], kinds["fresh"], kinds["broken"]) == ("removed", "new", "errored")
+
+
+def test_what_failed_on_both_sides_is_no_regression(compare: Compare, tmp_path: Path) -> None:
+    """It was broken before."""
+    for number in range(2):
+        benchmarks = [measurement(), measurement("broken", outcome="failed")]
+        write_run(tmp_path / "results", number, benchmarks)
+    said = compare(A, B, "--format=json")
+    assert (said.code, said.verdicts["broken", ""]) == (Exit.FINE, "errored")
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"mfu": "3%"}, "1 limit could not be checked"),  # it has none
+        ({"mfu": ">=0.5", "rounds": "3%"}, "2 limits could not be checked"),
+    ],
+)
+def test_limit_that_was_not_checked_is_exit_code_1(
+    compare: Compare, tmp_path: Path, limits: dict[str, str], said: str
+) -> None:
+    """Of a metric that is not there, or that has no better direction: as for the gate."""
+    rounds = {"rounds": (5.0, "count", "none")}
+    write_run(tmp_path / "results", 0, [measurement(metrics=rounds)])
+    write_run(tmp_path / "results", 1, [measurement(metrics=rounds, limits=limits)])
+    found = compare(A, B)
+    assert found.code == Exit.REGRESSION
+    assert f"{said}: counts as a regression (exit code 1)" in found.out
+
+
+def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_path: Path) -> None:
+    """What it measured is compared; that it was stopped before the rest is no regression."""
+    left = measurement(RESNET, outcome="not_measured")
+    write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
+    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status="interrupted")
+    said = compare(A, B)
+    assert said.code == Exit.FINE
+    assert f"{B} was interrupted" in said.out
+    assert "not measured" in said.out
+
+
+@pytest.mark.parametrize("arguments", [[A, B], ["--paired", "--base", A, "--head", B]])
+def test_killed_run_counts_as_a_failure_of_what_it_never_told_of(
+    compare: Compare, tmp_path: Path, arguments: list[str]
+) -> None:
+    """Of what the base has measured; a benchmark may have killed it."""
+    left = measurement(RESNET, outcome="not_measured")
+    write_run(tmp_path / "results", 0, {MLP: 0.010, RESNET: 0.020})
+    write_run(tmp_path / "results", 1, [measurement(MLP, 0.010), left], status=None)
+    said = compare(*arguments, "--format=json")
+    assert said.code == Exit.REGRESSION
+    assert said.verdicts[RESNET, ""] == "errored"
+    assert "it was killed, or still runs" in said.out
+    assert said.json["notes"][-1].startswith("1 benchmark failed that the base has measured")
+    assert compare(B, A).code == Exit.FINE
+
+
+def test_limit_in_a_file_that_is_none_costs_its_benchmark_alone(
+    compare: Compare, tmp_path: Path
+) -> None:
+    """The reason names the key, its value and what is allowed, and it was not checked."""
+    bad = measurement(RESNET, limits={"step_time_s": "banana"})
+    for number in range(2):
+        write_run(tmp_path / "results", number, [measurement(MLP), bad])
+    said = compare(A, B, "--format=json")
+    assert said.code == Exit.REGRESSION
+    assert said.verdicts[RESNET, "step_time_s"] == "errored"
+    assert said.verdicts[MLP, "step_time_s"] == "unchanged"
+    assert "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage" in said.out
+    assert compare(A, B, "--limit=5%").code == Exit.FINE
+
+
+def test_baseline_is_compared_with_by_its_name(compare: Compare, runs: Path) -> None:
+    """A baseline's name stands for its pinned run; an unknown name says which there are."""
+    Baselines(runs, None).set("main", [A], branch="main")
+    said = compare("main", B)
+    assert said.code == Exit.REGRESSION, said.err
+    assert f"main ({A})" in said.out
+    said = compare("mian", B)
+    assert said.code == Exit.USAGE
+    assert "did you mean 'main'?" in said.err
+
+
+def test_pinned_run_that_is_gone_is_said(compare: Compare, runs: Path) -> None:
+    """Another pinned one stands in for it."""
+    Baselines(runs, None).set("main", [A, C], branch=None)
+    shutil.rmtree(runs / "default" / A)
+    said = compare("main", B, "--format=json")
+    assert said.code == Exit.REGRESSION, said.err
+    gone, stands_in = said.json["notes"][:2]
+    assert f"the pinned run {A} is gone" in gone
+    assert stands_in == f"baseline 'main': {C} stands in for {A}"
+
+
+def test_run_of_another_machine_is_found_in_the_registry(
+    compare: Compare, runs: Path, tmp_path: Path
+) -> None:
+    """A run that is not here is looked up in the registry by its id."""
+    elsewhere = write_run(tmp_path / "elsewhere", 7, {MLP: 0.010, RESNET: 0.020})
+    with Registry.open("", runs) as registry:
+        registry.ingest(elsewhere)
+    assert compare(elsewhere.run_id, B).code == Exit.REGRESSION
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([A], "at least two runs"),
+        ([A, B, "--format=tabel"], "--format: unknown 'tabel' (did you mean 'table'?)"),
+        ([A, "results/nothing"], "no such folder"),
+        ([A, "nohting.json"], "no such file (did you mean 'nothing.json'?)"),
+        ([A, B, "--limit=step_tim_s=3%"], "did you mean 'step_time_s'?"),
+        ([A, B, "--base", C], "are for --paired"),
+        (["--paired", "--base", A], "needs --base and --head"),
+        (["--paired", A, "--base", A, "--head", B], "of neither side"),
+        (["--paired", "--base", A, B, "--head", C], "2 launches of the base and 1 of the head"),
+        ([A, "2026"], "3 runs begin with '2026'"),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_bad_usage_is_exit_code_2(
+    compare: Compare, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    """One line says what is wrong and what is near; nothing is printed beside it."""
+    (tmp_path / "nothing.json").touch()
+    said = compare(*arguments)
+    assert said.code == Exit.USAGE
+    assert message in said.err
+    assert said.out == ""
+
+
+def test_not_finite_numbers_cost_one_benchmark(compare: Compare, tmp_path: Path) -> None:
+    """In anybody's file NaN makes an error of its benchmark; the rest is compared."""
+    for name, median in (("a", 1.0), ("b", float("nan"))):
+        entries = [
+            {"fullname": "x", "stats": {"median": median, "min": 1.0}},
+            {"fullname": "y", "stats": {"median": 2.0, "min": 2.0}},
+        ]
+        document = {"machine_info": {}, "benchmarks": entries}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    said = compare("a.json", "b.json", "--format=json")
+    assert said.code == Exit.REGRESSION
+    assert said.verdicts["y", "step_time_s"] == "unchanged"
+    assert "errored" in said.verdicts.values()
+
+
+def test_names_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) -> None:
+    """Escapes in a benchmark's name are printed as text."""
+    entry = {"fullname": "x\x1b[2J\r\n", "stats": {"median": 1.0, "min": 1.0}}
+    text = json.dumps({"machine_info": {}, "benchmarks": [entry]})
+    (tmp_path / "a.json").write_text(text)
+    for name in ("table", "markdown", "csv", "json"):
+        said = compare("a.json", "a.json", f"--format={name}")
+        assert "\x1b" not in said.out
+
+
+def test_messages_cannot_steer_the_terminal(compare: Compare, tmp_path: Path) -> None:
+    """What a message quotes of a file is escaped as well."""
+    entry = {
+        "fullname": "x",
+        "stats": {"median": 1.0, "min": 1.0},
+        "gpubench": {"metrics": {"evil\x1b[2J": {"value": 1.0, "unit": "s", "better": "lower"}}},
+    }
+    (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
+    said = compare("a.json", "a.json", "--limit=time=3%")
+    assert said.code == Exit.USAGE
+    assert "evil\\x1b" in said.err
+    assert "\x1b" not in said.err
+
+
+def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
+    """Whoever reads no further, as ``head`` does, gets the exit code all the same, and no noise."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", CLI, "compare", A, B, f"--results-dir={runs}"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (Exit.REGRESSION, "")
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a real session with benchmarks of both plugins."""
+    project = Project(tmp_path_factory.mktemp("session"))
+    project.write(
+        "test_it.py",
+        """
+        def test_ours(gpubench): gpubench(lambda: sum(range(2000)), samples=3)
+        def test_theirs(benchmark): benchmark.pedantic(sum, args=([1, 2],), rounds=5)
+        """,
+    )
+    run = project.run("--benchmark-json=saved.json")
+    assert run.code == 0, run.out
+    return project.path
+
+
+def test_everything_a_session_writes_compares_equal_without_torch(
+    session: Path, tmp_path: Path
+) -> None:
+    """The run's folder and pytest-benchmark's file are the same run; comparing imports no torch."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    (run,) = session.glob("results/*/*")
+    done = subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-c",
+                "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())",
+            ),
+            *("compare", "saved.json", str(run), run.name, "--format=json"),
+        ],
+        cwd=session,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    benchmarks = json.loads(done.stdout)["benchmarks"]
+    ours = [b for b in benchmarks if b["id"] == "test_it.py::test_ours[fp32-ws1]"]
+    assert {b["verdict"] for b in ours} == {"unchanged"}
+    assert {b["effect"] for b in ours} == {0.0}
+    assert [b["verdict"] for b in benchmarks if "theirs" in b["id"]] == ["removed", "removed"]
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_broken_file_is_exit_code_4(compare: Compare, tmp_path: Path) -> None:
+    """A file that is there and cannot be read is no bad usage."""
+    (tmp_path / "nothing.json").touch()
+    said = compare(A, "nothing.json")
+    assert said.code == Exit.INFRASTRUCTURE
+    assert said.err == f"gpubench: {tmp_path / 'nothing.json'} is empty\n"

@@ -1,0 +1,110 @@
+"""What a session holds of the benchmarks it has measured, in every process of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Project
+
+COUNT = 4
+TEST = f"""
+import pytest
+
+@pytest.mark.gpubench(ranks="any")
+@pytest.mark.parametrize("number", range({COUNT}))
+def test_it(gpubench, number):
+    gpubench(lambda: sum(range(2000)))
+
+@pytest.mark.gpubench(ranks="any")
+def test_fails_later(gpubench):
+    gpubench(lambda: sum(range(2000)))
+    pytest.fail("after it was measured")
+"""
+CONFTEST = """
+import gc, json, os
+import pytest
+from gpubench_plugin.config.case import CASE
+from gpubench_plugin.records import Measurement, Samples
+
+RANK = os.environ.get("RANK", "session")
+WALKED = []
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup():
+    WALKED.append(len(gc.get_objects()))
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    gc.unfreeze()
+    gc.collect()
+    objects = gc.get_objects()
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reports = [r for of_kind in reporter.stats.values() for r in of_kind if hasattr(r, "nodeid")]
+    held = {
+        "reports": len([r for r in reports if r.nodeid.startswith("test_it.py")]),
+        "with_notes": len([r for r in reports if hasattr(r, "gpubench")]),
+        "samples": len([o for o in objects if isinstance(o, Samples)]),
+        "durations": len([o for o in objects if isinstance(o, list) and len(o) > 150
+                          and all(isinstance(one, float) for one in o)]),
+        "configurations": max(
+            len({id(item.stash[CASE].configuration) for item in session.items}),
+            len({id(o.configuration) for o in objects if isinstance(o, Measurement)}),
+        ),
+        "walked": WALKED,
+    }
+    with open(f"held-{RANK}.json", "w") as file:
+        json.dump(held, file)
+"""
+STEPS = ("--measure.by=steps", "--measure.steps=200", "--measure.warmup_s=0.001")
+
+
+@pytest.mark.parametrize(
+    ("ways", "ranks", "processes"),
+    [
+        ((), 0, ["session"]),
+        (("--world-size=2",), 0, ["0", "1", "session"]),
+        ((), 2, ["0", "1"]),
+    ],
+    ids=["plain", "gang", "torchrun"],
+)
+def test_samples_are_let_go_once_they_are_recorded(
+    project: Project, ways: tuple[str, ...], ranks: int, processes: list[str]
+) -> None:
+    """What pytest and pytest-benchmark keep to the end of a session is kept without samples.
+
+    Of equal configurations one is kept, too.
+    Nor do garbage collections have more to look through with each benchmark, where they are made.
+    """
+    project.write("test_it.py", TEST)
+    project.write("conftest.py", CONFTEST)
+
+    run = project.run(*STEPS, "--benchmark-quiet", *ways, ranks=ranks, quick=False)
+
+    assert (run.code, set(run.outcomes.values())) == (1, {"measured", "failed"}), run.out + run.err
+    held: dict[str, dict[str, Any]] = {
+        file.stem.partition("-")[2]: json.loads(file.read_text())
+        for file in project.path.glob("held-*.json")
+    }
+    assert sorted(held) == processes
+    for process, of_process in held.items():
+        walked = of_process.pop("walked")[2:]  # torch is imported in the first
+        expected = {
+            "reports": 3 * (COUNT + 1),
+            "with_notes": 0,
+            "samples": 0,
+            "durations": 0,
+            "configurations": 1,
+        }
+        assert expected == of_process, process
+        measures = process != "session" or ways == ()
+        assert not measures or max(walked) < walked[0] + 500, process
+    benchmark_json = json.loads((run.directory / "benchmark.json").read_text())
+    data = [len(benchmark["stats"]["data"]) for benchmark in benchmark_json["benchmarks"]]
+    lines = [line for line in run.journal if line["event"] == "benchmark"]
+    assert len(data) == COUNT
+    assert all(data)
+    assert [len(line["samples"]["durations_s"]) for line in lines[:COUNT]] == [200] * COUNT

@@ -1,0 +1,329 @@
+"""A rank that dies, hangs, parts or runs out of memory costs one test, and never the session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.launchers import PrivateFolder
+from tests.support import faulty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.e2e.conftest import Project, Run
+
+QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
+
+SIGKILL = """
+def test_sigkill(gpubench, process_group):
+    if RANK == 1: os.kill(os.getpid(), signal.SIGKILL)
+    meet()
+"""
+FORKED = """
+def test_forked(gpubench, process_group):
+    if RANK == 1:
+        if os.fork(): os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)
+    meet()
+"""
+SEGFAULT = """
+def test_segfault(gpubench, process_group):
+    if RANK == 1: ctypes.string_at(0)
+    meet()
+"""
+EXIT_3 = """
+def test_exit_3(gpubench, process_group):
+    if RANK == 0: os._exit(3)
+    meet()
+"""
+RAISE = """
+def test_raise(gpubench, process_group):
+    if RANK == 1: raise ValueError("no luck")
+    meet()
+"""
+LEFT_OUT = """
+def test_left_out(gpubench, process_group):
+    if RANK == 1: meet()
+"""
+NOT_SENT = """
+def test_not_sent(gpubench, process_group):
+    if RANK == 1: dist.recv(torch.zeros(4), src=0)
+"""
+TOO_LONG = """
+def test_too_long(gpubench, process_group):
+    if RANK == 0: dist.send(torch.zeros(1000), dst=1)
+    else: dist.recv(torch.zeros(1), src=0)
+    meet()
+"""
+ENDLESS_LOOP = """
+@pytest.mark.gpubench(ranks=2, timeout_s=3)
+def test_endless(gpubench):
+    while True: pass
+"""
+SKIPS_EARLY = """
+def test_skips_early(gpubench, process_group):
+    if RANK == 1: pytest.skip("no data here")
+    meet()
+"""
+ABSENT = """
+if RANK != 1:
+    def test_absent(gpubench): gpubench(lambda: None)
+if RANK == 1:
+    def test_extra(gpubench): gpubench(lambda: None)
+"""
+OOM_ON_ONE = """
+def test_oom_on_one(gpubench, process_group):
+    if RANK == 1: raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
+    meet()
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is expected of one test: its outcome, its reason's beginning, whose stacks show it."""
+
+    source: str
+    outcome: str
+    reason: str = ""
+    stacks: tuple[int, ...] = ()
+
+
+DEATHS = {
+    "sigkill": Fault(SIGKILL, "crashed", "rank 1 was killed by SIGKILL"),
+    "forked": Fault(FORKED, "crashed", "rank 1 was killed by SIGKILL", (0,)),
+    "segfault": Fault(SEGFAULT, "crashed", "rank 1 was killed by SIGSEGV"),
+    "exit_3": Fault(EXIT_3, "crashed", "rank 0 exited with 3"),
+    "too_long": Fault(TOO_LONG, "crashed", "rank 1 was killed by SIGABRT"),
+    "absent": Fault(ABSENT, "mismatched_ranks", "rank 1 did not collect it", (0,)),
+    "left_state": Fault(faulty.LEFT_STATE, "measured"),
+    "half_done": Fault(faulty.HALF_DONE, "measured"),
+}
+_LEFT = "rank 1 did not end within 5 s after another rank passed"
+DISAGREEMENTS = {
+    "raise": Fault(RAISE, "failed", "rank 1: ValueError: no luck; then rank 0 did not end", (0,)),
+    "left_out": Fault(LEFT_OUT, "hang", _LEFT, (1,)),
+    "not_sent": Fault(NOT_SENT, "hang", _LEFT, (1,)),
+    "endless": Fault(ENDLESS_LOOP, "hang", "ranks 0-1 did not end within 3 s", (0, 1)),
+    "skips_early": Fault(
+        SKIPS_EARLY,
+        "mismatched_ranks",
+        "rank 1 skipped (no data here); then rank 0 did not end within 1 s after another rank "
+        "skipped (distributed.failure_grace_s)",
+        (0,),
+    ),
+    "oom_on_one": Fault(OOM_ON_ONE, "oom", "rank 1: out of memory, requested 2.00 GiB", (0,)),
+    "oom_on_both": Fault(faulty.OOM_ON_BOTH, "oom", "out of memory, requested 4.00 GiB"),
+    "group_timeout": Fault(faulty.GROUP_TIMEOUT, "failed", "RuntimeError: "),
+}
+
+
+def test_fault_matrix_of_ranks_that_die(project: Project, temporary: Path) -> None:
+    """Every fault has its verdict, names its ranks and shows where they were.
+
+    The benchmark after each is measured.
+    """
+    run = run_matrix(project, temporary, DEATHS)
+
+    # Different ones, but equally many.
+    collected = 2 * len(DEATHS) + 1
+    assert f"rank 0 {collected}, rank 1 {collected}" in run.out
+    assert "Fatal Python error: Segmentation fault" in section(run, "segfault")
+    warned = "test_half_done[fp32-ws2] left the ranks' process group in disorder; another gang of 2"
+    assert warned in unwrapped(run)
+    assert left_of(temporary) == []
+
+
+def test_fault_matrix_of_ranks_that_live(project: Project, temporary: Path) -> None:
+    """The same, where the ranks part or fail together, and none of their processes ends."""
+    run = run_matrix(project, temporary, DISAGREEMENTS)
+
+    assert "ValueError: no luck" in section(run, "raise")
+    assert left_of(temporary) == []
+
+
+def run_matrix(project: Project, temporary: Path, faults: Mapping[str, Fault]) -> Run:
+    """A run of the `faults`, each with what is expected of it; after the last one with DDP."""
+    sources = [fault.source for fault in faults.values()]
+    project.write("test_it.py", faulty.module(sources, ddp=sources[-1:]))
+    run = project.run(
+        "--distributed.failure_grace_s=1",
+        "--distributed.divergence_s=5",
+        env={"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(project.path / "compiled")},
+    )
+    unexpected = list(differences(run, faulty.with_healthy(faults, Fault("", "measured"))))
+    assert unexpected == [], "\n".join([*unexpected, run.out, run.err])
+    assert run.code == 1
+    assert run.summary["status"] == "failed"
+    return run
+
+
+def test_rank_that_ends_between_two_benchmarks_costs_none(
+    project: Project, temporary: Path
+) -> None:
+    """Its gang is replaced with a warning, even where warnings are errors; both are measured.
+
+    So is a gang that loses a rank while it starts.
+    """
+    project.write("conftest.py", KILLS_BETWEEN)
+    project.write("test_it.py", TWO)
+
+    run = project.run("-W", "error", env={"TMPDIR": str(temporary)})
+
+    assert run.code == 0, run.out + run.err
+    assert set(run.outcomes.values()) == {"measured"}
+    assert "between two benchmarks rank 1 was killed by SIGKILL" in (said := unwrapped(run))
+    assert "out of memory) while the gang of 2 started; another gang of 2 was started" in said
+    assert left_of(temporary) == []
+
+
+KILLS_BETWEEN = """
+import os, pathlib, signal, time
+if os.environ.get("RANK") == "1" and not pathlib.Path("killed").exists():
+    pathlib.Path("killed").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+def pytest_runtest_logfinish(nodeid):
+    if "RANK" in os.environ or "test_first" not in nodeid:
+        return
+    pid = pathlib.Path("rank-1").read_text()
+    os.kill(int(pid), signal.SIGKILL)
+    def is_zombie():
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
+    # The connection ends with the last of the threads.
+    while not is_zombie() or len(os.listdir(f"/proc/{pid}/task")) > 1:
+        time.sleep(0.01)
+"""
+TWO = """
+import os, pathlib, pytest
+pytestmark = pytest.mark.gpubench(ranks=2)
+def test_first(gpubench):
+    pathlib.Path(f"rank-{os.environ['RANK']}").write_text(str(os.getpid()))
+    gpubench(lambda: None)
+def test_second(gpubench): gpubench(lambda: None)
+"""
+ENDLESS = """
+import os, pathlib, pytest, time
+pytestmark = pytest.mark.gpubench(ranks=2)
+def test_first(gpubench): gpubench(lambda: None)
+def test_second(gpubench, process_group):
+    pathlib.Path(f"rank-{os.environ['RANK']}").write_text(str(os.getpid()))
+    if os.environ["RANK"] == "0":
+        process_group.agreement.barrier()
+    while True: pass
+"""
+
+
+def test_interrupt_ends_all_ranks_and_keeps_what_was_measured(
+    project: Project, temporary: Path
+) -> None:
+    """Ctrl-C: exit code 2, an interrupted run with the earlier result, nothing left behind."""
+    project.write("test_it.py", ENDLESS)
+    # What runs in the background of a shell may ignore the signal, and so would what it starts.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = project.start(*QUICK, env={"TMPDIR": str(temporary)})
+    signal.signal(signal.SIGINT, inherited)
+    wait_until(lambda: all((project.path / f"rank-{rank}").exists() for rank in (0, 1)))
+
+    process.send_signal(signal.SIGINT)
+
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, out + err
+    (summary,) = (project.path / "results").glob("*/*/summary.json")
+    recorded = json.loads(summary.read_text())
+    assert recorded["status"] == "interrupted"
+    assert [b["outcome"] for b in recorded["benchmarks"]] == ["measured", "not_measured"]
+    assert left_of(temporary) == []
+
+
+def test_no_rank_outlives_its_controller(project: Project, temporary: Path) -> None:
+    """After SIGKILL of the controller the ranks are gone, waiting or computing.
+
+    The journal can be read, and the next gang removes the folder that is left.
+    """
+    project.write("test_it.py", ENDLESS)
+    process = project.start(*QUICK, env={"TMPDIR": str(temporary)})
+    wait_until(lambda: all((project.path / f"rank-{rank}").exists() for rank in (0, 1)))
+
+    process.kill()
+    process.communicate(timeout=60)
+
+    start = time.monotonic()
+    wait_until(lambda: processes_of(temporary) == [])
+    sys.stdout.write(f"ranks gone {time.monotonic() - start:.2f} s after their controller\n")
+    (journal,) = (project.path / "results").glob("*/*/metrics.jsonl")
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [e["outcome"] for e in events if e["event"] == "benchmark"] == ["measured"]
+    assert [path.name[:14] for path in temporary.iterdir()] == ["gpubench-gang-"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        PrivateFolder().remove()
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for temporary files of the runs alone, with a path short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        yield Path(folder)
+
+
+def differences(run: Run, expected: Mapping[str, Fault]) -> Iterator[str]:
+    """Where a run of the matrix is not as expected."""
+    found = {name.removeprefix("test_").partition("[")[0]: name for name in run.outcomes}
+    if list(found) != list(expected):
+        yield f"recorded: {list(found)}"
+    reasons = {b["name"]: b["reason"] or "" for b in run.summary["benchmarks"]}
+    for name, fault in expected.items():
+        outcome, reason = run.outcomes[found[name]], reasons[found[name]]
+        if outcome != fault.outcome or not reason.startswith(fault.reason):
+            yield f"{name}: {outcome}: {reason}"
+        shown = section(run, name)
+        for rank in fault.stacks:
+            _, _, stack = shown.partition(f" Stack of rank {rank} ")
+            if f"in test_{name}\n" not in stack.partition("\n---")[0]:
+                yield f"{name}: no stack of rank {rank} in the test"
+
+
+def unwrapped(run: Run) -> str:
+    """What the run printed, with its lines joined."""
+    return " ".join(run.out.split())
+
+
+def section(run: Run, name: str) -> str:
+    """What pytest's report says of one failed test."""
+    _, _, rest = run.out.partition(f"_ test_{name}[fp32-ws2] _")
+    return rest.partition("\n____")[0]
+
+
+def left_of(temporary: Path) -> list[str]:
+    """What still runs or lies about."""
+    return [*map(str, processes_of(temporary)), *(path.name for path in temporary.iterdir())]
+
+
+def processes_of(temporary: Path) -> list[int]:
+    """The processes that were started with that folder for temporary files."""
+    told = b"TMPDIR=" + os.fsencode(temporary)
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with suppress(OSError):
+                if told in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+    return found
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,364 @@
+"""The gate: a benchmark that got worse is a failed test, and what cannot be judged is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.conftest import Project, Run
+
+SUITE = """
+import os
+import sys
+import pytest
+
+def test_plain(gpubench):
+    assert not {"sqlalchemy", "scipy"} & set(sys.modules)  # they would be measured, too
+    gpubench(lambda: sum(range(2000)), samples=4)
+
+@pytest.mark.gpubench(limits={"samples_per_s": "2.5%", "step_time_max_s": "<=1000"})
+@pytest.mark.parametrize("size", ["small"])
+def test_limited(gpubench, size):
+    gpubench(lambda: sum(range(2000)), samples=4)
+
+def test_skipped(gpubench):
+    pytest.skip("not today")
+
+def test_ordinary():
+    if "INTERRUPT" in os.environ:
+        raise KeyboardInterrupt
+"""
+PLAIN, LIMITED = "test_plain[fp32-ws1]", "test_limited[small-fp32-ws1]"
+FASTER = 1e-4
+"""Of an earlier run: by so much that no stall of a busy machine hides that this one is slower."""
+GATE_OF_PLAIN = "test_it.py::test_plain::gate[fp32-ws1]"
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A project in which earlier runs are made from one that was measured."""
+
+    project: Project
+    measured: Path
+
+    def earlier(self, times: float, number: int = 1, **environment: Any) -> str:
+        """The id of a run whose steps took so many `times` as long, in other surroundings if given.
+
+        Its memory is far above that of any session, so that only the time can be worse.
+        """
+        run_id = f"20200101T0000{number:02}Z_run_{number:06x}"
+        folder = self.project.path / "results" / "default" / run_id
+        shutil.copytree(self.measured, folder)
+        summary = json.loads((folder / "summary.json").read_text())
+        summary["run_id"] = run_id
+        summary["environment"].update(environment)
+        for benchmark in summary["benchmarks"]:
+            for name, metric in benchmark["metrics"].items():
+                if name.startswith("step_time_"):
+                    metric["value"] *= times
+                elif name.endswith("_per_s"):
+                    metric["value"] /= times
+                elif name == "peak_memory_bytes":
+                    metric["value"] *= 2
+        (folder / "summary.json").write_text(json.dumps(summary))
+        return run_id
+
+    def run(self, *args: str, **more: Any) -> Run:
+        """A session that gives no annotations to a GitHub that these tests may run on."""
+        env = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": "", **more.pop("env", {})}
+        return self.project.run(*args, env=env, **more)
+
+    @property
+    def last(self) -> Path:
+        """The folder of the latest session's run."""
+        return sorted((self.project.path / "results").glob("*/*T*Z_*"))[-1]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of a plain session."""
+    from tests.e2e.conftest import Project
+
+    project = Project(tmp_path_factory.mktemp("measured"))
+    project.write("test_it.py", SUITE)
+    return project.run().directory
+
+
+@pytest.fixture
+def gated(project: Project, measured: Path) -> Gated:
+    """The suite in a project of its own."""
+    project.write("test_it.py", SUITE)
+    return Gated(project, measured)
+
+
+def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
+    gated: Gated,
+) -> None:
+    """``-v`` line, junit failure with properties, exit 1, record, GitHub; ``--lf`` reruns both."""
+    faster, slower = gated.earlier(FASTER), gated.earlier(1 / FASTER, number=2)
+    page = gated.project.path / "page.md"
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
+
+    run = gated.run("-v", f"--baseline={faster}", "--gate", "--junitxml=unit.xml", env=github)
+
+    assert run.code == 1, run.out + run.err
+    progress = [line.split()[:2] for line in run.out.splitlines() if line.endswith("%]")]
+    assert progress[-3:] == [
+        [GATE_OF_PLAIN, "FAILED"],
+        ["test_it.py::test_limited::gate[small-fp32-ws1]", "FAILED"],
+        ["test_it.py::test_skipped::gate[fp32-ws1]", "SKIPPED"],
+    ]
+    cases = {
+        (c.get("classname"), c.get("name")): c
+        for c in ET.parse(gated.project.path / "unit.xml").iter("testcase")
+    }
+    gate = cases["test_it.test_limited", "gate[small-fp32-ws1]"]
+    (failure,) = gate.iter("failure")
+    assert "step_time_s regressed: " in failure.get("message", "")
+    properties = {p.get("name"): p.get("value", "") for p in gate.iter("property")}
+    assert properties["step_time_s.verdict"] == properties["samples_per_s.verdict"] == "regressed"
+    assert properties["step_time_max_s.verdict"] == "unchanged"
+    assert properties["samples_per_s.limit"] == "2.5%"
+    assert float(properties["step_time_s.effect"]) > 1
+    verdicts = json.loads((gated.last / "verdicts.json").read_text())
+    found = {(v["id"], v["metric"]): v["verdict"] for v in verdicts["benchmarks"]}
+    assert found[f"test_it.py::{PLAIN}", "step_time_s"] == "regressed"
+    summary = json.loads((gated.last / "summary.json").read_text())
+    assert summary["status"] == "complete"
+    lines = (gated.last / "metrics.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [e["event"] for e in events][-2:] == ["verdicts", "run_finished"]
+    assert events[-2]["verdicts"] == verdicts
+    assert "gate: failed: 2 benchmarks" in run.out
+    assert "::error file=test_it.py,line=6" in run.out
+    assert faster in page.read_text()
+
+    again = gated.run("-v", "--lf", f"--baseline={slower}", "--gate")
+
+    assert again.code == 0, again.out + again.err
+    assert f"{GATE_OF_PLAIN} PASSED" in again.out
+    assert f"test_it.py::{PLAIN} PASSED" in again.out
+    assert "4 passed" in again.out, again.out
+    assert "gate: passed" in again.out
+
+
+def test_all_verdicts_are_said_though_the_session_stops_at_the_first(gated: Gated) -> None:
+    """With -x the second gate item never runs; its verdict is printed and recorded all the same."""
+    faster = gated.earlier(FASTER)
+
+    flags = ("-x", "-q", "-p", "no:cacheprovider", "--durations=2")
+    run = gated.run(*flags, f"--baseline={faster}", "--gate=threshold")
+
+    assert run.code == 1, run.out + run.err
+    assert "stopping after 1 failures" in run.out
+    assert "2 benchmarks" in run.out
+    verdicts = json.loads((gated.last / "verdicts.json").read_text())["benchmarks"]
+    assert {v["id"] for v in verdicts if v["verdict"] == "regressed"} == {
+        f"test_it.py::{PLAIN}",
+        f"test_it.py::{LIMITED}",
+    }
+
+
+def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
+    gated: Gated,
+) -> None:
+    """Nothing fails for a comparison; after Ctrl-C it is of what had been measured.
+
+    A function that is gone is removed, and so is one whose file is.
+    """
+    faster = gated.earlier(FASTER)
+    file = gated.project.path / "results" / "default" / faster / "summary.json"
+    summary = json.loads(file.read_text())
+    summary["benchmarks"].append({**summary["benchmarks"][0], "id": "test_gone.py::test_gone"})
+    file.write_text(json.dumps(summary))
+    gated.project.write("test_it.py", SUITE.replace("def test_limited", "def limited"))
+
+    run = gated.run(f"--baseline={faster}", "-k", "plain or ordinary", env={"INTERRUPT": "1"})
+
+    assert run.code == 2, run.out + run.err
+    assert "::gate" not in run.out
+    assert "= comparison =" in run.out
+    assert "1 slower" in run.out
+    assert "2 removed" in run.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--gate"], "--gate: there is nothing to compare with"),
+        (["--gate", "--baseline=missing/run.json"], "missing/run.json"),
+    ],
+)
+def test_what_cannot_be_compared_with_is_refused_before_anything_is_measured(
+    gated: Gated, flags: list[str], said: str
+) -> None:
+    """A usage error in one message; no run directory is left behind."""
+    run = gated.run(*flags)
+
+    assert run.code == 4, run.out + run.err
+    assert said in run.out + run.err
+    assert "Traceback" not in run.out + run.err
+    assert not list((gated.project.path / "results").glob("*/*"))
+
+
+def test_a_near_miss_of_a_baselines_name_is_refused(gated: Gated) -> None:
+    """Nothing is measured, and no gate passes, for a slip of the fingers."""
+    from gpubench_plugin.compare.baselines import Baselines
+
+    Baselines(gated.project.path / "results").set("main", [gated.earlier(FASTER)], branch=None)
+    runs = list((gated.project.path / "results").glob("*/*"))
+
+    run = gated.run("--baseline=mian", "--gate")
+
+    assert run.code == 4, run.out + run.err
+    assert "--baseline=mian: no baseline is called 'mian' (did you mean 'main'?)" in run.err
+    assert "gate: passed" not in run.out
+    assert list((gated.project.path / "results").glob("*/*")) == runs
+
+
+def test_missing_baselines_are_said_and_fixed_bounds_judged_all_the_same(gated: Gated) -> None:
+    """By default a benchmark without baseline passes; a bound that it breaks fails it."""
+    run = gated.run("-k", "plain or limited", "--baseline=none-such", "--gate")
+
+    assert run.code == 0, run.out + run.err
+    assert "no baseline is called 'none-such'" in run.out
+    assert "2 without baseline: pass (--gate-missing=pass)" in run.out
+
+    limits = ("--gate.limits.step_time_s=<=1e-12", "--gate.limits.step_time_=3%")
+    flags = ("--gate-missing=fail", *limits)
+    run = gated.run("-k", "plain", "--baseline=none-such", "--gate", *flags)
+
+    assert run.code == 1, run.out + run.err
+    assert "1 without baseline: fail (--gate-missing=fail)" in run.out
+    assert "breaks <=1e-12" in run.out
+    assert "step_time_ not measured: " in run.out
+
+
+def test_a_baseline_of_another_machine_is_incomparable_and_counts_as_missing(gated: Gated) -> None:
+    """The differing key is named with both values."""
+    elsewhere = gated.earlier(FASTER, cpu={"model": "Another processor"})
+
+    run = gated.run("-k", "plain", f"--baseline={elsewhere}", "--gate")
+
+    assert run.code == 0, run.out + run.err
+    assert "Another processor" in run.out
+    assert "1 incomparable: pass (--gate-missing=pass)" in run.out
+
+
+def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
+    """Enough earlier runs regress it; fewer are inconclusive, which fails only if asked."""
+    from gpubench_plugin.compare.baselines import Baselines
+
+    baselines = Baselines(gated.project.path / "results")
+    runs = [gated.earlier(FASTER * (1 + n / 1000), number=n) for n in range(1, 13)]
+    baselines.set("main", runs, branch=None)
+    baselines.set("young", runs[:3], branch=None)
+
+    run = gated.run("-k", "plain", "--baseline=main", "--gate")
+
+    assert run.code == 1, run.out + run.err
+    assert "12 earlier runs" in run.out
+
+    flags = ("--gate", "--gate-inconclusive=fail")
+    run = gated.run("-k", "plain", "--baseline=young", *flags)
+
+    assert run.code == 1, run.out + run.err
+    assert "at least 10 are needed" in run.out
+    assert "2 inconclusive: fail (--gate-inconclusive=fail)" in run.out
+
+
+def test_a_gate_that_measured_nothing_fails(gated: Gated) -> None:
+    """Whether all were skipped, none was selected, or measuring is off: there is no gate item."""
+    faster = gated.earlier(FASTER)
+    gate = (f"--baseline={faster}", "--gate")
+
+    run = gated.run("-k", "skipped", *gate)
+    assert run.code == 1, run.out + run.err
+    assert "the gate measured nothing" in run.out
+
+    run = gated.run("-k", "ordinary", *gate)
+    assert run.code == 1, run.out + run.err
+    assert "no benchmark was selected" in run.out
+
+    run = gated.run("-k", "ordinary", "-n2", *gate)
+    assert run.code == 1, run.out + run.err
+    assert "nothing is judged with -n" in run.out
+
+    for off in ("--benchmark-disable", "--benchmark-skip"):
+        run = gated.run(off, "-v", *gate)
+        assert run.code == 1, run.out + run.err
+        assert f"gate: failed: nothing is judged with {off}" in run.out
+        assert "::gate" not in run.out
+
+    run = gated.run("--collect-only", "-q", *gate)
+    assert run.code == 0, run.out + run.err
+    assert "::gate" not in run.out
+
+
+def test_a_resumed_run_is_judged_as_a_whole(gated: Gated) -> None:
+    """What an earlier session has measured is judged with the rest."""
+    faster = gated.earlier(FASTER)
+    gated.run("-k", "plain or limited")
+
+    run = gated.run(f"--resume={gated.last.name}", "-k", "plain", f"--baseline={faster}", "--gate")
+
+    assert run.code == 1, run.out + run.err
+    assert "1 failed" in run.out
+    assert "gate: failed: 2 benchmarks" in run.out
+
+
+def test_a_file_that_pytest_benchmark_wrote_is_a_baseline(gated: Gated) -> None:
+    """Its times are compared by the threshold; facts it lacks are no difference."""
+    statistics = {
+        **dict.fromkeys(("min", "max", "mean", "median"), 1e-9),
+        "stddev": 0.0,
+        "rounds": 5,
+        "iterations": 1,
+        "iqr": 0.0,
+    }
+    benchmark = {
+        "group": None,
+        "name": PLAIN,
+        "fullname": f"test_it.py::{PLAIN}",
+        "stats": statistics,
+    }
+    file = {"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}, "version": "5.3.1"}
+    gated.project.write("saved.json", json.dumps({**file, "datetime": "2026-01-01T00:00:00"}))
+
+    run = gated.run("-k", "plain or limited", "--baseline=saved.json", "--gate")
+
+    assert run.code == 1, run.out + run.err
+    assert f"FAILED {GATE_OF_PLAIN}" in run.out
+    assert "1 new: pass (--gate-missing=pass)" in run.out
+
+
+@pytest.mark.parametrize("ranks", [0, 2], ids=["gang", "torchrun"])
+def test_the_gate_judges_what_several_ranks_measured_once(gated: Gated, ranks: int) -> None:
+    """In a gang the controller runs the gate item, under torchrun rank zero; the exit code says."""
+    gated.project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.gpubench(ranks="any")
+        def test_plain(gpubench):
+            gpubench(lambda: None)
+        """,
+    )
+    flags = ("--baseline=none-such", "--gate", "--gate.limits.step_time_s=<=1e-12", "-v")
+    sizes = () if ranks else ("--world-size=2",)
+
+    run = gated.run(*flags, *sizes, ranks=ranks)
+
+    assert run.code == 1, run.out + run.err
+    gate = "test_it.py::test_plain::gate[fp32-ws2]"
+    assert run.out.count(f"{gate} FAILED") == 1
+    assert run.out.count(f"FAILED {gate}") == 1
+    assert "1 failed, 1 passed" in run.out

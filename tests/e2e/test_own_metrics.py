@@ -1,0 +1,144 @@
+"""Metrics that a benchmark adds to its own record, and cases too slow for a quick run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.conftest import Project
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Run
+
+BENCHMARKS = """
+import pytest
+
+
+def work():
+    return sum(range(1000))
+
+
+def test_own(gpubench):
+    calls = []
+    gpubench.record("calls_seen", lambda: len(calls), unit="count")
+    gpubench.record("depth", 3.5, better="lower")
+    gpubench(lambda: calls.append(work()))
+
+
+def test_late(gpubench):
+    gpubench(work)
+    gpubench.record("depth", 3.5)
+
+
+def test_twice(gpubench):
+    gpubench.record("depth", 3.5)
+    gpubench.record("depth", 3.5)
+
+
+def test_taken(gpubench):
+    gpubench.record("step_time_s", 3.5)
+    gpubench(work)
+
+
+def test_unit(gpubench):
+    gpubench.record("depth", 3.5, unit="counts")
+    gpubench(work)
+
+
+def test_direction(gpubench):
+    gpubench.record("depth", 3.5, better="lowest")
+    gpubench(work)
+
+
+def test_not_finite(gpubench):
+    gpubench.record("depth", float("nan"))
+    gpubench(work)
+
+
+@pytest.mark.gpubench_full
+def test_slow(gpubench):
+    gpubench(work)
+
+
+@pytest.mark.gpubench_full
+@pytest.mark.gpubench_set("measure.profile=full")
+def test_slow_in_full(gpubench):
+    gpubench(work)
+
+
+@pytest.mark.gpubench_full("bf16")
+@pytest.mark.precision("fp32", "bf16")
+def test_slow_in_bf16(gpubench):
+    gpubench(work)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One session of all of them."""
+    path = tmp_path_factory.mktemp("own") / "project"
+    path.mkdir()
+    project = Project(path)
+    project.write("test_it.py", BENCHMARKS)
+    return project.run()
+
+
+def _benchmark(run: Run, name: str) -> dict[str, Any]:
+    (found,) = (b for b in run.summary["benchmarks"] if b["name"] == name)
+    return dict(found)
+
+
+def test_a_metric_of_its_own_is_recorded(run: Run) -> None:
+    """Value, unit and direction; a function is asked after the timed calls."""
+    metrics = _benchmark(run, "test_own[fp32-ws1]")["metrics"]
+    assert metrics["depth"] == {"value": 3.5, "unit": "1", "better": "lower"}
+    calls = metrics["calls_seen"]
+    timed = sum(
+        sum(line["samples"]["block_calls"])
+        for line in run.journal
+        if line["event"] == "benchmark" and "test_own[" in line["id"]
+    )
+    assert (calls["unit"], calls["better"]) == ("count", "none")
+    assert calls["value"] >= timed + metrics["warmup_iterations"]["value"] > timed > 0
+
+
+def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
+    """Beside the other metrics."""
+    carried = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
+    (own,) = (b for b in carried if b["name"] == "test_own[fp32-ws1]")
+    assert own["extra_info"]["metrics"]["depth"] == 3.5
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("late", "gpubench.record('depth') after the measurement"),
+        ("twice", "gpubench.record('depth') was said twice"),
+        ("taken", "gpubench.record('step_time_s'): it is there"),
+        ("unit", "gpubench.record('depth'): unit: unknown 'counts' (did you mean 'count'?)"),
+        ("direction", "gpubench.record('depth'): better: unknown 'lowest' (did you mean 'lower'?)"),
+        ("not_finite", "depth is nan"),
+    ],
+)
+def test_a_metric_that_cannot_be_recorded_fails_its_benchmark(
+    run: Run, name: str, said: str
+) -> None:
+    """With the reason, and without numbers."""
+    benchmark = _benchmark(run, f"test_{name}[fp32-ws1]")
+    assert (benchmark["outcome"], benchmark["metrics"]) == ("failed", {})
+    assert said in benchmark["reason"]
+
+
+def test_what_is_too_slow_for_a_quick_run_is_skipped_with_the_reason(run: Run) -> None:
+    """On a CPU it is measured in the profile full, and in the precisions that are not named."""
+    slow = {name: outcome for name, outcome in run.outcomes.items() if "slow" in name}
+    assert slow == {
+        "test_slow[fp32-ws1]": "skipped",
+        "test_slow_in_full[fp32-ws1]": "measured",
+        "test_slow_in_bf16[fp32-ws1]": "measured",
+        "test_slow_in_bf16[bf16-ws1]": "skipped",
+    }
+    reason = _benchmark(run, "test_slow[fp32-ws1]")["reason"]
+    assert reason == "measured on a CPU with --measure.profile=full only"

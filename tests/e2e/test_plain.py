@@ -1,0 +1,241 @@
+"""A plain session: what is measured, recorded and printed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema
+import yaml
+
+from gpubench_plugin.results import RunDirectory, foreign_files
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Project
+
+SCHEMA = Path(__file__).parents[2] / "docs/schemas/summary.schema.json"
+
+SPIN = """
+def test_spin(gpubench):
+    gpubench(lambda: sum(range(1000)), samples=4)
+"""
+
+
+def test_measured_benchmark_leaves_every_file_of_the_run_directory(project: Project) -> None:
+    """One measured benchmark leaves all files, each of which says the same."""
+    project.write("test_it.py", SPIN)
+
+    run = project.run("--tag=first", "--experiment=mine", "--experiment.notes=on a Monday")
+
+    assert run.code == 0, run.out + run.err
+    assert run.directory.parent.name == "mine"
+    assert "_first_" in run.directory.name
+    jsonschema.validate(run.summary, json.loads(SCHEMA.read_text()))
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["id"] == "test_it.py::test_spin[fp32-ws1]"
+    assert benchmark["params"] == {"precision": "fp32", "world_size": "1"}
+    assert benchmark["metrics"]["rounds"]["value"] > 0
+    assert run.summary["status"] == "complete"
+    configuration = yaml.safe_load((run.directory / "config_resolved.yaml").read_text())
+    assert configuration[benchmark["id"]] == benchmark["configuration"]
+    assert configuration[benchmark["id"]]["experiment"]["notes"] == "on a Monday"
+    (row,) = csv.DictReader((run.directory / "summary.csv").read_text().splitlines())
+    assert float(row["step_time_s"]) == benchmark["metrics"]["step_time_s"]["value"]
+    assert json.loads((run.directory / "system.json").read_text()) == run.summary["environment"]
+    assert [line["event"] for line in run.journal] == ["run_started", "benchmark", "run_finished"]
+    assert "test_spin" in (run.directory / "run.log").read_text()
+    assert foreign_files(RunDirectory(path=run.directory)) == []
+    (carried,) = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
+    assert carried["fullname"] == benchmark["id"]
+    assert carried["stats"]["median"] == benchmark["metrics"]["step_time_s"]["value"]
+
+
+def test_throughput_is_work_over_time(project: Project) -> None:
+    """Samples per second are all samples over all block time, as the recorded samples say."""
+    project.write("test_it.py", SPIN)
+
+    run = project.run()
+
+    (line,) = (line for line in run.journal if line["event"] == "benchmark")
+    samples = line["samples"]
+    expected = 4 * sum(samples["block_calls"]) / sum(samples["block_s"])
+    assert abs(line["metrics"]["samples_per_s"]["value"] / expected - 1) < 1e-9
+    assert sum(samples["block_calls"]) == 20
+
+
+def test_cases_are_precision_by_device_and_own_marks_come_first(project: Project) -> None:
+    """Ids put own parameters first, then precision and world size, and a device only of several."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.parametrize("layout", ["a", "b"])
+        def test_x(gpubench, layout):
+            gpubench(lambda: None)
+        """,
+    )
+
+    out = project.run("--collect-only", "-q", "--precision=fp32,bf16", "--device=cpu,auto").out
+
+    assert "test_it.py::test_x[a-fp32-ws1-cpu]" in out
+    assert "test_it.py::test_x[b-bf16-ws1-auto]" in out
+    assert "8 tests collected" in out
+
+
+def test_no_result_is_written_when_only_collecting(project: Project) -> None:
+    """Collecting leaves no run directory."""
+    project.write("test_it.py", SPIN)
+
+    run = project.run("--collect-only")
+
+    assert run.code == 0
+    assert run.directories == []
+
+
+def test_step_setup_and_teardown_run_around_every_call_and_are_not_timed(project: Project) -> None:
+    """A setup that sleeps ten times longer than the step does not show in the step time."""
+    project.write(
+        "test_it.py",
+        """
+        import time
+        def test_x(gpubench):
+            order = []
+            measured = gpubench(
+                lambda: (order.append("step"), time.sleep(0.001)),
+                setup=lambda: (order.append("setup"), time.sleep(0.02)),
+                teardown=lambda: order.append("teardown"),
+            )
+            assert order[:3] == ["setup", "step", "teardown"]
+            assert order.count("setup") == order.count("step") == order.count("teardown")
+            assert measured.metrics["step_time_s"].value < 0.02
+        """,
+    )
+
+    assert project.run().outcomes == {"test_x[fp32-ws1]": "measured"}
+
+
+def test_hooks_add_environment_metrics_and_change_the_measurement(project: Project) -> None:
+    """A conftest adds facts and metrics, and changes a measurement before it is recorded."""
+    project.write("test_it.py", SPIN)
+    project.write(
+        "conftest.py",
+        """
+        from dataclasses import replace
+        from gpubench_plugin import Metric
+        def pytest_gpubench_environment(config):
+            return {"rack": "b7"}
+        def pytest_gpubench_metrics(item, observation):
+            yield Metric(name="calls", value=float(observation.samples.calls), unit="1")
+        def pytest_gpubench_measurement(item, measurement):
+            return replace(measurement, flags=("seen",))
+        """,
+    )
+
+    run = project.run()
+
+    assert run.summary["environment"]["rack"] == "b7"
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["metrics"]["calls"] == {"value": 20.0, "unit": "1", "better": "none"}
+    assert benchmark["flags"] == ["seen"]
+
+
+def test_first_step_is_the_very_first_one(project: Project) -> None:
+    """A trainer's first step is one of its untimed check; compile time is derived from it."""
+    project.write(
+        "test_it.py",
+        """
+        import time, pytest
+        @pytest.mark.gpubench(config="mlp")
+        def test_x(gpubench, model, trainer):
+            def slow_once(*_):
+                handle.remove()
+                time.sleep(0.5)
+            handle = model.register_forward_pre_hook(slow_once)
+            measured = gpubench(trainer.step)
+            assert measured.metrics["first_step_s"].value > 0.5
+        """,
+    )
+
+    assert project.run("--preset=tiny").outcomes == {"test_x[fp32-ws1]": "measured"}
+
+
+def test_models_do_not_outlive_their_benchmark(project: Project) -> None:
+    """The next benchmark starts without the memory of the one before."""
+    project.write(
+        "test_it.py",
+        """
+        import gc, weakref, pytest
+        models = []
+        @pytest.mark.gpubench(config="mlp")
+        @pytest.mark.parametrize("number", ["1", "2"])
+        def test_x(gpubench, model, trainer, number):
+            gc.collect()
+            assert [one() for one in models] == [None] * len(models)
+            models.append(weakref.ref(model))
+            gpubench(trainer.step)
+        """,
+    )
+
+    run = project.run("--preset=tiny")
+
+    assert set(run.outcomes.values()) == {"measured"}, run.out
+
+
+def test_no_secret_in_the_notes_is_recorded(project: Project) -> None:
+    """Credentials in the notes are hidden in every file, as on the command line."""
+    project.write("test_it.py", SPIN)
+
+    run = project.run("--experiment.notes=see https://user:hunter2@example.org")
+
+    files = [file for file in run.directory.rglob("*") if file.is_file()]
+    assert [file.name for file in files if "hunter2" in file.read_text()] == []
+    assert "https://***@example.org" in (run.directory / "summary.json").read_text()
+
+
+def test_second_session_is_another_run(project: Project) -> None:
+    """Every session has a run directory of its own."""
+    project.write("test_it.py", SPIN)
+
+    project.run()
+    run = project.run()
+
+    assert len(run.directories) == 2
+
+
+def test_profile_traces_extra_steps(project: Project) -> None:
+    """With --profile a trace of the benchmark lies in the run's folder of traces."""
+    project.write(
+        "test_it.py",
+        """
+        def test_x(gpubench):
+            import torch
+            a = torch.ones(8, 8)
+            gpubench(lambda: a @ a)
+        """,
+    )
+
+    run = project.run("--profile")
+
+    (trace,) = (run.directory / "traces").iterdir()
+    assert "aten::mm" in trace.read_text()
+
+
+def test_our_plugins_and_debugger_reach_the_benchmark(project: Project) -> None:
+    """The benchmark runs in pytest's own process: -x stops after the first failure."""
+    project.write(
+        "test_it.py",
+        """
+        def test_a(gpubench):
+            assert False
+        def test_b(gpubench):
+            gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run("-x")
+
+    assert run.code == 1
+    assert run.outcomes == {"test_a[fp32-ws1]": "failed", "test_b[fp32-ws1]": "not_measured"}
+    assert run.summary["status"] == "failed"

@@ -1,0 +1,196 @@
+"""pytest-benchmark's options behave with our benchmarks as with ordinary ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.conftest import Project
+
+BOTH = """
+def test_ours(gpubench):
+    gpubench(lambda: sum(range(1000)), samples=4)
+
+def test_ordinary(benchmark):
+    benchmark.pedantic(sum, args=(range(1000),), rounds=5)
+
+def test_neither():
+    pass
+"""
+_NAME = re.compile(r"[\w.-]+")
+OURS, ORDINARY = "test_ours[fp32-ws1]", "test_ordinary"
+
+
+@pytest.fixture
+def both(project: Project) -> Project:
+    """A project with one of our benchmarks, an ordinary one and an ordinary test."""
+    project.write("test_it.py", BOTH)
+    return project
+
+
+def test_json_holds_both_kinds_and_our_metrics_among_the_statistics(both: Project) -> None:
+    """--benchmark-json saves ours like the others, with metrics in stats and extra_info."""
+    run = both.run("--benchmark-json=saved.json")
+
+    saved = {b["name"]: b for b in json.loads((both.path / "saved.json").read_text())["benchmarks"]}
+    assert set(saved) == {OURS, ORDINARY}
+    ours = saved[OURS]
+    (recorded,) = run.summary["benchmarks"]
+    assert ours["params"] == {"precision": "fp32", "world_size": "1"}
+    assert ours["stats"]["median"] == recorded["metrics"]["step_time_s"]["value"]
+    assert ours["stats"]["samples_per_s"] == recorded["metrics"]["samples_per_s"]["value"]
+    assert ours["extra_info"]["metrics"]["step_time_s"] == ours["stats"]["median"]
+    assert ours["options"]["timer"] == "perf_counter_ns"
+    assert set(ours["stats"]) >= set(saved[ORDINARY]["stats"])
+
+
+def test_autosaved_run_is_compared_with_the_next(both: Project) -> None:
+    """A second run with --benchmark-compare shows both runs of both kinds in one table."""
+    both.run("--benchmark-autosave")
+
+    run = both.run("--benchmark-compare", "--benchmark-columns=median,rounds")
+
+    assert run.code == 0, run.out + run.err
+    assert "Comparing against benchmarks from" in run.out + run.err
+    assert f"{OURS} (0001_" in run.out
+    assert f"{OURS} (NOW)" in run.out
+    assert "Median" in run.out
+    assert "StdDev" not in run.out
+
+
+def test_compare_fail_fails_the_session(both: Project) -> None:
+    """A regression by --benchmark-compare-fail ends the session with an error, as ever."""
+    both.run("--benchmark-save=base")
+    (saved,) = (both.path / ".benchmarks").rglob("*_base.json")
+    content = json.loads(saved.read_text())
+    for benchmark in content["benchmarks"]:
+        benchmark["stats"]["median"] /= 100
+    saved.write_text(json.dumps(content))
+
+    run = both.run("--benchmark-compare=0001", "--benchmark-compare-fail=median:50%")
+
+    assert run.code != 0
+    assert OURS in run.out + run.err
+    assert "Performance has regressed" in run.out + run.err
+    assert run.out.index("= gpubench =") < run.out.index("recorded in")
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--benchmark-only", {OURS: "passed", ORDINARY: "passed", "test_neither": "skipped"}),
+        ("--benchmark-skip", {OURS: "skipped", ORDINARY: "skipped", "test_neither": "passed"}),
+        ("--benchmark-disable", {OURS: "passed", ORDINARY: "passed", "test_neither": "passed"}),
+    ],
+)
+def test_only_skip_and_disable_treat_ours_as_benchmarks(
+    both: Project, option: str, expected: dict[str, str]
+) -> None:
+    """Our fixture counts as pytest-benchmark's."""
+    run = both.run(option, "-rA", "-v")
+
+    for name, outcome in expected.items():
+        assert f"{name} {outcome.upper()}" in run.out
+
+
+def test_disabled_measuring_calls_the_step_once(project: Project) -> None:
+    """With --benchmark-disable the step runs once, and the record says so."""
+    project.write(
+        "test_it.py",
+        """
+        def test_x(gpubench):
+            calls = []
+            result = gpubench(lambda: calls.append(1))
+            assert (len(calls), result.outcome) == (1, "not_measured")
+        """,
+    )
+
+    run = project.run("--benchmark-disable")
+
+    assert run.code == 0, run.out + run.err
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["outcome"] == "not_measured"
+    assert "--benchmark-disable" in benchmark["reason"]
+
+
+def test_histogram_draws_ours(both: Project) -> None:
+    """--benchmark-histogram draws a picture with our benchmark in it."""
+    run = both.run("--benchmark-histogram=drawn")
+
+    assert run.code == 0, run.out + run.err
+    (drawn,) = both.path.glob("drawn*.svg")
+    assert OURS in drawn.read_text()
+
+
+def test_measurement_of_a_failed_run_is_not_compared_as_good(project: Project) -> None:
+    """The run directory's benchmark.json and an autosave hold measured benchmarks only."""
+    project.write(
+        "test_it.py",
+        """
+        def test_good(gpubench): gpubench(lambda: None)
+        def test_bad(gpubench):
+            gpubench(lambda: None)
+            assert False
+        """,
+    )
+
+    run = project.run("--benchmark-autosave")
+
+    (saved,) = (project.path / ".benchmarks").rglob("*.json")
+    for file in (saved, run.directory / "benchmark.json"):
+        names = [b["name"] for b in json.loads(file.read_text())["benchmarks"]]
+        assert names == ["test_good[fp32-ws1]"]
+
+
+def test_bare_environment_compares_two_of_our_files(both: Project, tmp_path: Path) -> None:
+    """Where this plugin cannot be imported, ``pytest-benchmark compare`` reads our files."""
+    files = []
+    for tag in ("first", "second"):
+        both.run(f"--tag={tag}")
+        (directory,) = (both.path / "results").glob(f"*/*_{tag}_*")
+        files.append(str(directory / "benchmark.json"))
+    bare = {**os.environ, "PYTHONPATH": str(_bare(tmp_path))}
+
+    def python(*args: str) -> subprocess.CompletedProcess[str]:
+        # -S leaves site-packages away, and with them everything but what _bare names.
+        command = [sys.executable, "-S", *args]
+        return subprocess.run(
+            command, env=bare, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    absent = python("-c", "import gpubench_plugin")
+    compared = python("-m", "pytest_benchmark", "compare", *files, "--columns=median,rounds")
+
+    assert "No module named 'gpubench_plugin'" in absent.stderr
+    assert compared.returncode == 0, compared.stderr
+    assert compared.stdout.count(OURS) == 2
+
+
+def _bare(tmp_path: Path) -> Path:
+    """A folder that holds pytest-benchmark and what it needs, and nothing else."""
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    names = ["pytest", "pytest-benchmark", "pluggy", "iniconfig", "packaging", "pygments"]
+    names += [_cpuinfo()]
+    for name in names:
+        found = distribution(name)
+        tops = {file.parts[0] for file in found.files or () if file.parts[0] != ".."}
+        for top in tops - {"__pycache__"}:
+            (folder / top).symlink_to(found.locate_file(top))
+    return folder
+
+
+def _cpuinfo() -> str:
+    """The distribution of ``cpuinfo`` that pytest-benchmark requires; its name has changed."""
+    requires = distribution("pytest-benchmark").requires or []
+    return next(r for r in map(_NAME.match, requires) if r and "cpuinfo" in r[0])[0]

@@ -1,0 +1,296 @@
+"""``gpubench runs``, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.cli.main import main
+from gpubench_plugin.results import Journal
+from gpubench_plugin.results.registry import Registry
+from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Shell = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    """Runs ``gpubench runs`` in a folder; gives exit code, output and messages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(("runs", *arguments))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+def listed(shell: Shell, *arguments: str) -> list[dict[str, Any]]:
+    code, out, _ = shell("list", "--format=json", *arguments)
+    assert code == 0
+    runs: list[dict[str, Any]] = json.loads(out)["runs"]
+    return runs
+
+
+def ids(shell: Shell, *arguments: str) -> list[int]:
+    return [int(run["run_id"][-6:], 16) for run in listed(shell, *arguments)]
+
+
+def test_runs_are_listed_the_latest_first(shell: Shell, results: Path) -> None:
+    """By experiment, branch, tag, status and number; whatever their state."""
+    write_run(results, 0)
+    write_run(results, 1, status="failed", branch="feature")
+    write_run(results, 2, [measurement(), measurement(RESNET, outcome="oom")], status=None)
+    broken = write_run(results, 3, experiment="other")
+    broken.summary.write_text("{")
+    write_run(results, 4, tag="nightly", regressed=[MLP])
+    living = write_run(results, 5, status=None)
+    with Journal(living.journal):
+        states = {run["run_id"]: run["status"] for run in listed(shell)}
+        assert states == {
+            run_id(5): "running",
+            run_id(4, "nightly"): "complete",
+            run_id(3): "broken",
+            run_id(2): "interrupted",
+            run_id(1): "failed",
+            run_id(0): "complete",
+        }
+        assert [*states] == sorted(states, reverse=True)
+        assert ids(shell, "--status=running") == [5]
+    assert ids(shell, "--status=interrupted") == [5, 2]
+    assert ids(shell, "--limit=2") == [5, 4]
+    assert ids(shell, "--experiment=other") == [3]
+    assert ids(shell, "--branch=feature") == [1]
+    assert ids(shell, "--tag=nightly") == [4]
+
+    code, out, _ = shell("list")
+    assert code == 0
+    assert max(len(line) for line in out.splitlines() if " " in line) <= 80
+    assert "complete, regressed" in out
+    assert "the JSON ends in the middle" in " ".join(out.split())
+    assert shell("list", "--experiment=none")[1].startswith("no such run in")
+
+
+def test_names_from_files_cannot_steer_the_terminal(shell: Shell, results: Path) -> None:
+    """Control characters are written as escapes, wherever they came from."""
+    run = write_run(results, 0, branch="\x1b[31mred", commit="\x07bell")
+    for arguments in (("list",), ("show", run.run_id)):
+        _, out, _ = shell(*arguments)
+        assert "\x1b" not in out
+        assert "\x07" not in out
+        assert "\\x1b[31m" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("list", "--status=fine"), "--status: unknown 'fine' (did you mean 'failed'?)"),
+        (("list", "--format=html"), "--format: unknown 'html'"),
+        (("list", "--limit=-1"), "--limit: -1"),
+        (("show", "2027"), "no run in"),
+        (("tag", "2026", "a/b"), "tag: 'a/b'"),
+        (("prune",), "--keep-last, --older-than or both"),
+        (("prune", "--keep-last=-1"), "--keep-last: -1"),
+        (("prune", "--older-than=nan"), "--older-than: nan"),
+    ],
+)
+def test_bad_input_is_said(
+    shell: Shell, results: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """With exit code 2."""
+    write_run(results, 0)
+    code, _, err = shell(*arguments)
+    assert code == 2
+    assert said in err
+
+
+def test_a_run_is_shown_in_full(shell: Shell, results: Path) -> None:
+    """What it was, outcomes, verdicts, environment, tags; also of a broken one what there is."""
+    failed = measurement(RESNET, outcome="oom")
+    run = write_run(results, 0, [measurement(), failed], status="failed", regressed=[MLP])
+    assert shell("tag", run.run_id, "good")[0] == 0
+    code, out, _ = shell("show", run.run_id)
+    assert code == 0
+    for said in (
+        "failed, regressed",
+        "1 measured, 1 oom",
+        "1 regressed",
+        "good",
+        "cpu.model: A processor",
+        "pytest benchmarks -k mlp",
+    ):
+        assert said in out
+    code, out, _ = shell("show", run.run_id, "--format=json")
+    assert json.loads(out)["outcomes"] == {"measured": 1, "oom": 1}
+    run.summary.write_text("")
+    run.verdicts.write_text("[]")
+    code, out, _ = shell("show", run.run_id)
+    assert code == 0
+    assert "broken" in out
+
+
+def test_tags_are_in_the_folder_and_in_the_registry(shell: Shell, results: Path) -> None:
+    """A registry that is down is said; the folder has the tags all the same."""
+    run = write_run(results, 0)
+    with Registry.open("", results) as registry:
+        registry.ingest(run)
+        assert shell("tag", run.run_id, "nightly", "good") == (
+            0,
+            f"{run.run_id}: tags good, nightly\n",
+            "",
+        )
+        assert registry.runs()[0].tags == ("good", "nightly")
+        assert shell("tag", run.run_id, "good", "nightly", "--remove")[1].endswith("tags none\n")
+        assert registry.runs()[0].tags == ()
+    code, _, err = shell("tag", run.run_id, "a", "--registry=postgresql://x@127.0.0.1:9/none")
+    assert code == 0
+    assert "not in the registry" in err
+    assert listed(shell)[0]["tags"] == ["a"]
+
+
+def test_artifacts_are_files_with_hashes(shell: Shell, results: Path) -> None:
+    """In the table and as JSON."""
+    run = write_run(results, 0)
+    _, out, _ = shell("artifacts", run.run_id, "--format=json")
+    found = {one["name"]: one for one in json.loads(out)["artifacts"]}
+    expected = sha256(run.summary.read_bytes()).hexdigest()
+    assert found["summary.json"]["sha256"] == expected
+    assert found["summary.json"]["bytes"] == run.summary.stat().st_size
+    _, out, err = shell("artifacts", run.run_id)
+    assert (expected in out, err) == (True, "")
+
+
+def test_a_huge_artifact_is_hashed_only_when_asked(
+    shell: Shell, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for minutes without a word: what is not hashed is said, and what takes long."""
+    run = write_run(results, 0)
+    with (run.path / "checkpoint").open("wb") as file:
+        file.truncate(20 << 30)
+    code, out, err = shell("artifacts", run.run_id)
+    (line,) = [line for line in out.splitlines() if "checkpoint" in line]
+    assert (code, line.split()) == (0, ["not", "hashed", str(20 << 30), "checkpoint"])
+    assert err == (
+        "gpubench: files of more than 1 GiB that are not hashed: 1; --hash-all hashes them\n"
+    )
+    _, out, _ = shell("artifacts", run.run_id, "--format=json")
+    hashes = {one["name"]: one["sha256"] for one in json.loads(out)["artifacts"]}
+    assert hashes["checkpoint"] is None
+    assert hashes["summary.json"] == sha256(run.summary.read_bytes()).hexdigest()
+
+    (run.path / "checkpoint").write_bytes(b"x" * 2000)
+    monkeypatch.setattr("gpubench_plugin.results.prune.HASHED_BYTES", 1999)
+    code, out, err = shell("artifacts", run.run_id, "--hash-all")
+    assert sha256(b"x" * 2000).hexdigest() in out
+    assert (code, "gpubench: hashing checkpoint, 2000 bytes\n" in err) == (0, True)
+
+
+def test_pruning_takes_traces_first_and_never_summaries(shell: Shell, results: Path) -> None:
+    """It says what goes and how many bytes; a dry run changes nothing."""
+    runs = [write_run(results, number) for number in range(3)]
+    for run in runs:
+        for name in ("traces", "checkpoints", "ranks"):
+            (run.path / name).mkdir()
+            (run.path / name / "data").write_bytes(b"x" * 1000)
+    code, out, _ = shell("prune", "--keep-last=1", "--dry-run")
+    assert code == 0
+    assert out.endswith("would go 4 folders, 3.906 KiB (4000 bytes)\n")
+    assert all((run.path / "traces").exists() for run in runs)
+
+    assert shell("prune", "--keep-last=1")[1].startswith("removed ")
+    left = [sorted(p.name for p in run.path.iterdir() if p.is_dir()) for run in runs]
+    assert left == [["ranks"], ["ranks"], ["checkpoints", "ranks", "traces"]]
+    assert shell("prune", "--keep-last=1", "--samples")[0] == 0
+    assert not (runs[0].path / "ranks").exists()
+    assert all(run.summary.exists() and run.journal.exists() for run in runs)
+    assert "removed  0 folders" in shell("prune", "--older-than=0", "--keep-last=9")[1]
+
+
+def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path) -> None:
+    """Pinned, accepted, samples of a baseline, tagged, and those being written stay."""
+    runs = [write_run(results, n, {MLP: 0.01}, branch="old") for n in range(4)]
+    runs += [write_run(results, n, {MLP: 0.01}) for n in range(4, 30)]
+    with Registry.open("", results) as registry:
+        for run in runs:
+            registry.ingest(run)
+    assert main(("baseline", "set", "main", run_id(4))) == 0
+    assert main(("accept", run_id(1), "mlp", "--reason=r", "--baseline=main")) == 0
+    assert shell("tag", run_id(2), "keep")[0] == 0
+    with Journal(runs[25].journal):
+        code, out, _ = shell("prune", "--keep-last=1", "--runs", "--dry-run")
+        assert code == 0
+        before = ids(shell, "--limit=0")
+        code, out, _ = shell("prune", "--keep-last=1", "--runs")
+    assert code == 0
+    assert before == list(range(29, -1, -1))
+    for said in ("baseline main rests on it", "it is tagged keep", "it is being written"):
+        assert said in out
+    # Accepted at run 1: its samples are that one and the first 20 of main, of which 4 is pinned.
+    gone = {0, 3, *range(24, 29)} - {25}
+    assert set(ids(shell, "--limit=0")) == set(range(30)) - gone
+    with Registry.open("", results) as registry:
+        assert {row.run_id for row in registry.runs()} == {run.run_id for run in runs} - {
+            run_id(number) for number in gone
+        }
+
+
+def test_nothing_whole_goes_where_it_is_not_known_what_is_pinned(
+    shell: Shell, results: Path
+) -> None:
+    """A broken baseline, a database that is down, broken tags or foreign files: the runs stay."""
+    run = write_run(results, 0)
+    down = "--registry=postgresql://x@127.0.0.1:9/none"
+    code, _, err = shell("prune", "--keep-last=0", "--runs", down)
+    assert code == 4
+    assert "--registry=none goes by the files alone" in err
+    (run.path / "tags.json").write_text("{")
+    code, out, _ = shell("prune", "--keep-last=0", "--runs", "--registry=none")
+    assert "whether it is tagged is not known" in out
+    (run.path / "tags.json").unlink()
+    (results / "baselines").mkdir()
+    (results / "baselines" / "main.json").write_text("{")
+    code, _, err = shell("prune", "--keep-last=0", "--runs", "--registry=none")
+    assert code == 4
+    assert "main.json was cut off" in err
+    assert run.summary.exists()
+    (results / "baselines" / "main.json").unlink()
+    (run.path / "notes.md").write_text("mine")
+    code, out, _ = shell("prune", "--keep-last=0", "--runs", "--registry=none")
+    assert "it also holds notes.md, which gpubench did not write" in out
+    (run.path / "notes.md").unlink()
+    assert shell("prune", "--keep-last=0", "--runs", "--registry=none")[0] == 0
+    assert not run.path.exists()
+
+
+def test_pruning_follows_no_links(shell: Shell, results: Path, tmp_path: Path) -> None:
+    """Neither a linked run nor a linked folder of one."""
+    mine = write_run(tmp_path / "mine", 0)
+    (mine.path / "traces").mkdir()
+    (results / "default").mkdir(parents=True)
+    (results / "default" / mine.run_id).symlink_to(mine.path)
+    run = write_run(results, 1)
+    (run.path / "traces").symlink_to(mine.path)
+    for more in ((), ("--runs",)):
+        code, out, _ = shell("prune", "--keep-last=0", *more)
+        assert code == 0
+        assert "it is a link" in out
+    assert "it also holds traces, which gpubench did not write" in out
+    assert mine.summary.exists()
+    assert (mine.path / "traces").exists()
+    assert run.summary.exists()

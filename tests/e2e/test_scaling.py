@@ -1,0 +1,56 @@
+"""One benchmark on one rank and on two, from one session."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Project
+
+UNEVEN = """
+import time
+import pytest
+@pytest.mark.gpubench(ranks="any")
+def test_uneven(gpubench, process_group):
+    pause = 0.002 * (1 + 2 * process_group.world.rank)
+    gpubench(lambda: time.sleep(pause), samples=4)
+"""
+
+
+def test_the_slowest_rank_is_named_and_what_more_ranks_bring(project: Project) -> None:
+    """Rank 1 takes three times as long: table, note, summary, every rank's samples, traffic."""
+    project.write("test_it.py", UNEVEN)
+
+    run = project.run("--world-size=1,2")
+
+    assert run.code == 0, run.out + run.err
+    lines = run.out.splitlines()
+    title = lines.index("uneven[fp32] (weak scaling)")
+    assert lines[title - 1].split() == ["ranks", "step", "samples/s", "speed-up", "efficiency"]
+    assert [line.split()[0] for line in lines[title + 1 : title + 3]] == ["1", "2"]
+    assert lines[title + 1].split()[-2:] == ["1.00", "100%"]
+    assert any(line.startswith("uneven[fp32-ws2]: slowest rank 1: +") for line in lines)
+
+    alone, together = run.summary["benchmarks"]
+    assert (alone["ranks"], alone["slowest_rank"]) == ([], None)
+    assert [row["rank"] for row in together["ranks"]] == [0, 1]
+    assert together["slowest_rank"] == 1
+    medians = [row["median_s"] for row in together["ranks"]]
+    assert together["metrics"]["rank_skew_s"]["value"] == medians[1] - medians[0]
+
+    (recorded,) = (
+        line["samples"]
+        for line in run.journal
+        if line["event"] == "benchmark" and line["world_size"] == 2
+    )
+    own = []
+    for rank in (0, 1):
+        (line,) = (run.directory / "ranks" / f"rank-{rank}.jsonl").read_text().splitlines()
+        told = json.loads(line)
+        assert (told["benchmark"], told["rank"]) == ("test_it.py::test_uneven[fp32-ws2]", rank)
+        own.append(told["samples"]["durations_s"])
+    assert recorded["durations_s"] == [max(pair) for pair in zip(*own, strict=True)]
+    (traffic,) = (line for line in run.journal if line["event"] == "traffic")
+    assert traffic["benchmark"] == "test_it.py::test_uneven[fp32-ws2]"
+    assert 0 < traffic["bytes_written"] < traffic["bytes_read"]

@@ -1,0 +1,122 @@
+"""The list of what the whole suite must measure, and the check of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpubench_plugin.records import Measurement
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tools" / "generate" / "suite.py"
+WANTED = yaml.safe_load((ROOT / "tools" / "generate" / "suite.yaml").read_text(encoding="utf-8"))
+NAMES = [name for names in WANTED["measured_in_fp32_and_bf16"].values() for name in names]
+
+
+@pytest.fixture(scope="module")
+def suite():
+    """The script that runs and checks the suite."""
+    specification = importlib.util.spec_from_file_location("suite", SCRIPT)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def collected():
+    """The ids of all benchmarks as the command of docs/reference/suite.md collects them."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "benchmarks", "--collect-only", "-q"),
+            *("--preset=tiny", "--device=cpu", "--precision=fp32,bf16", "--world-size=1,2"),
+            *("-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def measured(name, precision):
+    own = f"{name}-" if "[" in name else f"{name}["
+    return Measurement(
+        id=f"benchmarks/x.py::{own}{precision}-ws1]",
+        name=f"{own}{precision}-ws1]",
+        params={"precision": precision, "world_size": "1"},
+        world_size=1,
+        outcome="measured",
+    )
+
+
+@pytest.fixture
+def complete():
+    """A record of everything on the list."""
+    listed = [measured(name, precision) for name in NAMES for precision in ("fp32", "bf16")]
+    more = [measured(f"test_{n}", "fp32") for n in range(WANTED["least_measured"])]
+    return [*listed, *more]
+
+
+def test_a_complete_run_passes(suite, complete):
+    """Nothing is missing where everything on the list was measured."""
+    assert suite.missing(complete, WANTED, seconds=1.0) == []
+
+
+def test_a_run_that_skipped_everything_fails(suite, complete):
+    """Every name on the list is missing in both precisions, and too few were measured."""
+    skipped = [replace(m, outcome="skipped", reason="no time") for m in complete]
+    said = suite.missing(skipped, WANTED, seconds=1.0)
+    assert len(said) == 2 * len(NAMES) + 1
+    assert said[-1].startswith("0 measured; at least")
+
+
+def test_one_precision_is_not_enough(suite, complete):
+    """A workload measured in fp32 alone is missing in bf16."""
+    name = NAMES[0]
+    kept = [m for m in complete if m.id != measured(name, "bf16").id]
+    (said,) = suite.missing(kept, WANTED, seconds=1.0)
+    assert f"{name} was not measured in bf16" in said
+
+
+def test_a_run_that_took_too_long_fails(suite, complete):
+    """The suite must stay within its minutes."""
+    (said,) = suite.missing(complete, WANTED, seconds=WANTED["most_seconds"] + 1.0)
+    assert said == "it took 481 s; at most 480 are allowed"
+
+
+def test_what_went_wrong_and_what_has_no_reason_is_said(suite, complete):
+    """A failed benchmark, and one skipped without a reason, are not passed over."""
+    failed = replace(complete[-1], outcome="failed", reason="NaN", id="a")
+    silent = replace(complete[-1], outcome="skipped", reason="", id="b")
+    assert suite.missing([*complete, failed, silent], WANTED, seconds=1.0) == [
+        "1 failed",
+        "b: skipped without a reason",
+    ]
+
+
+def test_the_list_names_benchmarks_that_exist(collected):
+    """Every name on the list is one of the suite's, with or without parameters."""
+    ids = [node_id.partition("::")[2].replace("]", "-") for node_id in collected]
+    unknown = [
+        name
+        for name in NAMES
+        if not any(i.startswith(f"{name}-" if "[" in name else f"{name}[") for i in ids)
+    ]
+    assert unknown == []
+
+
+def test_the_table_has_a_row_for_every_case(collected):
+    """The page was written after the last benchmark was added, renamed or removed."""
+    page = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
+    names = (node_id.partition("::")[2] for node_id in collected)
+    cases = {re.sub(r"-?(fp32|bf16)-ws[12]\]$", "]", name).replace("[]", "") for name in names}
+    assert cases == rows

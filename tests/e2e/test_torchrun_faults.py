@@ -1,0 +1,434 @@
+"""What goes wrong under torchrun: every rank fails loudly, and what was measured is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.launchers import PrivateFolder
+from gpubench_plugin.results import journal
+from tests.support import faulty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.conftest import Project, Run
+
+MARK = "GPUBENCH_TEST_RUN"
+
+AROUND = """
+import os, signal, time, pytest, torch
+from torch import distributed as dist
+pytestmark = pytest.mark.gpubench(ranks="any")
+RANK = int(os.environ["RANK"])
+def meet():
+    dist.all_reduce(torch.ones(1))
+def stand_still():
+    open(f"there-{RANK}", "w").close()
+    time.sleep(1000)
+def test_before(gpubench):
+    gpubench(lambda: None)
+@pytest.mark.gpubench(ranks="any", timeout_s=%g)
+def test_faulty(gpubench):
+    %s
+def test_after(gpubench):
+    gpubench(lambda: None)
+"""
+NAMES = ("test_before[fp32-ws2]", "test_faulty[fp32-ws2]", "test_after[fp32-ws2]")
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A variable that all processes of a run inherit; whatever is left of them is ended."""
+    with tempfile.TemporaryDirectory(prefix="gpb-") as folder:  # short enough for our own folder
+        yield {MARK: str(tmp_path), "TMPDIR": folder}
+        left = list(Path(folder).glob("gpubench-*"))
+    for pid in processes_of(str(tmp_path)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+def processes_of(mark: str) -> list[int]:
+    """The living processes of the run with that mark."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def wait_until_gone(mark: dict[str, str], patience_s: float = 20.0) -> None:
+    """Fail if processes of the run are left after that time."""
+    deadline = monotonic() + patience_s
+    while left := processes_of(mark[MARK]):
+        assert monotonic() < deadline, f"still there: {left}"
+        sleep(0.05)
+
+
+def run_faulty(
+    project: Project, fault: str, mark: dict[str, str], *args: str, timeout_s: float = 600
+) -> Run:
+    """Two ranks run a good benchmark, one with that `fault` and time, and another good one."""
+    project.write("test_it.py", AROUND % (timeout_s, fault))
+    run = project.run(*args, ranks=2, env=mark)
+    assert run.code != 0, run.out + run.err
+    wait_until_gone(mark)
+    return run
+
+
+def require_only_the_fault_failed(run: Run, outcome: str) -> dict[str, Any]:
+    """The record of the faulty benchmark, in a run that kept all it could."""
+    said = run.out + run.err
+    assert run.outcomes == dict(zip(NAMES, ("measured", outcome, "not_measured"), strict=True)), (
+        said
+    )
+    assert run.summary["status"] == "failed"
+    measured = [line for line in run.journal if line.get("outcome") == "measured"]
+    assert [line["name"] for line in measured] == [NAMES[0]]
+    before, faulty, after = run.summary["benchmarks"]
+    assert "step_time_s" in before["metrics"]
+    assert "ranks that torchrun started cannot be replaced" in after["reason"]
+    assert "pytest --world-size=2" in said
+    assert "INTERNALERROR" not in said
+    found: dict[str, Any] = faulty
+    return found
+
+
+def test_killed_rank_is_named_with_its_signal(project: Project, mark: dict[str, str]) -> None:
+    """SIGKILL of a rank is a crash of the benchmark that ran, though rank zero waits in C."""
+    fault = "os.kill(os.getpid(), signal.SIGKILL) if RANK == 1 else meet()"
+
+    faulty = require_only_the_fault_failed(run_faulty(project, fault, mark), "crashed")
+
+    assert faulty["reason"].startswith("rank 1 was killed by SIGKILL")
+
+
+def test_death_of_rank_zero_leaves_a_readable_journal(
+    project: Project, mark: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left to write a summary, but what was measured before stands in the journal."""
+    run = run_faulty(project, "os._exit(3) if RANK == 0 else meet()", mark)
+
+    measured = [
+        e for e in journal.read(run.directory / "metrics.jsonl") if e["event"] == "benchmark"
+    ]
+    assert [(e["name"], e["outcome"]) for e in measured] == [(NAMES[0], "measured")]
+    assert measured[0]["samples"]["durations_s"]
+    assert not (run.directory / "summary.json").exists()
+    (abandoned,) = Path(mark["TMPDIR"]).glob("gpubench-*")
+    monkeypatch.setattr(tempfile, "tempdir", mark["TMPDIR"])
+    PrivateFolder().remove()
+    assert not abandoned.exists(), "the next session removes what rank zero could not"
+
+
+def test_rank_that_raises_before_a_collective_fails_the_benchmark(
+    project: Project, mark: dict[str, str]
+) -> None:
+    """Rank zero waits in a collective for a rank that gave up; both say where they were."""
+    fault = "meet() if RANK == 0 else pytest.fail('no luck')"
+
+    run = run_faulty(project, fault, mark, "--distributed.failure_grace_s=1")
+
+    faulty = require_only_the_fault_failed(run, "failed")
+    assert faulty["reason"] == (
+        "rank 1: Failed: no luck; then rank 0 did not end within 1 s after another rank failed "
+        "(distributed.failure_grace_s)"
+    )
+    stack = run.out.partition("Stack of rank 0")[2]
+    assert "in all_reduce" in stack
+    assert "in meet" in stack
+    assert "Traceback of rank 1" in run.out
+
+
+def test_rank_that_skips_a_collective_is_waited_for_in_vain(
+    project: Project, mark: dict[str, str]
+) -> None:
+    """Rank zero is through while the other is still in a collective: a hang, with its stack."""
+    run = run_faulty(project, "meet() if RANK == 1 else None", mark, "--distributed.divergence_s=3")
+
+    faulty = require_only_the_fault_failed(run, "hang")
+    assert faulty["reason"] == (
+        "rank 1 did not end within 3 s after another rank passed (distributed.divergence_s); "
+        "rank 0 had passed"
+    )
+    assert "in all_reduce" in run.out.partition("Stack of rank 1")[2]
+
+
+def test_benchmark_in_which_all_ranks_hang_ends_by_its_timeout(
+    project: Project, mark: dict[str, str]
+) -> None:
+    """No rank comes to the end: the stacks of all are in the report."""
+    fault = "stand_still() if RANK == 1 else meet()"
+
+    run = run_faulty(project, fault, mark, timeout_s=2)
+
+    faulty = require_only_the_fault_failed(run, "hang")
+    assert faulty["reason"] == "ranks 0-1 did not end within 2 s (measure.timeout_s)"
+    zero, _, one = run.out.partition("Stack of rank 0")[2].partition("Stack of rank 1")
+    assert "in all_reduce" in zero
+    assert "in stand_still" in one
+    log = (run.directory / "ranks" / "rank-1.log").read_text()
+    assert "in stand_still" in log, "torchrun's SIGTERM leaves the stack in the rank's own log"
+
+
+def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[str]:
+    """A run whose rank one stands still, while rank zero waits for it in a collective."""
+    project.write("test_it.py", AROUND % (600, "stand_still() if RANK == 1 else meet()"))
+    process = project.start("--measure.by=steps", "--measure.steps=20", ranks=2, env=mark)
+    deadline = monotonic() + 100
+    while not (project.path / "there-1").exists():
+        assert process.poll() is None
+        assert monotonic() < deadline
+        sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_run_whose_torchrun_is_ended_is_interrupted(
+    project: Project, mark: dict[str, str], number: signal.Signals
+) -> None:
+    """Ctrl-C, a scheduler, or the death of torchrun: no rank stays, the run is interrupted."""
+    process = start_standing(project, mark)
+
+    process.send_signal(number)
+    out, err = process.communicate(timeout=100)
+
+    assert process.returncode != 0
+    wait_until_gone(mark)
+    (directory,) = (project.path / "results").glob("*/*")
+    events = journal.read(directory / "metrics.jsonl")
+    assert [e["outcome"] for e in events if e["event"] == "benchmark"] == ["measured"]
+    summary = json.loads((directory / "summary.json").read_text())
+    outcomes = [(b["outcome"], b["reason"]) for b in summary["benchmarks"]]
+    assert outcomes == [
+        ("measured", ""),
+        ("not_measured", "interrupted"),
+        ("not_measured", "interrupted"),
+    ], out + err
+    assert summary["status"] == "interrupted"
+    assert out.count("= gpubench =") == 1, out
+    assert "the session's end failed" not in out + err
+
+
+def test_all_ranks_stop_after_the_same_failure(project: Project, mark: dict[str, str]) -> None:
+    """A benchmark is one failure on every rank however it ended there; an OOM outranks the rest."""
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest, torch
+        pytestmark = pytest.mark.gpubench(ranks="any")
+        RANK = int(os.environ["RANK"])
+        @pytest.fixture
+        def breaks():
+            yield
+            assert RANK == 0, "teardown of rank 1"
+        def test_twice(gpubench, breaks):
+            gpubench(lambda: None)
+            assert RANK == 0, "call of rank 1"
+        def test_oom(gpubench):
+            gpubench(lambda: None)
+            if RANK == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            pytest.fail("rank 0 fails, too")
+        def test_never(gpubench): gpubench(lambda: None)
+        """,
+    )
+
+    run = project.run("--maxfail=2", ranks=2, env=mark)
+
+    assert run.code != 0
+    twice, oom, never = run.summary["benchmarks"]
+    assert (twice["outcome"], oom["outcome"]) == ("mismatched_ranks", "oom"), run.out + run.err
+    assert "rank 0 passed; rank 1 failed (AssertionError: call of rank 1" in twice["reason"]
+    assert oom["reason"].startswith("rank 1: out of memory, requested 2.00 GiB, peak ")
+    assert (never["outcome"], never["reason"]) == ("not_measured", "stopping after 2 failures")
+    log = (run.directory / "ranks" / "rank-1.log").read_text()
+    for said in (run.out, log):
+        assert "stopping after 2 failures" in said
+        assert "2 failed" in said
+    wait_until_gone(mark)
+
+
+FAULTS = {
+    "raise_after": "mismatched_ranks",
+    "left_state": "measured",
+    "destroyed": "measured",
+    "caught": "not_measured",
+    "fragile": "failed",
+    "one_sided": "failed",
+    "skips": "mismatched_ranks",
+    "wrong_call": "failed",
+    "oom_on_both": "oom",
+    "all_raise": "failed",
+    "group_timeout": "failed",
+    "half_done": "measured",
+}
+
+
+def test_benchmark_after_each_fault_that_all_ranks_survive_is_measured(
+    project: Project, mark: dict[str, str]
+) -> None:
+    """Whatever a fault does to the process group, the next benchmark has one that works."""
+    faults = [getattr(faulty, name.upper()) for name in FAULTS]
+    project.write("test_it.py", faulty.module(faults, ddp=faults[-3:]))
+
+    env = {**mark, "TORCHINDUCTOR_CACHE_DIR": str(project.path / "compiled")}
+    run = project.run("--distributed.failure_grace_s=3", ranks=2, env=env)
+
+    found = {
+        name.removeprefix("test_").partition("[")[0]: outcome
+        for name, outcome in run.outcomes.items()
+    }
+    assert found == faulty.with_healthy(FAULTS, "measured"), run.out + run.err
+    reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"]}
+    assert reasons["test_all_raise[fp32-ws2]"] == "Mute: <exception str() failed>"
+    said = "the ranks ended differently: rank 0 passed; rank 1 skipped"
+    assert reasons["test_skips[fp32-ws2]"].startswith(said)
+    assert run.code != 0
+    wait_until_gone(mark)
+
+
+def test_group_of_the_projects_own_is_used_until_it_is_broken(
+    project: Project, mark: dict[str, str]
+) -> None:
+    """It cannot be replaced: the benchmarks after that are not measured, and it is said why."""
+    project.write(
+        "conftest.py",
+        """
+        from torch import distributed as dist
+        def pytest_configure(): dist.init_process_group("gloo")
+        """,
+    )
+    project.write("test_it.py", faulty.module((faulty.WRONG_CALL, faulty.HALF_DONE), ddp=()))
+
+    run = project.run("--distributed.failure_grace_s=1", ranks=2, env=mark)
+
+    found = [(b["name"].partition("[")[0], b["outcome"]) for b in run.summary["benchmarks"]]
+    assert found == [
+        ("test_good_0", "measured"),
+        ("test_wrong_call", "failed"),
+        ("test_good_1", "measured"),
+        ("test_half_done", "measured"),
+        ("test_good_2", "not_measured"),
+    ], run.out + run.err
+    why = "test_half_done[fp32-ws2]: left the ranks' process group in disorder; ranks that torchrun"
+    assert run.summary["benchmarks"][-1]["reason"].startswith(why)
+    assert run.summary["status"] == "failed"
+    assert run.code != 0
+    wait_until_gone(mark)
+
+
+def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str]) -> None:
+    """No grace runs before all ranks have come to a benchmark; after the last they may go.
+
+    Rank zero comes late to a benchmark that fails at once on the other. A call that comes too late
+    and a death in peace end nothing.
+    """
+    project.write(
+        "conftest.py",
+        """
+        from gpubench_plugin.launchers.torchrun.follower import Follower
+        Follower.margin_s = 0.5
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        import os, time, pytest
+        from pathlib import Path
+        from gpubench_plugin.launchers.torchrun.peers import ring
+        RANK = int(os.environ["RANK"])
+        def test_slow():
+            time.sleep(3 * (RANK == 0))
+        @pytest.mark.gpubench(ranks="any")
+        def test_fails(gpubench):
+            assert RANK == 0
+            gpubench(lambda: None)
+        @pytest.mark.gpubench(ranks="any")
+        def test_good(gpubench):
+            gpubench(lambda: None)
+        def test_late():
+            (folder,) = Path(os.environ["TMPDIR"]).glob("gpubench-*")
+            ring(folder)
+            if RANK == 1:
+                os._exit(0)
+            time.sleep(3)
+        """,
+    )
+
+    graces = ("--distributed.failure_grace_s=2", "--distributed.divergence_s=2")
+    run = project.run(*graces, ranks=2, env=mark)
+
+    assert run.code != 0
+    fails, good = run.summary["benchmarks"]
+    assert good["outcome"] == "measured", run.out + run.err
+    assert "did not end" not in fails["reason"]
+    assert "out of step: rank 1 is at" in fails["reason"]
+    assert "1 failed, 3 passed" in run.out
+
+
+BETWEEN = """
+import os, time, pytest
+RANK = int(os.environ["RANK"])
+@pytest.mark.gpubench(ranks="any")
+def test_before(gpubench):
+    gpubench(lambda: None)
+def test_between():
+    %s
+@pytest.mark.gpubench(ranks="any", timeout_s=5)
+def test_after(gpubench):
+    gpubench(lambda: None)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_that_stops_alone_ends_the_session(
+    project: Project, mark: dict[str, str], rank: int
+) -> None:
+    """With ``-x`` a test that fails on one rank only stops all of them at the next benchmark."""
+    project.write("test_it.py", BETWEEN % f"assert RANK != {rank}")
+
+    run = project.run("-x", ranks=2, env=mark)
+
+    assert run.code != 0
+    before, after = run.summary["benchmarks"]
+    assert (before["outcome"], after["outcome"]) == ("measured", "not_measured"), run.out + run.err
+    why = "stopping after 1 failures"
+    left = f"rank {rank} left the session: {why}"
+    assert after["reason"] == (left if rank else why)
+    other = run.out if rank else (run.directory / "ranks" / "rank-1.log").read_text()
+    assert left in other
+    assert run.summary["status"] == "failed"
+    wait_until_gone(mark)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_that_never_comes_to_a_benchmark_is_named(
+    project: Project, mark: dict[str, str], rank: int
+) -> None:
+    """It stands still in another test: after the time of the benchmark the session ends."""
+    project.write("test_it.py", BETWEEN % f"RANK == {rank} and time.sleep(1000)")
+
+    run = project.run(ranks=2, env=mark)
+
+    assert run.code != 0
+    said = f"rank {rank} did not come to it within 5 s (measure.timeout_s)"
+    before, after = run.summary["benchmarks"]
+    assert before["outcome"] == "measured", run.out + run.err
+    assert said in after["reason"], run.out + run.err
+    if rank == 1:
+        assert after["outcome"] == "hang"
+        assert "in test_between" in run.out.partition("Stack of rank 1")[2]
+    wait_until_gone(mark)

@@ -1,0 +1,102 @@
+"""Starting real ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import gpubench_plugin
+from tests.support.sessions import TORCHRUN, preloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., list[Any]]
+
+SCRIPTS = Path(__file__).parent / "ranks"
+OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """An environment for ranks: of this checkout, one thread each, in no other world."""
+    return environment_of_ranks()
+
+
+def environment_of_ranks() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith((*OF_LAUNCHERS, "GLOO_"))}
+    checkout = str(Path(gpubench_plugin.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (checkout, kept.get("PYTHONPATH"))))
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def torchrun(tmp_path: Path, free_port: int) -> Run:
+    """Run a script of the folder ``ranks`` on some ranks; what each wrote, in their order."""
+
+    def run(script: str, ranks: int = 2) -> list[Any]:
+        address = ("--master-addr=127.0.0.1", f"--master-port={free_port}")
+        return found_by(script, tmp_path, ranks, address=address)
+
+    return run
+
+
+def found_by(
+    script: str, folder: Path, ranks: int = 2, address: tuple[str, ...] = ("--standalone",)
+) -> list[Any]:
+    """What each rank of torchrun that ran a script of the folder ``ranks`` wrote into a folder."""
+    launcher = (TORCHRUN, f"--nproc-per-node={ranks}", *address)
+    command = (*launcher, str(SCRIPTS / script), str(folder))
+    code, out, err = preloaded().run(command, folder, environment_of_ranks(), within_s=400)
+    assert code == 0, out + err
+    return read_ranks(folder, ranks)
+
+
+@pytest.fixture(scope="session")
+def equivalence(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each of two ranks found in the script ``equivalence.py``, which runs once."""
+    return found_by("equivalence.py", tmp_path_factory.mktemp("equivalence"))
+
+
+@pytest.fixture
+def bare_ranks(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run:
+    """The same without torchrun: the environment alone tells the ranks who they are."""
+
+    def run(script: str) -> list[Any]:
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port), "WORLD_SIZE": "2"}
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, str(SCRIPTS / script), str(tmp_path)],
+                env={**environment, **address, "RANK": rank, "LOCAL_RANK": rank},
+            )
+            for rank in ("0", "1")
+        ]
+        try:
+            assert [rank.wait(timeout=180) for rank in ranks] == [0, 0]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+        return read_ranks(tmp_path)
+
+    return run
+
+
+def read_ranks(folder: Path, ranks: int = 2) -> list[Any]:
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]

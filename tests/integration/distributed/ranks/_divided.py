@@ -1,0 +1,227 @@
+"""What two ranks do with an MLP that they divide among them: train it, compile it, go wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import DistributedSection, resolve
+from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.training import Inference, Trainer, build_model, require_gradients
+from gpubench_plugin.workloads import Stages
+from gpubench_plugin.workloads.mlp import MLP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CPU = torch.device("cpu")
+RANKS = 2
+SHARE = 16
+"""Samples of a batch for each rank."""
+
+CASES = {
+    "tensor": ("tensor", {}),
+    "pipeline": ("pipeline", {"pipeline_schedule": "1F1B"}),
+    "pipeline in a V": ("pipeline", {"pipeline_schedule": "ZBVZeroBubble"}),
+}
+SETTINGS = {
+    "tensor": {
+        "fp32": ("training.gradient_clipping=0.02", "training.accumulation_steps=2"),
+        "bf16": (),
+        "amp": ("training.optimizer=adamw", "training.learning_rate=0.01"),
+    },
+    "pipeline": {"fp32": (), "bf16": ()},
+    "pipeline in a V": {"fp32": ("training.optimizer=adamw", "training.learning_rate=0.01")},
+}
+"""What each case is trained with, by precision."""
+
+
+class DividedMLP(MLP):
+    """64-32-32-32-10: four linear layers, at the numbers 1, 3, 5 and 7."""
+
+    def tensor_plan(self, ranks: int) -> Mapping[str, str]:
+        """Two of them shared by the ranks, the other two on every rank."""
+        return {"3": "colwise", "5": "rowwise"}
+
+    def stages(self, module: nn.Module, count: int) -> Stages:
+        """One or two linear layers per stage."""
+        parts = {2: ((0, 5), (5, 8)), 4: ((0, 3), (3, 5), (5, 7), (7, 8))}[count]
+        return Stages(
+            tuple(nn.Sequential(*(module[n] for n in range(*part))) for part in parts),
+            between=(32,),
+            loss=nn.functional.cross_entropy,
+        )
+
+
+def configured(*overrides, precision="fp32"):
+    """The MLP on digits, for six steps."""
+    configuration = resolve(
+        name="mlp",
+        preset="tiny",
+        overlays=[],
+        overrides=(
+            "model.hidden_sizes=[32, 32, 32]",
+            f"training.batch_size={SHARE}",
+            "training.steps=6",
+            "training.loss_drop=null",
+            *overrides,
+        ),
+        chosen={"precision.name": precision, "distributed.world_size": 1},
+        rootdir=Path(__file__).parents[4],
+        model_section=lambda name: catalog.load("workloads", name).Section,
+    )
+    return configuration, DividedMLP(configuration.model)
+
+
+def taken(case, group, configuration, workload):
+    name, options = CASES[case]
+    parallelism = catalog.load("parallelism", name)(group, DistributedSection(**options))
+    parallelism.take(workload, configuration.training)
+    return parallelism
+
+
+def built(workload, precision, parallelism=None, *, seed=0, compile="none"):
+    return build_model(
+        workload,
+        section=workload.section.model_copy(update={"compile": compile}),
+        seed=seed,
+        device=CPU,
+        precision=precision,
+        compiled=parallelism and parallelism.compiled,
+        wrap=parallelism and parallelism.wrap,
+    ).train()
+
+
+def data_of(workload, precision):
+    """The batches of all ranks together, on every rank."""
+    return catalog.load("data", "digits")(
+        workload, batch_size=SHARE * RANKS, device=CPU, convert=precision.convert_batch
+    )
+
+
+def trained(case, precision, group):
+    """The losses and the work of one process, or of the ranks where there is a `group`."""
+    configuration, workload = configured(*SETTINGS[case][precision], precision=precision)
+    chosen = catalog.load("precision", precision)()
+    parallelism = group and taken(case, group, configuration, workload)
+    module = built(workload, chosen, parallelism)
+    trainer = Trainer(
+        module=module,
+        workload=workload,
+        data=data_of(workload, chosen),
+        precision=chosen,
+        training=configuration.training,
+        precision_section=configuration.precision,
+        device=CPU,
+        agreement=group and group.agreement,
+        passes=parallelism and parallelism.passes(module, chosen),
+        ranks_per_batch=RANKS if group else 1,
+    )
+    correctness = trainer.prepare(lambda event: None).correctness
+    trainer.begin()
+    trainer.step()
+    return {
+        "losses": correctness["losses"],
+        "skipped": trainer.finish()["skipped_steps"],
+        "samples": trainer.samples_per_step,
+    }
+
+
+def gradients_after_a_pass(case, group, compile="none"):
+    """The module of `case`, its passes, and the gradients that one process has, by name."""
+    configuration, workload = configured()
+    fp32 = catalog.load("precision", "fp32")()
+    parallelism = taken(case, group, configuration, workload)
+    module, reference = built(workload, fp32, parallelism, compile=compile), built(workload, fp32)
+    batch = data_of(workload, fp32).fixed_batch()
+    workload.loss(reference, batch).backward()
+    expected = dict(reference.named_parameters())
+    passes = parallelism.passes(module, fp32)
+    if passes is None:
+        workload.loss(module, batch).backward()
+        return module, passes, expected
+    passes(module, batch)
+    cut = nn.ModuleDict({str(n): s for n, s in enumerate(workload.stages(reference, 2).modules)})
+    return module, passes, {f"stages.{name}": p for name, p in cut.named_parameters()}
+
+
+def compiled(case, group):
+    """The largest error of compiled gradients, and how many operations ran in compiled graphs."""
+    operations = []
+
+    def backend(graph, inputs):
+        operations.extend(node for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    real, torch.compile = torch.compile, lambda module, **_: real(module, backend=backend)
+    try:
+        module, _, expected = gradients_after_a_pass(case, group, compile="default")
+    finally:
+        torch.compile = real
+    own = {name.removeprefix("_orig_mod."): p.grad for name, p in module.named_parameters()}
+    whole = {n: g.full_tensor() if isinstance(g, DTensor) else g for n, g in own.items()}
+    error = max(float((whole[name] - expected[name].grad).abs().max()) for name in whole)
+    return {"error": error, "operations": len(operations)}
+
+
+def complaint_of(case, group, harm):
+    """What every rank says when `harm` was done to the first gradient of rank one."""
+    module, passes, _ = gradients_after_a_pass(case, group)
+    if group.world.rank == 1:
+        harm(next(module.parameters()))
+    names = None if passes is None else passes.parameter_names
+    try:
+        require_gradients(module, finite=True, agreement=group.agreement, names=names)
+    except CorrectnessError as complaint:
+        return str(complaint)
+    return "nothing"
+
+
+def spoil(parameter):
+    own = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+    own.view(-1)[0] = float("nan")
+
+
+def forget(parameter):
+    parameter.grad = None
+
+
+def inferred(group):
+    """The largest error of what a tensor-parallel model infers, and the samples it counts."""
+    configuration, workload = configured()
+    fp32 = catalog.load("precision", "fp32")()
+    module = built(
+        workload, fp32, taken("tensor", group, configuration, workload), seed=group.world.rank
+    )
+    data = data_of(workload, fp32)
+    inference = Inference(
+        module=module,
+        workload=workload,
+        data=data,
+        precision=fp32,
+        device=CPU,
+        ranks_per_batch=RANKS,
+    )
+    inference.prepare(lambda event: None)
+    with torch.inference_mode():
+        found = workload.forward(module, data.fixed_batch())
+        expected = workload.forward(built(workload, fp32), data.fixed_batch())
+    return {"error": float((found - expected).abs().max()), "samples": inference.samples_per_step}
+
+
+def everything(group):
+    """What this rank found, by the part."""
+    cases = [(case, precision) for case in SETTINGS for precision in SETTINGS[case]]
+    return {
+        "trained": {f"{c} {p}": trained(c, p, group) for c, p in cases},
+        "one process": {f"{c} {p}": trained(c, p, None) for c, p in cases},
+        "compiled": {case: compiled(case, group) for case in ("tensor", "pipeline")},
+        "spoilt": {case: complaint_of(case, group, spoil) for case in ("tensor", "pipeline")},
+        "forgotten": {case: complaint_of(case, group, forget) for case in ("tensor", "pipeline")},
+        "inferred": inferred(group),
+    }

@@ -1,0 +1,152 @@
+"""What two ranks denoise together, and what becomes of wrong messages and of none at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import distributed as dist
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import resolve
+from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.errors import CorrectnessError, MeasurementError
+from gpubench_plugin.training import build_model
+from gpubench_plugin.workloads.diffusion import pipeline as pipelines
+from gpubench_plugin.workloads.diffusion.building import build_pipeline
+from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
+from gpubench_plugin.workloads.diffusion.transport import Header, Transport
+
+CPU = torch.device("cpu")
+SAMPLES = (1, 2, 4, 8)
+DUMMY = {f"dummy {name} 2": (name, "fp32", 2) for name in SPLIT_SAFE}
+REAL = {
+    **{f"conditional ddim {count}": ("ddim", "fp32", count) for count in SAMPLES},
+    "conditional bf16": ("ddim", "bf16", 2),
+    "conditional bf16-true": ("ddim", "bf16-true", 2),
+}
+CASES = {**DUMMY, **{f"dummy ddim {count}": ("ddim", "fp32", count) for count in SAMPLES}, **REAL}
+
+EXPECTED = Header(
+    call=1, sample=3, step=4, sender=0, receiver=1, dtype=torch.float32, shape=(1, 4, 8, 8)
+)
+WRONG = {
+    "step": {"step": 5},
+    "sample": {"sample": 2},
+    "shape": {"shape": (1, 4, 16, 16)},
+    "dtype": {"dtype": torch.bfloat16},
+    "receiver": {"receiver": 1, "sender": 7},
+}
+
+
+def made(case, group):
+    """The pipeline of a case, and the parts that one process needs to do the same."""
+    scheduler, precision_name, samples = CASES[case]
+    configuration = resolve(
+        name="diffusion",
+        preset="tiny",
+        overlays=[],
+        overrides=(
+            f"model.unet={case.partition(' ')[0]}",
+            f"diffusion.scheduler={scheduler}",
+            f"diffusion.samples={samples}",
+            f"diffusion.remainder={'first' if scheduler == 'heun' else 'refuse'}",
+        ),
+        chosen={"precision.name": precision_name},
+        rootdir=Path(__file__).parents[4],
+        model_section=lambda name: catalog.load("workloads", name).Section,
+    )
+    workload = catalog.load("workloads", "diffusion")(configuration.model)
+    precision = catalog.load("precision", precision_name)()
+    module = build_model(
+        workload, section=configuration.model, seed=0, device=CPU, precision=precision
+    )
+    return build_pipeline(
+        module,
+        workload,
+        section=configuration.diffusion,
+        seed=0,
+        precision=precision,
+        device=CPU,
+        group=group,
+        keep=lambda events: None,
+    )
+
+
+def digest(outputs):
+    return [hashlib.sha256(output.numpy().tobytes()).hexdigest() for output in outputs]
+
+
+def outputs_of(case, group, world):
+    """Of the last rank what came through the pipeline, of the first what it computes alone."""
+    pipe = made(case, group)
+    checked = pipe.prepare(lambda event: None)
+    pipe.begin()
+    pipe.meet()
+    pipe.step()
+    pipe.finish()
+    outputs = pipe._alone()[0] if world.is_root else pipe._outputs
+    return {"outputs": digest(outputs), "ideal": checked.facts["ideal_speed_up"]}
+
+
+def refusal(act):
+    try:
+        act()
+    except (CorrectnessError, MeasurementError) as complaint:
+        return type(complaint).__name__, str(complaint)
+    return "nothing", ""
+
+
+def mismatches(transport, world):
+    """What the receiver says of each wrong message; it then takes the payload out of the way."""
+    found = {}
+    for name, changes in WRONG.items():
+        sent = replace(EXPECTED, **changes)
+        payload = torch.ones(sent.shape, dtype=sent.dtype)
+        if world.is_root:
+            transport.send(payload, sent)
+            transport.flush()
+        else:
+            found[name] = refusal(lambda: transport.receive(EXPECTED))
+            dist.recv(payload, 0)
+    if world.is_root:
+        dist.send(torch.arange(16), 1)
+    else:
+        found["no header"] = refusal(lambda: transport.receive(EXPECTED))
+    return found
+
+
+def main() -> None:
+    world = World.from_environment(os.environ)
+    torch.set_num_threads(1)
+    pipelines._TIMES_ALONE = pipelines._MOST_TIMES_ALONE = 1  # how long it takes is no point here
+    with ProcessGroup(world, device=CPU) as group:
+        found = {case: outputs_of(case, group, world) for case in CASES}
+        patient = Transport(device=CPU, staged=False, timeout=timedelta(seconds=60))
+        found["mismatches"] = mismatches(patient, world)
+        group.wait_for_all("mismatches")
+        # The last thing: gloo ends a connection on which something was waited for in vain.
+        if not world.is_root:
+            hasty = Transport(device=CPU, staged=False, timeout=timedelta(seconds=0.2))
+            found["silence"] = refusal(lambda: hasty.receive(EXPECTED))
+        group.wait_for_all("leave")
+        if world.is_root:
+            found["lost"] = refusal(lambda: lose(patient))
+    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+
+
+def lose(transport):
+    """Send to the rank that has ended the connection."""
+    for _ in range(2):
+        transport.send(torch.ones(EXPECTED.shape), EXPECTED)
+        transport.flush()
+
+
+if __name__ == "__main__":
+    main()

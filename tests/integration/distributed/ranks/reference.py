@@ -1,0 +1,156 @@
+"""Training beside its fp32 reference, and checkpoints, on the ranks; each writes what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import resolve
+from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.training import Checkpoints, Reference, Trainer, build_model
+
+CPU = torch.device("cpu")
+SHORT = ("training.steps=3", "training.loss_drop=null", "measure.check_steps=3")
+CASES = {
+    "ddp fp32": ("mlp", "ddp", "fp32", ("training.accumulation_steps=2",)),
+    "ddp bf16": ("mlp", "ddp", "bf16", ("training.gradient_clipping=0.1",)),
+    "fsdp2 fp32": ("mlp", "fsdp2", "fp32", ("training.gradient_clipping=0.1",)),
+    "none fp32": ("mlp", "none", "fp32", ()),
+    "tensor fp32": ("llama", "tensor", "fp32", ("training.batch_size=2",)),
+    "pipeline fp32": ("llama", "pipeline", "fp32", ("training.batch_size=2",)),
+}
+
+
+def configured(name, precision, overrides, ranks):
+    return resolve(
+        name=name,
+        preset="tiny",
+        overlays=[],
+        overrides=(*SHORT, *overrides),
+        chosen={"precision.name": precision, "distributed.world_size": ranks},
+        rootdir=Path(__file__).parents[4],
+        model_section=lambda name: catalog.load("workloads", name).Section,
+    )
+
+
+def trainer_of(group, name, way, precision, overrides, *, apart=False):
+    """A trainer with its reference, as the fixtures make it; `apart`: no gradient is exchanged."""
+    world = group.world
+    configuration = configured(name, precision, overrides, world.size)
+    workload = catalog.load("workloads", configuration.model.name)(configuration.model)
+    parallelism = catalog.load("parallelism", way)(group, configuration.distributed)
+    parallelism.take(workload, configuration.training)
+    numerics = catalog.load("precision", precision)()
+    module = build_model(
+        workload,
+        section=configuration.model,
+        seed=0,
+        device=CPU,
+        precision=numerics,
+        wrap=parallelism.wrap,
+    )
+    sharing = world.size if parallelism.shares_batch else 1
+    data = catalog.load("data", configuration.data.source)(
+        workload,
+        batch_size=configuration.training.batch_size * sharing,
+        device=CPU,
+        world_size=world.size // sharing,
+        rank=world.rank // sharing,
+        convert=numerics.convert_batch,
+    )
+    trainer = Trainer(
+        module=module,
+        workload=workload,
+        data=data,
+        precision=numerics,
+        training=configuration.training,
+        precision_section=configuration.precision,
+        device=CPU,
+        no_sync=lambda: parallelism.no_sync(module),
+        agreement=group.agreement,
+        global_norm=parallelism.gradient_norm,
+        passes=parallelism.passes(module, numerics),
+        ranks_per_batch=sharing,
+        reference=Reference(
+            workload=workload,
+            training=configuration.training,
+            measure=configuration.measure,
+            precision=precision,
+            compute_dtypes=[numerics.compute_dtype],
+            seed=0,
+            device=CPU,
+            agreement=group.agreement,
+            averaging=way != "none",
+        ),
+    )
+    if apart:
+        gradients = trainer._gradients
+
+        def kept_apart(*args):
+            with parallelism.no_sync(module):
+                gradients(*args)
+
+        trainer._gradients = kept_apart
+        trainer._no_sync = nullcontext
+    return trainer
+
+
+def compared(trainer):
+    try:
+        return trainer.prepare(lambda event: None).correctness["reference"]
+    except CorrectnessError as complaint:
+        return str(complaint)
+
+
+def checkpointed(group, folder):
+    """Whether weights after a checkpoint and two steps more are those without a checkpoint."""
+    case = ("mlp", "ddp", "fp32", ("training.optimizer=adamw",))
+
+    def checkpoints():
+        return Checkpoints(
+            folder if group.world.is_root else None,
+            settings={"parallelism": "ddp"},
+            device=CPU,
+            gather=group.gather,
+            agreement=group.agreement,
+        )
+
+    def state(trainer):
+        model = trainer.state_dict()["model"]
+        return torch.cat([*(t.flatten() for t in model.values()), torch.rand(2)])
+
+    torch.manual_seed(group.world.rank)
+    trainer = trainer_of(group, *case)
+    trainer.step()
+    path = checkpoints().save(trainer, {"loss": 1.0})
+    trainer.step()
+    trainer.step()
+    expected = state(trainer)
+    resumed = trainer_of(group, *case)
+    torch.manual_seed(9)
+    checkpoints().load(folder, resumed, rank=group.world.rank)
+    resumed.step()
+    resumed.step()
+    return {"path": path and path.name, "equal": bool(state(resumed).equal(expected))}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    world = World.from_environment(os.environ)
+    with ProcessGroup(world, device=CPU) as group:
+        found = {case: compared(trainer_of(group, *parts)) for case, parts in CASES.items()}
+        found["apart"] = compared(trainer_of(group, *CASES["ddp fp32"][:3], (), apart=True))
+        found["checkpoint"] = checkpointed(group, folder / "checkpoints")
+        group.wait_for_all("leave")
+    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

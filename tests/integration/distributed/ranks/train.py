@@ -1,0 +1,261 @@
+"""What two ranks compute together under every parallelism; each writes what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import DistributedSection, resolve
+from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.training import Alone, Optimization, Trainer, build_model, require_gradients
+
+CPU = torch.device("cpu")
+BATCH = 8
+
+PARALLELISMS = tuple(
+    name
+    for name in catalog.choices("parallelism")
+    if name != "none" and not catalog.load("parallelism", name).shares_batch
+)
+WORKLOADS = ("mlp", "resnet18")
+PARTS = ("gradients", "options", "compiled", "training", "nan", "overflow")
+OPTIONS = {
+    "ddp-small-buckets": ("ddp", {"bucket_cap_mb": 0.001}),
+    "ddp-static": ("ddp", {"static_graph": True, "gradient_as_bucket_view": False}),
+    "fsdp2-kept": ("fsdp2", {"reshard_after_forward": False}),
+    "fsdp2-freed": ("fsdp2", {"reshard_after_forward": True, "fsdp_reduce_dtype": "fp32"}),
+}
+
+
+def configured(workload, *overrides, precision="fp32", ranks=1):
+    """The workload's tiny preset, its parameters contiguous."""
+    return resolve(
+        name=workload,
+        preset="tiny",
+        overlays=[],
+        overrides=("model.channels_last=false", *overrides),
+        chosen={"precision.name": precision, "distributed.world_size": ranks},
+        rootdir=Path(__file__).parents[4],
+        model_section=lambda name: catalog.load("workloads", name).Section,
+    )
+
+
+def made(configuration):
+    return catalog.load("workloads", configuration.model.name)(configuration.model)
+
+
+def built(workload, parallelism=None, *, seed=0, precision="fp32"):
+    section = workload.section
+    return build_model(
+        workload,
+        # What one process computes is the reference, and eager.
+        section=section if parallelism else section.model_copy(update={"compile": "none"}),
+        seed=seed,
+        device=CPU,
+        precision=catalog.load("precision", precision)(),
+        compiled=parallelism and parallelism.compiled,
+        wrap=parallelism and parallelism.wrap,
+    ).train()
+
+
+def gradients(module):
+    """All gradients, whole ones, in one vector."""
+    whole = (
+        p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for p in module.parameters()
+    )
+    return torch.cat([gradient.flatten() for gradient in whole]).double()
+
+
+def backward(workload, module, batches, no_sync=nullcontext):
+    """The gradients of `batches`, all but the last one accumulated without an exchange."""
+    module.zero_grad()
+    for batch in batches[:-1]:
+        with no_sync():
+            (workload.loss(module, batch) / len(batches)).backward()
+    (workload.loss(module, batches[-1]) / len(batches)).backward()
+    return gradients(module)
+
+
+def global_batch(workload):
+    generator = torch.Generator().manual_seed(1)
+    return workload.synthetic_batch(BATCH, device=CPU, generator=generator)
+
+
+def compared(workload, parallelism, world):
+    """The relative global error of gradients against one process with the global batch.
+
+    Where the ranks are said to differ from one process, they are looked at as they are first, and
+    then in eval mode, in which no layer depends on the batch.
+    """
+    batch = global_batch(workload)
+    share = batch.split(BATCH // world.size)[world.rank]
+
+    def pair(mode):
+        # Other ranks start from other weights: wrapping gives them rank zero's.
+        wrapped = built(workload, parallelism, seed=world.rank)
+        return wrapped.train(mode), built(workload).train(mode)
+
+    module, reference = pair(True)
+    found = {"reason": parallelism.differs_from_one_process(module)}
+    if found["reason"]:
+        expected = backward(workload, reference, [batch])
+        found["as_said"] = error(expected, backward(workload, module, [share]))
+        module, reference = pair(False)
+        found["reason_in_eval_mode"] = parallelism.differs_from_one_process(module)
+    expected = backward(workload, reference, [batch])
+    at_once = backward(workload, module, [share])
+    halves = share.split(len(share.inputs) // 2)
+    accumulated = backward(workload, module, halves, lambda: parallelism.no_sync(module))
+    return {
+        **found,
+        "at_once": error(expected, at_once),
+        "accumulated": error(expected, accumulated),
+        "alone": error(expected, backward(workload, reference, [share])),
+    }
+
+
+def error(expected, actual):
+    return float((actual - expected).norm() / expected.norm())
+
+
+def trainer_of(configuration, parallelism=None, *, loss=None, group=None):
+    workload = made(configuration)
+    workload.loss = loss(workload.loss) if loss else workload.loss
+    precision = catalog.load("precision", configuration.precision.name)()
+    module = built(workload, parallelism, precision=precision.name)
+    return Trainer(
+        module=module,
+        workload=workload,
+        data=catalog.load("data", configuration.data.source)(
+            workload,
+            batch_size=configuration.training.batch_size,
+            device=CPU,
+            world_size=group.world.size if group else 1,
+            rank=group.world.rank if group else 0,
+            convert=precision.convert_batch,
+        ),
+        precision=precision,
+        training=configuration.training,
+        precision_section=configuration.precision,
+        device=CPU,
+        no_sync=parallelism and (lambda: parallelism.no_sync(module)),
+        agreement=group.agreement if group else Alone(),
+        differs_from_one_process=parallelism and parallelism.differs_from_one_process(module),
+    )
+
+
+STRONG = (
+    "data.global_batch_size=128",
+    "training.accumulation_steps=2",
+    "training.gradient_clipping=0.2",
+    "training.loss_drop=null",
+    "training.steps=10",
+)
+FUSED = ("training.optimizer=adamw", "training.fused=true", "training.learning_rate=0.01")
+OPTIMIZERS = {"fp32": (), "bf16": FUSED, "amp": FUSED}
+
+
+def trained(precision, parallelism=None, group=None):
+    """What the untimed check says of strong scaling with clipping and accumulation."""
+    ranks = group.world.size if group else 1
+    overrides = (*STRONG, *OPTIMIZERS[precision])
+    configuration = configured("mlp", *overrides, precision=precision, ranks=ranks)
+    trainer = trainer_of(configuration, parallelism, group=group)
+    correctness = trainer.prepare(lambda event: None).correctness
+    trainer.begin()
+    trainer.step()
+    return {**correctness, **trainer.finish()}
+
+
+def compiled(parallelism, world):
+    """The error of compiled gradients, and how many operations ran in compiled graphs."""
+    operations = []
+
+    def backend(graph, inputs):
+        operations.extend(node for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    real, torch.compile = torch.compile, lambda module, **_: real(module, backend=backend)
+    try:
+        found = compared(made(configured("mlp", "model.compile=default")), parallelism, world)
+    finally:
+        torch.compile = real
+    return {**found, "operations": len(operations)}
+
+
+def refusal(act):
+    """What `act` complains of."""
+    try:
+        act()
+    except CorrectnessError as complaint:
+        return str(complaint)
+    return "nothing"
+
+
+def nan_on_one_rank(parallelism, group):
+    """The complaint on this rank when the loss is NaN on rank one only."""
+
+    def distorted(loss_of):
+        factor = float("nan") if group.world.rank else 1.0
+        return lambda module, batch: loss_of(module, batch) * factor
+
+    trainer = trainer_of(configured("mlp"), parallelism, loss=distorted, group=group)
+    return refusal(lambda: trainer.prepare(lambda event: None))
+
+
+def overflow_on_one_rank(parallelism, group):
+    """A gradient of which rank one's part is not finite: the complaint, and steps skipped."""
+    configuration = configured("mlp", precision="amp")
+    workload = made(configuration)
+    module = built(workload, parallelism)
+    optimization = Optimization(
+        module.parameters(),
+        training=configuration.training,
+        device=CPU,
+        scaler=torch.amp.GradScaler("cpu", init_scale=128.0),
+    )
+    optimization.backward(workload.loss(module, global_batch(workload)))
+    first = next(module.parameters())
+    sharded = isinstance(first.grad, DTensor)
+    if group.world.rank:
+        own = first.grad.to_local() if sharded else first.grad
+        own.view(-1)[0] = float("inf")
+    complaint = refusal(lambda: require_gradients(module, finite=True, agreement=group.agreement))
+    optimization.update()
+    return {"complaint": complaint, "sharded": sharded, "skipped": optimization.skipped_steps()}
+
+
+def main() -> None:
+    world = World.from_environment(os.environ)
+    found = {part: {} for part in PARTS}
+    with ProcessGroup(world, device=CPU) as group:
+        for name in PARALLELISMS:
+            parallelism = catalog.load("parallelism", name)(group, DistributedSection())
+            for workload in WORKLOADS:
+                case = f"{name} {workload}"
+                found["gradients"][case] = compared(made(configured(workload)), parallelism, world)
+            for precision in OPTIMIZERS:
+                found["training"][f"{name} {precision}"] = trained(precision, parallelism, group)
+            found["compiled"][name] = compiled(parallelism, world)
+            found["nan"][name] = nan_on_one_rank(parallelism, group)
+            found["overflow"][name] = overflow_on_one_rank(parallelism, group)
+        for case, (name, options) in OPTIONS.items():
+            section = DistributedSection(**options)
+            parallelism = catalog.load("parallelism", name)(group, section)
+            found["options"][case] = compared(made(configured("mlp")), parallelism, world)
+        group.wait_for_all("leave")
+    if world.is_root:
+        found["one_process"] = trained("fp32")
+    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What only a GPU can show; skipped, with the reason, where there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.measure import Alone, measure
+from gpubench_plugin.measure.clocks import clock_for
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+REPOSITORY = Path(__file__).parents[3]
+
+
+def run(tmp_path: Path, *args: str) -> dict[str, dict[str, Any]]:
+    """This repository's benchmarks with `args`, on CUDA: the summary's benchmarks by name."""
+    command = [sys.executable, "-m", "pytest", "benchmarks", "--device=cuda", *args]
+    command += [f"--results-dir={tmp_path}", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (summary,) = tmp_path.glob("*/*/summary.json")
+    return {b["name"]: b for b in json.loads(summary.read_text())["benchmarks"]}
+
+
+def test_events_agree_with_a_known_load() -> None:
+    """The step clock's median of a long matrix product is that of torch's own events."""
+    device = torch.device("cuda:0")
+    matrix = torch.randn(4096, 4096, device=device)
+    section = MeasureSection()
+    samples = measure(
+        lambda: matrix @ matrix,
+        clock=clock_for(device, section),
+        section=section,
+        agreement=Alone(),
+    )
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(100):
+        matrix @ matrix
+    end.record()
+    end.synchronize()
+    median = sorted(samples.durations_s)[len(samples.durations_s) // 2]
+    assert median == pytest.approx(start.elapsed_time(end) / 100 * 1e-3, rel=0.1)
+
+
+@pytest.mark.parametrize("cache", ["hot", "cold"])
+def test_kernels_are_timed_without_launch_latency(cache: str) -> None:
+    """A small kernel is timed by device events; no launch-bound flag is raised."""
+    device = torch.device("cuda:0")
+    values = torch.randn(1 << 22, device=device)
+    section = MeasureSection.model_validate({"timing": "kernel", "cache": cache})
+    samples = measure(
+        values.neg_, clock=clock_for(device, section), section=section, agreement=Alone()
+    )
+    assert "launch_bound" not in samples.flags
+    assert min(samples.durations_s) > 0
+
+
+def test_tiny_training_is_measured_in_every_precision(tmp_path: Path) -> None:
+    """ResNet-18 trains and is measured in every precision an Ampere or newer device has."""
+    benchmarks = run(
+        tmp_path,
+        "-k",
+        "resnet18_train and channels_last",
+        "--preset=tiny",
+        "--precision=fp32,tf32,amp,bf16",
+    )
+    assert {b["outcome"] for b in benchmarks.values()} == {"measured"}
+    for benchmark in benchmarks.values():
+        assert benchmark["metrics"]["peak_memory_bytes"]["value"] > 0
+
+
+def test_full_preset_is_measured_with_mfu_where_the_device_is_known(tmp_path: Path) -> None:
+    """ResNet-50 on ImageNet-shaped batches: throughput, memory, and MFU for a known device."""
+    benchmarks = run(
+        tmp_path, "-k", "resnet50_train and channels_last", "--preset=full", "--precision=amp"
+    )
+    (benchmark,) = benchmarks.values()
+    assert benchmark["outcome"] == "measured"
+    assert benchmark["metrics"]["samples_per_s"]["value"] > 0
+    assert 0 < benchmark["metrics"].get("mfu", {"value": 0.5})["value"] < 1

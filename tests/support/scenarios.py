@@ -1,0 +1,388 @@
+"""What is done to a folder of results, each to be killed at all of its points."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from gpubench_plugin.cli import main
+from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.records import Comparison
+from gpubench_plugin.results import (
+    EarlierRun,
+    Recorder,
+    RunDirectory,
+    read_record,
+    run_in,
+    runs_in,
+    tags_of,
+)
+from gpubench_plugin.results.registry import upgrade
+from tests.support.kill_points import Scenario
+from tests.support.runs_builder import MLP, RESNET, environment, measurement, run_id, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.records import Measurement
+    from tests.support.kill_points import Ended
+
+CONFIGURATIONS = f"""
+"{MLP}": {{distributed: {{world_size: 1}}}}
+"{RESNET}": {{distributed: {{world_size: 1}}}}
+"""
+
+PARSER = cache(main._parser)
+"""Made once: with all its commands it takes as long as most of them."""
+
+
+@cache
+def empty_registry() -> bytes:
+    """A database with its tables, made once: making them takes longer than all that is done."""
+    with TemporaryDirectory() as folder:
+        upgrade("", Path(folder))
+        return Path(folder, "registry.sqlite").read_bytes()
+
+
+class Results(Scenario):
+    """A folder of results with its registry: every command must work, whatever was killed."""
+
+    url = ""
+    """Of the registry."""
+
+    def command(self, folder: Path, *words: str, may: Sequence[int] = ()) -> str:
+        """Run ``gpubench``, which must succeed or end with a code that it `may`; what it said."""
+        where = [f"--results-dir={folder}", f"--registry={self.url}"]
+        with (
+            redirect_stdout(io.StringIO()) as out,
+            redirect_stderr(io.StringIO()) as err,
+            patch.object(main, "_parser", PARSER),
+        ):
+            code = main.main([*words, *where])
+        assert code in {0, *may}, (words, out.getvalue(), err.getvalue())
+        return out.getvalue()
+
+    def store(self, folder: Path) -> None:
+        """Store all runs."""
+        if not self.url:
+            (folder / "registry.sqlite").write_bytes(empty_registry())
+        self.command(folder, "db", "ingest")
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        """All runs can be listed, shown and stored, and then the registry agrees with them."""
+        listed = json.loads(self.command(folder, "runs", "list", "--limit=0", "--format=json"))
+        assert {run["status"] for run in listed["runs"]} <= {"complete", "interrupted"}
+        assert len(listed["runs"]) == len(runs_in(folder))
+        self.command(folder, "runs", "show", runs_in(folder)[-1].run_id)
+        self.command(folder, "baseline", "list")
+        if "problem" in self.command(folder, "db", "check", may=[4]):
+            self.command(folder, "db", "ingest")
+            self.command(folder, "db", "check")
+
+
+class Session(Results):
+    """A session measures two benchmarks into a new run; then it goes on, or another one begins."""
+
+    measurements = (measurement(MLP, 0.010), measurement(RESNET, 0.020))
+
+    def prepare(self, folder: Path) -> None:
+        write_run(folder, 0)
+        self.store(folder)
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        directory = RunDirectory.create(folder, "default", run_id(1))
+        self._measure(self._started(directory), self.measurements, ended)
+
+    @staticmethod
+    def _started(directory: RunDirectory) -> Recorder:
+        return Recorder.start(
+            directory,
+            command=["benchmarks"],
+            environment=environment(),
+            code={},
+            configurations=CONFIGURATIONS,
+            params={one.id: one.params for one in Session.measurements},
+        )
+
+    @staticmethod
+    def _measure(recorder: Recorder, missing: Sequence[Measurement], ended: Ended) -> None:
+        for one in missing:
+            recorder.record(one)
+            ended(one.id)
+        recorder.keep_verdicts(Comparison(base="main", head="this", verdicts=()))
+        recorder.finish("complete", Session.measurements, {"benchmarks": []})
+        ended("run")
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        super().look(folder, ended)
+        self.require(folder, ended)
+
+    def require(self, folder: Path, ended: Sequence[str]) -> None:
+        """What had ended is recorded as it was."""
+        recorded = [one for one in self.measurements if one.id in ended]
+        for run in [run for run in runs_in(folder) if run.run_id == run_id(1)]:
+            found = {one.id: one for one in read_record(run).benchmarks}
+            assert [found[one.id].metrics for one in recorded] == [o.metrics for o in recorded]
+            if "run" in ended:
+                assert run_in(run).status == "complete"
+            return
+        assert not recorded
+
+    def again(self, folder: Path) -> None:
+        left = [run for run in runs_in(folder) if run.run_id != run_id(0)]
+        if not left:
+            later = RunDirectory.create(folder, "default", run_id(2))
+            self._measure(self._started(later), self.measurements, lambda _: None)
+            return
+        earlier = EarlierRun.open(left[-1])
+        measured = earlier.measured(earlier.measurements, launches=1)
+        recorder = Recorder.resume(earlier, command=["benchmarks"], kept=len(measured))
+        missing = [one for one in self.measurements if one.id not in measured]
+        self._measure(recorder, missing, lambda _: None)
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        first, latest = runs_in(folder)[0], runs_in(folder)[-1]
+        assert first.run_id == run_id(0)
+        assert run_in(first).results[MLP].metrics["step_time_s"].value == 0.010
+        run = run_in(latest)
+        assert (run.status, latest.summary.is_file()) == ("complete", True)
+        assert {i: r.metrics for i, r in run.results.items()} == {
+            one.id: one.metrics for one in self.measurements
+        }
+
+
+class Resume(Session):
+    """A session goes on with a run that was killed in its second benchmark."""
+
+    def prepare(self, folder: Path) -> None:
+        super().prepare(folder)
+        recorder = self._started(RunDirectory.create(folder, "default", run_id(1)))
+        recorder.record(self.measurements[0])
+        recorder.close()
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        ended(MLP)
+        self.again(folder)
+
+
+class ResumeEnded(Session):
+    """A session goes on with a run that has ended, and in which nothing is missing."""
+
+    def prepare(self, folder: Path) -> None:
+        super().prepare(folder)
+        super().act(folder, lambda _: None)
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        for one in self.measurements:
+            ended(one.id)
+        self.again(folder)
+
+
+class Prune(Results):
+    """Whole runs are removed, but for one that is tagged, one that is pinned, and the last."""
+
+    def prepare(self, folder: Path) -> None:
+        for number in range(5):
+            run = write_run(folder, number)
+            (run.path / "traces").mkdir()
+            (run.path / "traces" / "rank0.json").write_text("{}")
+        self.store(folder)
+        self.command(folder, "baseline", "set", "main", run_id(1), "--no-branch")
+        self.command(folder, "runs", "tag", run_id(2), "release")
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        self.command(folder, "runs", "prune", "--keep-last=1", "--runs")
+
+    def again(self, folder: Path) -> None:
+        self.act(folder, lambda _: None)
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        super().look(folder, ended)
+        kept = {run.run_id: run for run in runs_in(folder)}
+        for number in (1, 2, 4):
+            run = kept[run_id(number)]
+            assert run_in(run).status == "complete"
+            assert (run.path / "traces" / "rank0.json").read_text() == "{}"
+        assert tags_of(kept[run_id(2)]) == ("release",)
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        left = sorted(path.name for path in (folder / "default").iterdir())
+        assert left == [run_id(number) for number in (1, 2, 4)]
+        assert "sound, and agrees" in self.command(folder, "db", "check")
+
+
+class PruneTraces(Prune):
+    """Only traces are removed."""
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        self.command(folder, "runs", "prune", "--keep-last=1")
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        Results.look(self, folder, ended)
+        assert len(runs_in(folder)) == 5
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        assert [run.traces.exists() for run in runs_in(folder)] == [False] * 4 + [True]
+
+
+class Accept(Results):
+    """A benchmark's level is accepted; another one's was before."""
+
+    def prepare(self, folder: Path) -> None:
+        for number in range(2):
+            write_run(folder, number, {MLP: 0.010, RESNET: 0.020})
+        self.store(folder)
+        self.command(folder, "baseline", "set", "main", run_id(0))
+        self.command(folder, "accept", run_id(1), RESNET, "--reason=before")
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        self.command(folder, "accept", run_id(1), MLP, "--reason=meant")
+        ended("accepted")
+
+    def again(self, folder: Path) -> None:
+        self.act(folder, lambda _: None)
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        super().look(folder, ended)
+        self.require(folder, accepted="accepted" in ended)
+
+    def require(self, folder: Path, *, accepted: bool) -> None:
+        baseline = Baselines(folder).expect("main")
+        assert (baseline.acceptances[RESNET].run, baseline.runs) == (run_id(1), (run_id(0),))
+        assert [(c.action, c.reason) for c in baseline.changes][:2] == [
+            ("set", ""),
+            ("accept", "before"),
+        ]
+        if accepted:
+            assert baseline.acceptances[MLP].reason == "meant"
+        # As many changes as say so, and nothing that only one of both says.
+        meant = [change for change in baseline.changes if change.reason == "meant"]
+        assert bool(meant) == (MLP in baseline.acceptances)
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        self.require(folder, accepted=True)
+        assert "main" in self.command(folder, "baseline", "show", "main")
+
+
+class BaselineSet(Results):
+    """Other runs are pinned under a name that pins one; another name is left alone."""
+
+    def prepare(self, folder: Path) -> None:
+        for number in range(2):
+            write_run(folder, number)
+        self.store(folder)
+        for name in ("main", "other"):
+            self.command(folder, "baseline", "set", name, run_id(0), "--reason=before")
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        self.command(folder, "baseline", "set", "main", run_id(1), "--reason=meant")
+        ended("set")
+
+    def again(self, folder: Path) -> None:
+        self.act(folder, lambda _: None)
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        super().look(folder, ended)
+        baselines = Baselines(folder)
+        assert baselines.expect("other").runs == (run_id(0),)
+        main_one = baselines.expect("main")
+        assert main_one.runs == main_one.changes[-1].runs
+        assert main_one.changes[0].reason == "before"
+        if ended:
+            assert main_one.runs == (run_id(1),)
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        assert Baselines(folder).expect("main").runs == (run_id(1),)
+
+
+class Tag(Results):
+    """A run that has a tag is given another one."""
+
+    def prepare(self, folder: Path) -> None:
+        write_run(folder, 0)
+        self.store(folder)
+        self.command(folder, "runs", "tag", run_id(0), "before")
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        self.command(folder, "runs", "tag", run_id(0), "nightly")
+        ended("tagged")
+
+    def again(self, folder: Path) -> None:
+        self.act(folder, lambda _: None)
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        super().look(folder, ended)
+        (run,) = runs_in(folder)
+        assert tags_of(run) in {("before",), ("before", "nightly")}
+        assert len(tags_of(run)) == 2 or not ended
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        (run,) = runs_in(folder)
+        assert tags_of(run) == ("before", "nightly")
+        assert "sound, and agrees" in self.command(folder, "db", "check")
+
+
+class Ingest(Results):
+    """Runs are stored: a new one, one that has changed, and one that was killed."""
+
+    def prepare(self, folder: Path) -> None:
+        first, second = write_run(folder, 0), write_run(folder, 1, status=None)
+        self.store(folder)
+        self.command(folder, "runs", "tag", first.run_id, "before", "--registry=none")
+        with second.journal.open("a") as lines:
+            lines.write('{"schema_version": 1, "event": "tor')
+        write_run(folder, 2)
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        self.command(folder, "db", "ingest")
+        ended("stored")
+
+    def again(self, folder: Path) -> None:
+        self.act(folder, lambda _: None)
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        super().look(folder, ended)
+        assert len(runs_in(folder)) == 3
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        said = self.command(folder, "db", "check")
+        assert "3 runs with 3 results" in said
+        assert "sound, and agrees" in said
+
+
+class FirstIngest(Ingest):
+    """The first runs are stored: the registry is made."""
+
+    def prepare(self, folder: Path) -> None:
+        for number in range(3):
+            write_run(folder, number)
+
+
+class Rebuild(Ingest):
+    """The registry is made anew."""
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        self.command(folder, "db", "rebuild")
+        ended("rebuilt")
+
+
+SCENARIOS = (
+    Session,
+    Resume,
+    ResumeEnded,
+    Prune,
+    PruneTraces,
+    Accept,
+    BaselineSet,
+    Tag,
+    Ingest,
+    Rebuild,
+)
+SLOW = (FirstIngest,)
+"""Making tables takes longer than all that is done with them."""

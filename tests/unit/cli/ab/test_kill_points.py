@@ -1,0 +1,94 @@
+"""``gpubench ab`` killed wherever it writes down what it has done; only the launches are fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.cli.ab import STATE, Asked, Launched, Order, State, new_state
+from tests.support.kill_points import Scenario, survive, unwatched
+from tests.unit.cli.ab.stage import Fake, Stage, clear, stage_in
+
+if TYPE_CHECKING:
+    from tests.support.kill_points import Ended
+
+LAUNCHES = 12
+"""The rehearsal and five pairs, after which all is decided."""
+APART = 13
+"""Twelve times the same is written: so far apart, all there is to kill at is met in turn."""
+
+
+class Comparing(Scenario):
+    """A comparison from its begin to its verdicts."""
+
+    def __init__(self, write_run: Callable[..., Path]):
+        self._write_run = write_run
+
+    def prepare(self, folder: Path) -> None:
+        stage_in(folder, self._write_run)
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        with unwatched():  # the trees are the user's
+            stage = stage_in(folder, self._write_run)
+        self._run(stage, stage.state(), ended)
+
+    def _run(self, stage: Stage, state: State, ended: Ended) -> None:
+        class Launcher(Fake):
+            def launch(self, order: Order) -> Launched:
+                if self.orders:  # the one before is written down
+                    ended("a launch")
+                with unwatched():
+                    return super().launch(order)
+
+        self.fake = Launcher(self._write_run, clear)
+        self.verdicts = stage.trial(self.fake, state).run().comparison().verdicts
+
+    def again(self, folder: Path) -> None:
+        stage = stage_in(folder, self._write_run)
+        state = State.read(stage.folder) if (stage.folder / STATE).exists() else stage.state()
+        self.before = len(state.done)
+        self._run(stage, state, lambda _: None)
+
+    def look(self, folder: Path, ended: Sequence[str]) -> None:
+        if ended:
+            assert len(State.read(folder / "ab").done) >= len(ended)
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        verdicts = {verdict.id: verdict.kind for verdict in self.verdicts}
+        assert verdicts == {"t::slow": "regressed", "t::same": "unchanged"}
+        kept = self.before // 2 * 2
+        assert len(self.fake.orders) == LAUNCHES - kept
+        done = State.read(folder / "ab").done
+        assert len({launch.folder for launch in done}) == len(done)
+
+
+def test_a_kill_at_any_point_loses_no_launch(
+    write_run: Callable[..., Path], in_memory: Path
+) -> None:
+    """What had ended is not measured again, but for half a pair, and the verdicts are the same."""
+    survive(Comparing(write_run), in_memory, apart=APART)
+
+
+class Beginning(Scenario):
+    """A comparison is begun, the first one in this folder of results."""
+
+    def __init__(self, repository: Path):
+        self._asked = Asked(here=repository, base="main")
+
+    def act(self, folder: Path, ended: Ended) -> None:
+        new_state(folder, self._asked)
+
+    def again(self, folder: Path) -> None:
+        self.latest = new_state(folder, self._asked)
+
+    def verify(self, folder: Path, ended: Sequence[str]) -> None:
+        assert State.read(self.latest.folder).seed == self.latest.seed
+        assert (folder / "ab" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_kill_at_any_point_of_the_begin_leaves_results_ignored(
+    repo: Any, in_memory: Path
+) -> None:
+    """Else git would take the next results for uncommitted changes."""
+    survive(Beginning(repo.path), in_memory)

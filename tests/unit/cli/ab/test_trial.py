@@ -1,0 +1,243 @@
+"""The course of a comparison, with launches that take no time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.cli.ab import Contender, Launched, Offers, Order, SideName, Source, State
+from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
+from tests.unit.cli.ab.stage import Fake, Stage, Times, clear, stage_in
+
+NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, write_run: Callable[..., Path]) -> Stage:
+    return stage_in(tmp_path, write_run)
+
+
+def one_is_noisy(side: SideName, number: int) -> Times:
+    noisy = NOISE[number % 5] if side == "head" else 1.0
+    return {**clear(side, number), "t::noisy": noisy}
+
+
+def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
+    """The rehearsal and five pairs, each side first in turns; then nothing is open."""
+    fake = stage.fake(clear)
+    findings = stage.trial(fake).run()
+    assert fake.sides == "bhhbbhhbbhhb"
+    assert {v.id: v.kind for v in findings.comparison().verdicts} == {
+        "t::slow": "regressed",
+        "t::same": "unchanged",
+    }
+
+
+def test_only_the_undecided_go_on(stage: Stage) -> None:
+    """After the first look the decided benchmarks are left out, up to the last pair asked for."""
+    fake = stage.fake(one_is_noisy)
+    stage.trial(fake, pairs=10).run()
+    assert len(fake.orders) == 2 + 20
+    last = fake.orders[-1]
+    assert json.loads(last.leave_out.read_text()) == ["t::slow", "t::same"]
+    assert "5 pairs: 2 of 3 decided, 1 benchmark not yet" in stage.output.getvalue()
+
+
+def test_rounds_are_fixed_after_the_rehearsal(stage: Stage) -> None:
+    """The rehearsal follows the rule, all later launches the larger number of both sides."""
+    fake = stage.fake(clear)
+    stage.trial(fake).run()
+    assert [order.rounds is None for order in fake.orders] == [True, True] + [False] * 10
+    frozen = json.loads(fake.orders[-1].rounds.read_text())
+    assert frozen["benchmarks"]["t::slow"]["rounds"] == 9
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_an_interrupted_comparison_goes_on(stage: Stage, at: int) -> None:
+    """Whole pairs are kept, half a pair runs again, and the verdicts are those of one go."""
+    first = stage.fake(clear, interrupted_at=at)
+    with pytest.raises(KeyboardInterrupt):
+        stage.trial(first).run()
+    second = stage.fake(clear)
+    findings = stage.trial(second, State.read(stage.folder)).run()
+    kept = (at - 1) // 2 * 2
+    assert len(second.orders) == 12 - kept
+    assert findings.comparison().count("regressed") == 1
+    assert len({order.folder for order in first.orders + second.orders}) == at + 12 - kept
+
+
+def test_a_finished_comparison_launches_nothing(stage: Stage) -> None:
+    """Resumed, it tells the same again; with more pairs, it goes on."""
+    stage.trial(stage.fake(one_is_noisy), pairs=5).run()
+    again, more = stage.fake(one_is_noisy), stage.fake(one_is_noisy)
+    stage.trial(again, State.read(stage.folder), pairs=5).run()
+    assert again.orders == []
+    stage.trial(more, State.read(stage.folder), pairs=10).run()
+    assert len(more.orders) == 10
+
+
+CRASH = Launched(seconds=1.0, code=-11, problem="was killed by SIGSEGV", last_lines=("boom",))
+
+
+def test_a_failed_launch_repeats_its_pair(stage: Stage) -> None:
+    """What it said is shown, and the comparison goes on."""
+    fake = stage.fake(clear, endings={4: CRASH})
+    stage.trial(fake).run()
+    assert len(fake.orders) == 2 + 10 + 2
+    said = stage.output.getvalue()
+    assert "a launch of the base was killed by SIGSEGV:" in said
+    assert "    boom" in said
+
+
+def test_two_failures_in_a_row_end_it(stage: Stage) -> None:
+    """All is kept; the message says how to go on."""
+    fake = stage.fake(clear, endings={5: CRASH, 6: CRASH})
+    with pytest.raises(ResultsError, match=r"2 launches in a row failed.*--resume=") as caught:
+        stage.trial(fake).run()
+    assert "output.txt" in str(caught.value)
+    assert State.read(stage.folder).complete(1) is not None
+
+
+def test_arguments_that_pytest_refuses_end_it_at_once(stage: Stage) -> None:
+    """Another launch would not understand them either."""
+    lines = ("usage: pytest", "ERROR: file or directory not found: nowhere")
+    refused = Launched(seconds=1.0, code=4, problem="ended", refused=True, last_lines=lines)
+    fake = stage.fake(clear, endings={1: refused})
+    with pytest.raises(UsageProblem, match="on the base: ERROR: file or directory not found"):
+        stage.trial(fake).run()
+    assert len(fake.orders) == 1
+
+
+def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage) -> None:
+    """Launches before and after a change would not be of the same code."""
+
+    def edited(side: SideName, number: int) -> Times:
+        (stage.contenders["head"].side.tree / "code.py").write_text(f"# {number}")
+        return clear(side, number)
+
+    with pytest.raises(UsageProblem, match=r"changed after the comparison had.*: code\.py\. If"):
+        stage.trial(stage.fake(edited)).run()
+    assert State.read(stage.folder).done == []
+
+
+def test_a_change_in_the_last_launch_ends_it_too(stage: Stage) -> None:
+    """No launch counts that may have run half old and half new code."""
+
+    def edited_late(side: SideName, number: int) -> Times:
+        if number == 12:
+            (stage.contenders["head"].side.tree / "new.py").touch()
+        return clear(side, number)
+
+    with pytest.raises(UsageProblem, match=r": new\.py\. If"):
+        stage.trial(stage.fake(edited_late)).run()
+    assert len(State.read(stage.folder).done) == 11
+
+
+def test_code_of_the_other_side_ends_it(stage: Stage) -> None:
+    """Found after the first launch, before anything is judged."""
+    base, head = (stage.contenders[name].side.tree for name in ("base", "head"))
+
+    class Misled(Fake):
+        def launch(self, order: Order) -> Launched:
+            ended = super().launch(order)
+            told = {"modules": {"lib": str(head / "lib.py")}, "tests": {}}
+            (order.folder / "report/1.json").write_text(json.dumps(told))
+            return ended
+
+    fake = Misled(stage.write, clear)
+    with pytest.raises(UsageProblem, match=f"both sides import lib .*the base's is in {base}"):
+        stage.trial(fake).run()
+
+
+def recorded_as(
+    stage: Stage, commit: str | None, *, dirty: bool | None = False, rootdir: str = "base"
+) -> Fake:
+    """Launches of the base, which is a commit, that record another state from the fourth on."""
+    own = "6d628c0" * 5 + "abcde"
+
+    class Recorded(Fake):
+        def launch(self, order: Order) -> Launched:
+            ended = super().launch(order)
+            told = {"modules": {}, "tests": {}, "rootdir": str(stage.folder.parent / rootdir)}
+            (order.folder / "report/1.json").write_text(json.dumps(told))
+            late = len(self.orders) > 3
+            git = {"commit": commit if late else own, "dirty": dirty if late else False}
+            summary = ended.run / "summary.json"
+            document = json.loads(summary.read_text())
+            document["environment"] = {"git": git if git["commit"] else None}
+            summary.write_text(json.dumps(document))
+            return ended
+
+    base = stage.contenders["base"]
+    source = Source(name="base", label="main (6d628c0)", python="python", commit=own)
+    stage.contenders["base"] = replace(base, source=source)
+    return Recorded(stage.write, clear)
+
+
+@pytest.mark.parametrize(
+    ("commit", "dirty", "said"),
+    [
+        ("429bfdf" * 5 + "abcde", True, "recorded 429bfdf.*abcde: something"),
+        ("429bfdf" * 5 + "abcde", False, "recorded 429bfdf.*abcde: something"),
+        (None, None, "recorded no commit: something"),
+    ],
+    ids=["another changed", "another", "none"],
+)
+def test_a_launch_of_another_commit_ends_it(
+    stage: Stage, commit: str | None, dirty: bool | None, said: str
+) -> None:
+    """What a launch of a commit says of itself must be that commit; it does not count."""
+    fake = recorded_as(stage, commit, dirty=dirty)
+    with pytest.raises(UsageProblem, match=rf"the base, which is main \(6d628c0\), {said}") as told:
+        stage.trial(fake).run()
+    assert fake.sides == "bhhb"
+    assert len(State.read(stage.folder).done) == 3
+    assert f"--resume={stage.folder}" in str(told.value)
+
+
+def test_launches_that_change_tracked_files_go_on(stage: Stage) -> None:
+    """Benchmarks may write them, and filters of git may have changed them at once."""
+    fake = recorded_as(stage, "6d628c0" * 5 + "abcde", dirty=True)
+    stage.trial(fake).run()
+    assert len(fake.orders) == 12
+
+
+def test_a_rootdir_outside_of_the_tree_records_another_repository(stage: Stage) -> None:
+    """Benchmarks that lie elsewhere say nothing of the side's commit."""
+    fake = recorded_as(stage, "429bfdf", rootdir="elsewhere")
+    stage.trial(fake).run()
+    assert len(fake.orders) == 12
+
+
+def test_no_benchmark_is_nothing_comparable(stage: Stage) -> None:
+    """Launches without a run directory leave nothing to compare."""
+    empty = Launched(seconds=1.0, code=5)
+    fake = stage.fake(clear, endings={1: empty, 2: empty})
+    with pytest.raises(NothingComparable):
+        stage.trial(fake).run()
+
+
+def test_a_launch_has_a_limit_on_its_time(stage: Stage) -> None:
+    """It follows from the rehearsal, or from --launch-timeout."""
+    fake = stage.fake(clear)
+    stage.trial(fake).run()
+    assert {order.timeout_s for order in fake.orders[2:]} == {2.0 * 10 + 660}
+    asked = stage.fake(clear)
+    again = State(folder=stage.folder / "2", asked={}, identity=stage.state().identity, seed=0)
+    again.folder.mkdir()
+    stage.trial(asked, again, launch_timeout_s=9.0).run()
+    assert {order.timeout_s for order in asked.orders} == {9.0}
+
+
+def test_an_old_gpubench_gets_no_rounds(stage: Stage) -> None:
+    """Where one side cannot be told, neither is."""
+    for name, one in stage.contenders.items():
+        offers = Offers(python="3.11", flags=(), freezes_rounds=name == "head")
+        stage.contenders[name] = Contender(source=one.source, side=one.side, offers=offers)
+    fake = stage.fake(clear)
+    stage.trial(fake).run()
+    assert {order.rounds for order in fake.orders} == {None}

@@ -1,0 +1,202 @@
+"""Tests of the command line that the commands share."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin import catalog
+from gpubench_plugin.cli import main
+from gpubench_plugin.cli.commands import Exit
+from gpubench_plugin.cli.commands.schema import Schema
+from gpubench_plugin.errors import (
+    GpubenchError,
+    NothingComparable,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+)
+from tests.support.runs_builder import MLP, write_run
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageProblem("said"), Exit.USAGE),
+        (NothingComparable("said"), Exit.NOTHING_COMPARABLE),
+        (RegistryError("said"), Exit.INFRASTRUCTURE),
+        (ResultsError("said"), Exit.INFRASTRUCTURE),
+    ],
+)
+def test_an_error_is_one_line_with_its_exit_code(
+    error: GpubenchError,
+    code: Exit,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What a command raises on purpose is said without a traceback."""
+
+    def run(self: Schema, options: object) -> int:
+        raise error
+
+    monkeypatch.setattr(Schema, "run", run)
+    assert main.main(["schema"]) == code
+    assert capsys.readouterr() == ("", "gpubench: said\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["copmare"], ["schema", "sumary"], ["doctor", "--fast"]])
+def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """No command, an unknown one, an unknown argument: said, exit code 2."""
+    try:
+        code = main.main(arguments)
+    except SystemExit as end:  # argparse's own
+        code = int(end.code or 0)
+    assert code == Exit.USAGE
+    assert "gpubench" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", catalog.choices("commands"))
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each says what it is for and which arguments it takes."""
+    with pytest.raises(SystemExit) as end:
+        main.main([name, "--help"])
+    assert end.value.code == 0
+    assert f"gpubench {name}" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """All commands are loaded to parse a command line, so none imports a heavy library."""
+    script = (
+        "import sys; from gpubench_plugin.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'scipy', 'sqlalchemy', 'alembic', 'rich'}\n"
+        "print('heavy:', sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("heavy: []\n"), done.stdout
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The published schema of summary.json comes out as it is in the docs."""
+    from gpubench_plugin.results import schema_text
+
+    assert main.main(["schema"]) == Exit.FINE
+    assert capsys.readouterr().out == schema_text()
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="a device of Linux")
+def test_a_full_disk_behind_the_output_is_one_line() -> None:
+    """Exit code 4: no traceback, and nothing that Python adds at its end."""
+    script = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script, "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == Exit.INFRASTRUCTURE, done.stderr
+    assert done.stderr == "gpubench: the output could not be written: No space left on device\n"
+
+
+def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``gpubench … | head`` tells a regression all the same."""
+
+    class Gone(io.StringIO):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(Schema, "run", lambda self, options: Exit.REGRESSION)
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert main.main(["schema"]) == Exit.REGRESSION
+
+
+def test_arguments_of_pytest_before_the_dashes_are_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """``gpubench ab`` says where they belong."""
+    with pytest.raises(SystemExit) as end:
+        main.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
+    assert end.value.code == Exit.USAGE
+    said = "unrecognized arguments: --k resnet; what pytest is to get stands after --\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_keep_the_exit_code(tmp_path: Path, closed: str) -> None:
+    """``gpubench compare … >&-`` tells a regression all the same, and writes into no other file."""
+    slow = write_run(tmp_path, 2, {MLP: 0.020})
+    fast = write_run(tmp_path, 1, {MLP: 0.010})
+    compare = f"exec '{sys.executable}' -c '{MAIN}' compare {fast} {slow} --registry=none {closed}"
+    done = subprocess.run(
+        ["sh", "-c", compare], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.REGRESSION, "", "")
+
+
+def test_a_working_folder_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output is not to blame."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main.main(["runs", "list"]) == Exit.INFRASTRUCTURE
+    said = "the working folder is gone (No such file or directory): change into one that is there"
+    assert capsys.readouterr().err == f"gpubench: {said}\n"
+
+
+def test_an_error_nobody_has_foreseen_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 4, not a regression's; the traceback is in this user's file, without secrets."""
+    url, token = "postgresql://me:hunter2@host/db", "ghp_" + "a" * 20
+
+    def run(self: Schema, options: object) -> int:
+        raise KeyError(url, "hunter2", token, "\x1b[31m")
+
+    monkeypatch.setattr(Schema, "run", run)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("GPUBENCH_REGISTRY", url)
+    assert main.main(["schema"]) == Exit.INFRASTRUCTURE
+    out, err = capsys.readouterr()
+    (kept,) = tmp_path.iterdir()
+    assert out == ""
+    assert err.startswith("gpubench: unforeseen KeyError: ")
+    assert err.endswith(f"please report it with its traceback, which is in {kept}\n")
+    assert err.count("\n") == 1
+    text = kept.read_text()
+    assert "in run" in text
+    assert "me:hunter2" not in text + err
+    assert token not in text + err
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_traceback_that_cannot_be_kept_is_still_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a machine whose temporary folder is gone."""
+
+    def run(self: Schema, options: object) -> int:
+        raise RecursionError
+
+    monkeypatch.setattr(Schema, "run", run)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert main.main(["schema"]) == Exit.INFRASTRUCTURE
+    said = "unforeseen RecursionError; its traceback could not be kept: No such file or directory"
+    assert capsys.readouterr().err == f"gpubench: {said}\n"

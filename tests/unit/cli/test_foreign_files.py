@@ -1,0 +1,258 @@
+"""One damaged file is one line with its name and the reason; everything else is read as ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.api import load_run
+from gpubench_plugin.cli import main
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results import EarlierRun, RunDirectory
+from tests.support.runs_builder import MLP, RESNET, run_id, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Run = Callable[..., tuple[int, str, str]]
+
+DEEP = "[" * 200_000
+SOUND, DAMAGED, LATER = run_id(1), run_id(2), run_id(3)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """The folder of two sound runs, and of one between them that was killed."""
+    for number in (1, 2, 3):
+        status = None if number == 2 else "complete"
+        write_run(tmp_path, number, {MLP: 0.010, RESNET: 0.020}, status=status)
+    return tmp_path
+
+
+@pytest.fixture
+def run(results: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command in this process: exit code, output and messages; what blocks is an error."""
+
+    def call(*arguments: str, registry: str = "none") -> tuple[int, str, str]:
+        with patience():
+            code = main.main([*arguments, f"--results-dir={results}", f"--registry={registry}"])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        assert "unforeseen" not in said.err
+        return code, said.out, said.err
+
+    return call
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    def ring(*_: object) -> None:
+        pytest.fail("it waits for somebody who writes into a pipe")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(30)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def change_event(results: Path, event: str, **fields: Any) -> None:
+    """Give the first such line of the damaged run's journal other fields."""
+    path = results / "default" / DAMAGED / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    next(line for line in lines if line["event"] == event).update(fields)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def deep_line(results: Path) -> None:
+    path = results / "default" / DAMAGED / "metrics.jsonl"
+    path.write_text(path.read_text() + DEEP + "\n")
+
+
+def status_a_dict(results: Path) -> None:
+    path = results / "default" / DAMAGED / "metrics.jsonl"
+    end = {"schema_version": 1, "event": "run_finished", "time": "", "status": {"a": 1}}
+    path.write_text(path.read_text() + json.dumps(end) + "\n")
+
+
+def number_of_400_digits(results: Path) -> None:
+    value = {"name": "step_time_s", "value": 10**400, "unit": "s", "better": "lower"}
+    change_event(results, "benchmark", metrics={"step_time_s": value})
+
+
+def settings_a_list(results: Path) -> None:
+    change_event(results, "benchmark", settings=["a"])
+
+
+def timer_a_number(results: Path) -> None:
+    change_event(results, "benchmark", timer=3)
+
+
+JOURNALS = [deep_line, settings_a_list, timer_a_number, status_a_dict, number_of_400_digits]
+BROKEN = JOURNALS[:3]
+"""What these say is no journal of ours; the other two are read as what they can mean."""
+
+
+@pytest.mark.parametrize("damage", JOURNALS)
+def test_other_runs_are_read_beside_a_damaged_journal(
+    results: Path, run: Run, damage: Callable[[Path], None]
+) -> None:
+    """Listed, shown, compared, pruned, ingested; the exit code says 4 of the damaged one."""
+    damage(results)
+    broken = damage in BROKEN
+    code, out, _ = run("runs", "list")
+    assert code == 0
+    assert SOUND in out
+    assert LATER in out
+    assert run("runs", "show", DAMAGED)[0] == 0
+    assert run("compare", SOUND, LATER)[0] == 0
+    code, _, err = run("compare", SOUND, DAMAGED)
+    assert code == (4 if broken else 0)
+    assert ("metrics.jsonl" in err) == broken
+    assert run("runs", "prune", "--runs", "--keep-last=1", "--dry-run")[0] == 0
+    for action in ("ingest", "rebuild"):
+        code, out, _ = run("db", action, registry="")
+        assert (code, out.count("not stored: ")) == ((4, 1) if broken else (0, 0))
+        assert ("metrics.jsonl" in out) == broken
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "system.json", "config_resolved.yaml"])
+@pytest.mark.parametrize("kind", ["deep", "pipe", "huge"])
+def test_a_damaged_run_does_not_go_on(results: Path, name: str, kind: str) -> None:
+    """``--resume`` and the API get one error that names the file."""
+    directory = RunDirectory(path=results / "default" / DAMAGED)
+    path = directory.path / name
+    put(path, kind)
+    for read in (EarlierRun.open, lambda run: load_run(run.path)):
+        if kind == "pipe" and name == "metrics.jsonl" and read is not EarlierRun.open:
+            continue  # a folder without a journal is no run
+        with patience(), pytest.raises(ResultsError, match=name.replace(".", r"\.")):
+            read(directory)
+
+
+def put(path: Path, kind: str) -> None:
+    """Something in the place of a file."""
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(10 << 30)  # takes no room on the disk
+    else:
+        path.write_text(DEEP)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge", "deep"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "tags.json", "verdicts.json", "summary.json"])
+def test_whatever_stands_in_a_run_is_said_of_that_run(
+    results: Path, run: Run, name: str, kind: str
+) -> None:
+    """No command waits for a pipe, fills the memory, or gives up on the other runs."""
+    put(results / "default" / DAMAGED / name, kind)
+    code, out, _ = run("runs", "list")
+    assert code == 0
+    assert SOUND in out
+    assert "broken" in out
+    assert name in out
+    assert run("runs", "prune", "--runs", "--keep-last=1", "--dry-run")[0] in {0, 4}
+    code, out, _ = run("db", "ingest", registry="")
+    assert code == 4
+    assert name in out
+    assert run("compare", SOUND, LATER)[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["deep", "pipe", "folder", "huge"])
+def test_a_damaged_baseline_is_said_and_the_rest_rebuilt(
+    results: Path, run: Run, kind: str
+) -> None:
+    """A baseline's file is one of many, too."""
+    (results / "baselines").mkdir()
+    put(results / "baselines" / "main.json", kind)
+    code, out, _ = run("db", "rebuild", registry="")
+    assert code == 4
+    assert "3 stored" in out
+    assert "main.json" in out
+    code, out, _ = run("baseline", "list")
+    assert code == 0
+    assert "broken" in out
+    assert run("baseline", "show", "main")[0] == 4
+
+
+DAMAGES = [
+    "UPDATE facts SET facts = '{'",
+    "UPDATE results SET metrics = '[]'",
+    "UPDATE runs SET experiment = X'FF'",
+    "UPDATE runs SET run_id = X'FFFE' || CAST(key AS BLOB)",
+    "UPDATE documents SET text = X'FF'",
+    "UPDATE gpubench_schema SET version_num = ''",
+    "DELETE FROM facts",
+    "DROP TABLE results",
+]
+
+
+@pytest.mark.parametrize("sql", DAMAGES)
+def test_a_damaged_registry_is_said_and_rebuilt(results: Path, run: Run, sql: str) -> None:
+    """No reading command ends otherwise than in order or with a line; afterwards all is well."""
+    run("db", "ingest", registry="")
+    run("baseline", "set", "main", SOUND, "--force", "--reason=x", registry="")
+    file = results / "registry.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.text_factory = bytes
+        connection.execute(sql)
+    for arguments in (
+        ["runs", "list"],
+        ["history", "mlp"],
+        ["baseline", "show", "main"],
+        ["db", "upgrade"],
+        ["db", "check"],
+    ):
+        code, out, err = run(*arguments, registry="")
+        assert code in {0, 4}, arguments
+        assert code == 0 or "gpubench db rebuild" in out + err
+    code, out, _ = run("db", "rebuild", registry="")
+    assert code == 0, out
+    assert run("db", "check", registry="")[0] == 0
+
+
+@pytest.mark.parametrize("at", [0, 100, 4096])
+def test_a_registry_with_flipped_bytes_is_kept_aside(results: Path, run: Run, at: int) -> None:
+    """Nothing of a damaged file is thrown away: the line says where it is."""
+    run("db", "ingest", registry="")
+    file = results / "registry.sqlite"
+    data = bytearray(file.read_bytes())
+    data[at : at + 200] = bytes(byte ^ 0xFF for byte in data[at : at + 200])
+    file.write_bytes(data)
+    for arguments in (["runs", "list"], ["history", "mlp"], ["db", "check"]):
+        assert run(*arguments, registry="")[0] in {0, 4}
+    code, out, _ = run("db", "rebuild", registry="")
+    (kept,) = results.glob("registry.sqlite.damaged-*Z")
+    assert code == 0
+    assert f"it is kept as {kept}" in out
+    assert kept.read_bytes() == data
+    assert run("db", "check", registry="")[0] == 0
+
+
+def test_a_file_of_somebody_elses_is_no_registry_to_rebuild(results: Path, run: Run) -> None:
+    """A wrong name after ``--registry`` costs nobody a file."""
+    mine = results / "letter.txt"
+    mine.write_text("Dear registry, " * 100)
+    code, _, err = run("db", "rebuild", registry=f"sqlite:///{mine}")
+    assert code == 4
+    assert "is no SQLite file, and is left alone" in err
+    assert mine.read_text().startswith("Dear registry")
+    code, _, err = run("db", "rebuild", registry=f"sqlite:///{results}/default")
+    assert code == 4
+    assert "a folder" in err

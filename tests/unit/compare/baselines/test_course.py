@@ -1,0 +1,111 @@
+"""The course of a benchmark over runs: parted where numbers are not comparable."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.compare import value_of
+from gpubench_plugin.compare.baselines import Past, Value, courses
+from gpubench_plugin.records import Launch, Metric
+from gpubench_plugin.results import run_in
+from gpubench_plugin.results.registry import Registry
+from tests.support.runs_builder import MLP, measurement, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def points(values: list[float], fingerprint: str = "a", first: int = 0) -> list[Value]:
+    return [
+        Value(
+            run_id=f"run{number:03}",
+            started="",
+            commit=f"{number:040x}",
+            branch="main",
+            value=value,
+            unit="s",
+            statistic="step_time_min_s",
+            fingerprint=fingerprint,
+        )
+        for number, value in enumerate(values, start=first)
+    ]
+
+
+def noisy(level: float, count: int, seed: int) -> list[float]:
+    chance = random.Random(seed)
+    return [level * (1 + chance.gauss(0, 0.004)) for _ in range(count)]
+
+
+def test_a_new_level_is_named_with_its_size() -> None:
+    """Both levels are medians; the run is the first of the new level."""
+    (course,) = courses(points([*noisy(1.0, 20, 1), *noisy(1.06, 20, 2)]))
+    (change,) = course.changes
+    assert change.index == 20
+    assert change.point.run_id == "run020"
+    assert change.change == pytest.approx(0.06, abs=0.01)
+
+
+def test_one_level_has_no_change() -> None:
+    """Neither has a short course, nor one of zeros."""
+    for values in (noisy(1.0, 40, 3), [1.0, 2.0], [0.0] * 20):
+        (course,) = courses(points(values))
+        assert course.changes == ()
+
+
+def test_machines_stand_apart_the_latest_last() -> None:
+    """A change of the machine is no change of level."""
+    parts = (points([1.0] * 10, "a"), points([2.0] * 10, "b", 10), points([1.0], "a", 20))
+    found = courses([point for part in parts for point in part])
+    assert [(course.fingerprint, len(course.points)) for course in found] == [("b", 10), ("a", 11)]
+    assert [course.changes for course in found] == [(), ()]
+    assert courses([]) == []
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_clocks_stand_apart(tmp_path: Path, stored: bool) -> None:
+    """Wall time and processor time are no one series, with a registry and without."""
+    timers = ("perf_counter", "process_time", "perf_counter")
+    written = [
+        write_run(tmp_path, number, [measurement(timer=timer)])
+        for number, timer in enumerate(timers)
+    ]
+    with Registry.open("", tmp_path) if stored else nullcontext() as registry:
+        for directory in written if registry is not None else ():
+            registry.ingest(directory)
+        past = Past(tmp_path, registry, "")
+        found = courses(past.points(MLP, "step_time_s", branch="main", limit=9))
+    assert past.notes == []
+    assert [len(course.points) for course in found] == [1, 2]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    ("timer", "seconds", "statistic"),
+    [("perf_counter", 2.0, "step_time_min_s"), ("cuda_events", 5.0, "step_time_s")],
+)
+def test_the_step_time_is_the_number_the_gate_judges(
+    tmp_path: Path, stored: bool, timer: str, seconds: float, statistic: str
+) -> None:
+    """The median over launches of the minimum by the host's clock, of the median by the device."""
+    launches = [{"step_time_s": s + 3.0, "step_time_min_s": s} for s in (1.0, 2.0, 9.0)]
+    whole = {"step_time_s": (7.0, "s", "lower"), "step_time_min_s": (1.0, "s", "lower")}
+    per_launch = tuple(
+        Launch(
+            samples=None,
+            metrics={n: Metric(name=n, value=v, unit="s") for n, v in one.items()},
+            flags=(),
+        )
+        for one in launches
+    )
+    made = measurement(timer=timer, metrics=whole, launches=3, per_launch=per_launch)
+    directory = write_run(tmp_path, 0, [made])
+    with Registry.open("", tmp_path) if stored else nullcontext() as registry:
+        if registry is not None:
+            registry.ingest(directory)
+        (point,) = Past(tmp_path, registry, "").points(MLP, "step_time_s", branch="main", limit=9)
+    assert value_of(run_in(directory).results[MLP], "step_time_s") == point.value == seconds
+    assert (point.statistic, point.unit) == (statistic, "s")

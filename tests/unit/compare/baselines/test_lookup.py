@@ -1,0 +1,73 @@
+"""Runs and benchmarks that a user names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.compare.baselines import find, registered, the_benchmark
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.registry import Registry
+from tests.support.runs_builder import MLP, RESNET, run_id, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = (MLP, RESNET)
+
+
+def test_a_benchmark_is_its_id_or_a_part_that_no_other_has() -> None:
+    """An id that is a part of another one is still meant itself."""
+    assert the_benchmark(MLP, NAMES, "it") == MLP
+    assert the_benchmark("resnet18", NAMES, "it") == RESNET
+    assert the_benchmark("a.py::b", ("a.py::b", "a.py::bc"), "it") == "a.py::b"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("train", "2 benchmarks of it have 'train' in them"),
+        (
+            "test_mpl_train[amp-ws1]",
+            "did you mean 'benchmarks/training/test_mlp.py::",
+        ),
+        ("xyz", "there are: benchmarks/training/test_mlp.py"),
+    ],
+)
+def test_what_names_no_benchmark_or_several_is_refused(text: str, said: str) -> None:
+    """With the nearest, or those that it is a part of."""
+    with pytest.raises(UsageProblem) as caught:
+        the_benchmark(text, NAMES, "it")
+    assert said in str(caught.value)
+
+
+def test_of_many_benchmarks_some_are_named() -> None:
+    """The message stays short."""
+    with pytest.raises(UsageProblem, match="and 40 more"):
+        the_benchmark("t", [f"t{number}" for number in range(50)], "it")
+
+
+def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
+    """With what speaks against it; several with one beginning are refused."""
+    write_run(tmp_path, 0)
+    bad = write_run(tmp_path, 1, regressed=[MLP], dirty=True)
+    torn = write_run(tmp_path, 2)
+    torn.verdicts.write_text("{")
+
+    def objections(text: str, registry: Registry | None = None) -> tuple[str, ...]:
+        return find(text, registry=registry, results_dir=tmp_path, here=tmp_path).objections
+
+    assert objections(run_id(0)) == ()
+    here = objections(run_id(1))
+    assert ["regressed" in here[0], "uncommitted" in here[1]] == [True, True]
+    assert "whether it regressed cannot be read" in objections(run_id(2))[0]
+    with pytest.raises(UsageProblem, match="3 runs begin with"):
+        objections("2026")
+    with Registry.open("", tmp_path) as registry:
+        registry.ingest(bad)
+        bad.journal.unlink()
+        assert objections(run_id(1)[:13], registry) == here
+        assert registered("", registry) is None
+        with pytest.raises(UsageProblem, match="no run in"):
+            objections("1999", registry)

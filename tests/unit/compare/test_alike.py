@@ -1,0 +1,168 @@
+from dataclasses import replace
+
+import pytest
+
+from gpubench_plugin.compare import (
+    Likeness,
+    in_words,
+    machine_differences,
+    settings_differences,
+    told_differences,
+)
+from gpubench_plugin.records import Difference
+from tests.support.made import result, run
+
+
+def of_settings(base, head, exempt=(), *, partly=False):
+    return [one.key for one in settings_differences(base, head, exempt, partly=partly)]
+
+
+def test_facts_of_the_machine_that_differ_are_named_with_both_values():
+    """One that a side lacks differs too, and has no value there."""
+    base = run("a", machine={"cpu.model": "A", "gpu.driver": "1", "torch.version": "2"})
+    head = run("b", machine={"cpu.model": "B", "gpu.driver": "1"})
+    assert machine_differences(base, head, ()) == (
+        Difference(key="cpu.model", base="A", head="B"),
+        Difference(key="torch.version", base="2", head=None),
+    )
+
+
+def test_a_fact_that_a_foreign_file_lacks_is_no_difference():
+    """One it knows is."""
+    ours = run("a", machine={"cpu.model": "A", "torch.version": "2"})
+    theirs = run("b", machine={"cpu.model": "B"}, foreign=True)
+    assert [one.key for one in machine_differences(ours, theirs, ())] == ["cpu.model"]
+
+
+def test_what_a_comparison_is_about_is_exempt():
+    """By the beginning of the dot key."""
+    base, head = (run(v, machine={"torch.version": v, "torch.cuda": v}) for v in "12")
+    assert machine_differences(base, head, ["torch."]) == ()
+    assert len(machine_differences(base, head, ["torch.version"])) == 1
+
+
+def test_facts_that_are_only_told_are_among_all_differences():
+    """After those that count."""
+    base = run("a", machine={"x": 1}, environment={"git.commit": "1"})
+    head = run("b", machine={"x": 2}, environment={"git.commit": "2"})
+    assert [one.key for one in told_differences(base, head)] == ["x", "git.commit"]
+
+
+def test_a_setting_that_only_one_side_states_is_compared_with_the_others_default():
+    """Its whole configuration knows that; where it is unknown, stated and not stated differ."""
+    stated = result(settings={"model.depth": 4}, configuration={"model.depth": 4})
+    same = result(configuration={"model.depth": 4})
+    other = result(configuration={"model.depth": 2})
+    unknown = result()
+    assert of_settings(stated, same) == of_settings(same, stated) == []
+    assert of_settings(stated, other) == of_settings(other, stated) == ["model.depth"]
+    assert of_settings(stated, unknown) == ["model.depth"]
+
+
+def test_a_changed_default_is_a_difference():
+    """No side states it, but both whole configurations know it and differ."""
+    base, head = (result(configuration={"measure.max_time_s": s}) for s in (3, 5))
+    assert of_settings(base, head) == ["measure.max_time_s"]
+
+
+def test_a_new_key_with_a_default_is_no_difference():
+    """Otherwise each release would orphan all baselines."""
+    base = result(configuration={"a": 1})
+    head = result(configuration={"a": 1, "new": 2})
+    assert of_settings(base, head) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "experiment.notes",
+        "gate.limits.step_time_s",
+        "profiling.steps",
+        "measure.profile",
+        "measure.rounds_file",
+        "measure.timeout_s",
+        "distributed.failure_grace_s",
+        "distributed.divergence_s",
+    ],
+)
+def test_keys_that_change_no_number_never_differ(key):
+    """Neither stated nor as a changed default."""
+    base = result(settings={key: 1}, configuration={key: 1})
+    assert of_settings(base, result(configuration={key: 2})) == []
+    assert of_settings(base, result()) == []
+
+
+def test_exempt_settings_do_not_differ():
+    """By the beginning of the dot key."""
+    base, head = (result(settings={"precision.name": name}) for name in ("fp32", "tf32"))
+    assert of_settings(base, head, ["precision"]) == []
+
+
+def test_a_foreign_file_has_no_settings_to_differ_in():
+    """What one side lacks is no difference then."""
+    assert of_settings(result(settings={"a": 1}), result(), partly=True) == []
+    base, head = result(settings={"a": 1}), result(settings={"a": 2})
+    assert of_settings(base, head, partly=True) == ["a"]
+    default = result(configuration={"a": 1})
+    assert of_settings(default, head, partly=True) == ["a"]
+    assert of_settings(default, base, partly=True) == []
+
+
+def test_of_an_entry_that_pytest_benchmark_alone_wrote_less_is_known():
+    """Also in a file or a run that is ours otherwise."""
+    ours, theirs = result(settings={"a": 1}), replace(result(), foreign=True)
+    likeness = Likeness(exempt=(), allow=False)
+    runs = run("a", ours), run("b", theirs)
+    assert likeness.differences(runs[0], ours, runs[1], theirs) == ""
+    assert likeness.differences(runs[1], theirs, runs[0], ours) == ""
+    assert likeness.differences(runs[0], ours, runs[1], result()) != ""
+
+
+def test_two_clocks_are_not_comparable():
+    """An unknown one is; of a foreign file the kind of time counts, not the clock's name."""
+    wall, events = result(timer="perf_counter_ns"), result(timer="cuda_events")
+    theirs = result(timer="perf_counter")
+    assert of_settings(wall, events) == of_settings(wall, theirs) == ["timer"]
+    assert of_settings(wall, result(timer="")) == []
+    assert of_settings(wall, theirs, partly=True) == []
+    assert of_settings(events, theirs, partly=True) == ["timer"]
+    for other in (wall, theirs, events):
+        processor = result(timer="process_time")
+        assert settings_differences(other, processor, (), partly=True) == (
+            Difference(key="timer", base=other.timer, head="process_time"),
+        )
+    assert of_settings(wall, events, ["timer"]) == []
+
+
+def test_a_description_is_short():
+    """Four keys, long values cut, the others counted."""
+    found = [Difference(key=f"k{number}", base="x" * 99, head=None) for number in range(6)]
+    text = in_words(found)
+    assert text.startswith(f"k0 {'x' * 39}… in base, absent in head; k1 ")
+    assert text.endswith("; and 2 more")
+    assert in_words([Difference(key="k", base="a\n b", head=1)]) == "k a b in base, 1 in head"
+
+
+def test_allowed_differences_become_one_note_for_all_benchmarks():
+    """Which says what differs and how many were compared all the same."""
+    base, head = (run(v, machine={"cpu.model": v}) for v in "AB")
+    likeness = Likeness(exempt=(), allow=True)
+    for name in ("test_a", "test_b", "test_b"):
+        assert likeness.differences(base, result(name), head, result(name)) == ""
+    assert likeness.notes == (
+        "compared although they are incomparable (2 benchmarks): cpu.model A in base, B in head",
+    )
+
+
+def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
+    """The facts of a run are older than what began later: there the flag counts."""
+    plain, flagged = result(), replace(result(), flags=("instrumented",))
+    base, head = run("a"), run("b")
+    likeness = Likeness(exempt=(), allow=False)
+    assert (
+        likeness.differences(base, plain, head, flagged)
+        == "instrumented absent in base, True in head"
+    )
+    assert likeness.differences(base, flagged, head, flagged) == ""
+    foreign = replace(plain, foreign=True)
+    assert likeness.differences(base, foreign, head, flagged) == ""

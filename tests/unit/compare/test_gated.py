@@ -1,0 +1,79 @@
+import pytest
+
+from gpubench_plugin.compare import device_timed, gated, value_of
+from tests.support.made import result
+
+ALL = {
+    "step_time_s": 2.0,
+    "step_time_min_s": 1.0,
+    "samples_per_s": 8.0,
+    "tokens_per_s": 9.0,
+    "peak_memory_bytes": 512.0,
+    "mfu": 0.4,
+}
+
+
+@pytest.mark.parametrize(
+    ("timer", "names"),
+    [
+        ("perf_counter_ns", ["step_time_s", "peak_memory_bytes"]),
+        ("mps_synchronised", ["step_time_s", "peak_memory_bytes"]),
+        ("cuda_events", ["step_time_s", "samples_per_s", "tokens_per_s", "peak_memory_bytes"]),
+        ("cuda_kernel_cold", ["step_time_s", "samples_per_s", "tokens_per_s", "peak_memory_bytes"]),
+    ],
+)
+def test_throughput_is_gated_only_where_the_device_keeps_time(timer, names):
+    """Of the metrics a benchmark has, with the default limit."""
+    chosen = gated(result(timer=timer, **ALL))
+    assert list(chosen) == names
+    assert set(chosen.values()) == {"2%"}
+
+
+def test_stated_limits_add_metrics_and_replace_the_default():
+    """Those of the caller override those of the benchmark; unknown metrics are kept."""
+    one = result(**ALL, limits={"step_time_s": "3%", "mfu": ">=0.3", "speed": "1%"})
+    assert gated(one, limits={"step_time_s": "4%"}) == {
+        "step_time_s": "4%",
+        "peak_memory_bytes": "2%",
+        "mfu": ">=0.3",
+        "speed": "1%",
+    }
+
+
+def test_what_any_launch_gates_is_gated_by_the_latest_limit_that_is_stated():
+    """A launch that lacks a metric, or states no limit of it, takes nothing away."""
+    memory = result(step_time_s=1.0, peak_memory_bytes=1.0, limits={"step_time_s": "3%"})
+    stated = result(step_time_s=1.0, limits={"step_time_s": "4%", "mfu": ">=0.3"})
+    assert gated(memory, stated, result(step_time_s=1.0)) == {
+        "step_time_s": "4%",
+        "peak_memory_bytes": "2%",
+        "mfu": ">=0.3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("timer", "seconds"), [("cuda_events", 2.0), ("perf_counter_ns", 1.0), ("", 1.0)]
+)
+def test_a_step_time_is_the_median_by_the_device_and_the_minimum_by_a_wall_clock(timer, seconds):
+    """The launch statistic depends on who keeps time."""
+    assert value_of(result(timer=timer, **ALL), "step_time_s") == seconds
+
+
+def test_a_run_of_several_launches_counts_as_their_median():
+    """Not as the metrics over all of its samples."""
+    launches = [{**ALL, "step_time_min_s": seconds} for seconds in (3.0, 1.5, 9.0)]
+    assert value_of(result(launches=launches, **ALL), "step_time_s") == 3.0
+
+
+def test_a_file_without_launches_or_minima_still_has_a_value():
+    """The metrics of the run, then the step time itself; otherwise there is none."""
+    old = result(step_time_s=2.0, launches=[{"rounds": 1.0}])
+    assert value_of(old, "step_time_s") == 2.0
+    assert value_of(result(launches=[{"step_time_s": 3.0}], step_time_s=2.0), "step_time_s") == 3.0
+    assert value_of(old, "mfu") is None
+    assert value_of(result(rounds=1.0), "step_time_s") is None
+
+
+def test_only_events_of_the_device_are_its_own_time():
+    """A wall clock that waits for the device is none."""
+    assert [device_timed(timer) for timer in ("cuda_events", "xpu_synchronised")] == [True, False]

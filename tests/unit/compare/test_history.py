@@ -1,0 +1,166 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpubench_plugin.compare import judges
+from tests.support.made import series
+
+DRAWN = np.exp(0.01 * np.random.default_rng(3).standard_normal(30))
+
+
+def judged(earlier, head, **options):
+    return judges.judge_history([series(DRAWN[:earlier], [head], **options)])[0]
+
+
+def test_a_run_far_outside_of_the_earlier_ones_has_regressed():
+    """With the interval of a prediction, the earlier runs, and how weak this way is."""
+    verdict = judged(20, 1.15)
+    assert (verdict.kind, verdict.method, verdict.launches) == ("regressed", "history", 20)
+    assert verdict.interval[0] < verdict.effect < verdict.interval[1]
+    assert "20 earlier runs, limit 2%; history sees ≥ " in verdict.reason
+    assert verdict.reason.endswith("`gpubench ab` is the way to know")
+
+
+def test_a_prediction_is_wider_than_the_mean_of_the_earlier_runs():
+    """Its half-width is t·s·√(1 + 1/k) of the log values."""
+    verdict = judged(10, 1.0)
+    from scipy import stats
+
+    half = stats.t.ppf(0.995, 9) * np.log(DRAWN[:10]).std(ddof=1) * math.sqrt(1.1)
+    low, high = (math.log1p(bound) for bound in verdict.interval)
+    assert (high - low) / 2 == pytest.approx(half)
+
+
+def test_a_run_like_the_earlier_ones_is_unchanged_only_where_they_hardly_vary():
+    """At one percent of noise a single run cannot say; at a tenth it can."""
+    noisy = judged(10, 1.0)
+    still = judges.judge_history([series(DRAWN[:10] ** 0.1, [1.0])])[0]
+    assert (noisy.kind, still.kind) == ("inconclusive", "unchanged")
+    assert noisy.reason.startswith("noise between runs ")
+    assert "could only see ≥ " in noisy.reason
+    assert "`gpubench ab` is the way to know" in noisy.reason
+
+
+def test_a_faster_run_has_improved():
+    """The mirror of a regression."""
+    assert judged(20, 0.85).kind == "improved"
+
+
+def test_fewer_than_ten_earlier_runs_say_nothing():
+    """The reason has their number and the way to know, also for values that never vary."""
+    verdict = judged(9, 2.0)
+    assert (verdict.kind, verdict.launches) == ("inconclusive", 9)
+    assert verdict.reason == (
+        "9 earlier runs: at least 10 are needed; `gpubench ab` is the way to know; "
+        f"medians {np.median(DRAWN[:9]):.4g} and 2 s: 101 % slower"
+    )
+    assert (verdict.base, verdict.head) == (np.median(DRAWN[:9]), 2.0)
+    assert verdict.effect == pytest.approx(2.0 / verdict.base - 1)
+    assert verdict.interval is None
+    zeros = judges.judge_history([series([0.0] * 3, [0.0], metric="peak_memory_bytes")])[0]
+    assert (zeros.kind, zeros.effect) == ("inconclusive", None)
+    assert judges.judge_history([series([512.0] * 9, [600.0])])[0].kind == "inconclusive"
+
+
+def test_earlier_runs_without_a_proper_value_are_no_samples():
+    """Ten remain of twelve; of eleven with two such only nine do, and it is said."""
+    bad = [math.nan, 0.0]
+    assert judges.judge_history([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
+    few = judges.judge_history([series([*bad, *DRAWN[:9]], [1.2])])[0]
+    assert few.reason.startswith("9 earlier runs (2 more had no positive value): at least 10")
+
+
+@pytest.mark.parametrize("head", [0.0, -1.0, math.nan])
+def test_a_head_without_a_logarithm_is_an_error(head):
+    """Never a crash."""
+    assert judged(10, head).kind == "errored"
+
+
+def test_values_without_any_variance_are_compared_exactly():
+    """Zeros included; a base of zero beside something else is an error."""
+    memory = [series([512.0] * 10, [value], metric="peak_memory_bytes") for value in (512, 600)]
+    zeros = [series([0.0] * 10, [value], metric="peak_memory_bytes") for value in (0, 600)]
+    verdicts = judges.judge_history([*memory, *zeros])
+    assert [one.kind for one in verdicts] == ["unchanged", "regressed", "unchanged", "errored"]
+    assert [one.method for one in verdicts] == ["exact", "exact", "exact", None]
+
+
+def test_several_runs_of_the_head_narrow_the_prediction():
+    """By the formula s·√(1/n + 1/k)."""
+    one = judges.judge_history([series(DRAWN[:10], [1.0])])[0]
+    four = judges.judge_history([series(DRAWN[:10], [1.0] * 4)])[0]
+    assert four.smallest_visible_effect < one.smallest_visible_effect
+    widths = [math.log1p(v.interval[1]) - math.log1p(v.interval[0]) for v in (one, four)]
+    assert widths[0] / widths[1] == pytest.approx(math.sqrt((1 + 0.1) / (0.25 + 0.1)))
+
+
+def test_slow_creep_adds_up_against_the_anchored_runs():
+    """One percent more with each run is caught before it is ten; a sliding window never would."""
+    kinds = [judged(10, 1.01**step).kind for step in range(1, 11)]
+    assert kinds[0] == "inconclusive"
+    assert "regressed" in kinds
+
+
+def pinned(base, number, head):
+    return judges.judge_history([replace(series(base, [head]), pinned=number)])[0]
+
+
+def test_the_level_is_that_of_the_pinned_runs_alone():
+    """Later ones, all of them slower, tell the noise; the reason says how many of each."""
+    later = 1.3 * DRAWN[2:20]
+    verdict = pinned([*DRAWN[:2], *later], 2, 1.3)
+    assert (verdict.kind, verdict.launches) == ("regressed", 20)
+    assert verdict.base == pytest.approx(math.sqrt(DRAWN[0] * DRAWN[1]))
+    assert "2 pinned and 18 later runs, limit 2%; history sees ≥ " in verdict.reason
+    assert "and with ten pinned less" in verdict.reason
+    assert pinned([*DRAWN[:2], *later], 2, 1.0).kind != "regressed"
+
+
+def test_where_ten_are_pinned_the_larger_noise_counts():
+    """That of the pinned runs, of one sitting maybe, or that of later ones; never their level."""
+    alone = pinned(DRAWN[:10], 10, 1.1)
+    quiet = pinned([*DRAWN[:10], *3.0 * DRAWN[10:20] ** 0.1], 10, 1.1)
+    loud = pinned([*DRAWN[:10], *DRAWN[10:20] ** 9], 10, 1.1)
+    assert (quiet.interval, quiet.base) == (alone.interval, alone.base)
+    assert loud.smallest_visible_effect > 2 * alone.smallest_visible_effect
+    assert loud.base == alone.base
+    assert "10 earlier runs" in alone.reason
+    assert "10 pinned and 10 later runs" in loud.reason
+    assert "with ten pinned less" not in loud.reason
+
+
+def test_a_few_of_both_are_too_few():
+    """Five of one sitting and five later ones tell neither noise."""
+    few = pinned(DRAWN[:10], 5, 2.0)
+    assert few.kind == "inconclusive"
+    assert "5 pinned and 5 later runs: 10 pinned ones are needed, or 9 later ones" in few.reason
+
+
+def test_a_pinned_zero_allows_no_ratio():
+    """However many later runs have a value."""
+    verdict = pinned([0.0, *DRAWN[:15]], 1, 1.0)
+    assert (verdict.kind, verdict.base) == ("errored", 0.0)
+
+
+def test_where_none_is_pinned_the_oldest_run_is_the_level():
+    """On a machine that no pinned run knows."""
+    verdict = pinned([1.0, *1.3 * DRAWN[1:20]], 0, 1.3)
+    assert (verdict.kind, verdict.base) == ("regressed", pytest.approx(1.0))
+    assert "20 earlier runs, none pinned, the oldest is the level" in verdict.reason
+
+
+def test_a_fixed_bound_needs_no_history():
+    """Nor does it mention it."""
+    verdict = judges.judge_history([series([], [0.3], limit="<=0.25")])[0]
+    assert (verdict.kind, verdict.method) == ("regressed", "absolute")
+
+
+def test_a_lower_throughput_has_regressed():
+    """The direction of the metric turns the prediction."""
+    down, up = judges.judge_history(
+        [series(DRAWN[:20], [value], metric="samples_per_s") for value in (0.85, 1.15)]
+    )
+    assert (down.kind, up.kind) == ("regressed", "improved")
+    assert down.effect == pytest.approx(1 - down.head / down.base)

@@ -1,0 +1,481 @@
+from dataclasses import replace
+
+import pytest
+
+from gpubench_plugin.compare import WINDOW, match
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.records import UNFINISHED, Difference, Metric
+from tests.support.made import UNITS, result, run, timed
+
+
+def unpaired(bases, heads, **options):
+    return match(bases, heads, paired=False, **options)
+
+
+def kinds(matched):
+    return {(one.id, one.metric): one.kind for one in matched.verdicts}
+
+
+def test_benchmarks_on_both_sides_become_series_with_a_limit():
+    """One per gated metric, with unit, direction and the values of both runs."""
+    numbers = {"step_time_s": 2.0, "step_time_min_s": 1.0, "peak_memory_bytes": 512.0}
+    matched = unpaired([run("a", result(**numbers))], [run("b", result(**numbers))])
+    time, memory = matched.series
+    assert (time.metric, time.unit, time.better, time.limit.text) == (
+        "step_time_s",
+        "s",
+        "lower",
+        "2%",
+    )
+    assert (time.base, time.head) == ((1.0,), (1.0,))
+    assert (memory.metric, memory.base) == ("peak_memory_bytes", (512.0,))
+    assert (matched.verdicts, matched.notes) == ((), ())
+
+
+def test_pairs_keep_their_order():
+    """The n-th base beside the n-th head."""
+    bases = [run(f"a{n}", timed(1.0 + n)) for n in range(3)]
+    heads = [run(f"b{n}", timed(2.0 + n)) for n in range(3)]
+    (series,) = match(bases, heads, paired=True).series
+    assert (series.base, series.head) == ((1.0, 2.0, 3.0), (2.0, 3.0, 4.0))
+
+
+def test_launches_that_cannot_be_paired_are_refused():
+    """As many of each are needed."""
+    with pytest.raises(UsageProblem, match="2 launches of the base, 1 of the head"):
+        match([run("a"), run("b")], [run("c")], paired=True)
+
+
+def test_a_benchmark_that_is_new_or_removed_has_its_own_verdict():
+    """Removed ones come last, and not where nobody asks for them."""
+    base, head = run("a", timed(1.0, "test_old")), run("b", timed(1.0, "test_new"))
+    matched = unpaired([base], [head])
+    assert kinds(matched) == {("test_new", ""): "new", ("test_old", ""): "removed"}
+    assert kinds(unpaired([base], [head], removed=False)) == {("test_new", ""): "new"}
+
+
+def test_a_skipped_benchmark_that_is_gone_is_not_removed():
+    """It never was there."""
+    base = run("a", result("test_old", outcome="skipped"))
+    assert unpaired([base], [run("b")]).verdicts == ()
+
+
+@pytest.mark.parametrize("outcome", ["failed", "oom", "hang", "crashed", "mismatched_ranks"])
+def test_a_benchmark_that_broke_is_errored_with_its_reason(outcome):
+    """Of the reason the first line, cut where it is long."""
+    head = run("b", result(outcome=outcome, reason="it broke\nand more"))
+    (verdict,) = unpaired([run("a", timed(1.0))], [head]).verdicts
+    assert verdict.kind == "errored"
+    assert verdict.reason == f"{outcome.replace('_', ' ')}: it broke"
+    long = run("b", result(outcome=outcome, reason="x" * 1000))
+    (verdict,) = unpaired([run("a", timed(1.0))], [long]).verdicts
+    assert len(verdict.reason) < 200
+
+
+@pytest.mark.parametrize("outcome", ["skipped", "unsupported", "not_measured"])
+def test_a_benchmark_that_did_not_run_is_not_measured(outcome):
+    """Kept apart from one that broke."""
+    head = run("b", result(outcome=outcome))
+    (verdict,) = unpaired([run("a", timed(1.0))], [head]).verdicts
+    assert (verdict.kind, verdict.reason) == ("not_measured", outcome.replace("_", " "))
+
+
+def test_one_broken_launch_of_the_head_is_an_error_of_all():
+    """A head that fails sometimes is not green."""
+    bases = [run(f"a{n}", timed(1.0)) for n in range(3)]
+    heads = [run("b", timed(1.0)), run("c", result(outcome="hang")), run("d", timed(1.0))]
+    (verdict,) = match(bases, heads, paired=True).verdicts
+    assert (verdict.kind, verdict.reason) == ("errored", "hang in 1 of 3 launches")
+
+
+def test_pairs_that_lack_their_base_are_left_out_and_said():
+    """The others are judged."""
+    bases = [run("a", timed(1.0)), run("b", result(outcome="crashed")), run("c", timed(3.0))]
+    heads = [run(f"b{n}", timed(2.0 + n)) for n in range(3)]
+    matched = match(bases, heads, paired=True)
+    assert (matched.series[0].base, matched.series[0].head) == ((1.0, 3.0), (2.0, 4.0))
+    assert matched.notes == (
+        "test_a: 1 of 3 pairs are left out, since one side did not measure it there",
+    )
+
+
+def test_pairs_of_which_none_is_whole_have_no_baseline():
+    """Base and head each measured it, never in the same pair."""
+    bases = [run("a", timed(1.0)), run("b")]
+    matched = match(bases, [run("c"), run("d", timed(1.0))], paired=True)
+    (verdict,) = matched.verdicts
+    assert verdict.reason == "no pair has it measured on both sides"
+
+
+def test_a_base_that_broke_is_no_baseline():
+    """The reason says what happened to it."""
+    base = run("a", result(outcome="oom", reason="3 GiB"))
+    (verdict,) = unpaired([base], [run("b", timed(1.0))]).verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "no_baseline",
+        "the base did not measure it: oom: 3 GiB",
+    )
+
+
+def test_without_any_run_there_is_no_baseline():
+    """Said of each benchmark."""
+    matched = unpaired([], [run("b", timed(1.0), timed(1.0, "test_b"))])
+    assert kinds(matched) == {("test_a", ""): "no_baseline", ("test_b", ""): "no_baseline"}
+
+
+def test_a_machine_that_differs_is_incomparable_with_the_keys():
+    """No series, and the differences with both values."""
+    base, head = (run(v, timed(1.0), machine={"cpu.model": v}) for v in "AB")
+    matched = unpaired([base], [head])
+    assert matched.series == ()
+    assert matched.verdicts[0].kind == "incomparable"
+    assert matched.verdicts[0].reason == "cpu.model A in base, B in head"
+    assert matched.environment_differences == (Difference(key="cpu.model", base="A", head="B"),)
+
+
+def test_incomparable_runs_are_compared_where_that_is_allowed_and_it_is_said():
+    """In a note."""
+    base, head = (run(v, timed(1.0), machine={"cpu.model": v}) for v in "AB")
+    matched = unpaired([base], [head], allow_incomparable=True)
+    assert len(matched.series) == 1
+    assert matched.notes == (
+        "compared although they are incomparable (test_a): cpu.model A in base, B in head",
+    )
+
+
+def test_what_the_comparison_is_about_makes_nothing_incomparable():
+    """Two versions of torch, say."""
+    base, head = (run(v, timed(1.0), machine={"torch.version": v}) for v in "12")
+    assert len(unpaired([base], [head], exempt=["torch."]).series) == 1
+
+
+def test_settings_make_only_their_benchmark_incomparable():
+    """The others are compared."""
+    base = run("a", result("test_a", settings={"model.depth": 1}), result("test_b"))
+    head = run("b", result("test_a", settings={"model.depth": 2}), result("test_b"))
+    matched = unpaired([base], [head])
+    assert [one.id for one in matched.series] == ["test_b"]
+    assert kinds(matched) == {("test_a", ""): "incomparable"}
+
+
+def test_one_incomparable_launch_makes_pairs_incomparable():
+    """A machine that changed under way."""
+    bases = [run("a", timed(1.0), machine={"gpu.driver": driver}) for driver in "112"]
+    heads = [run("b", timed(1.0), machine={"gpu.driver": "1"}) for _ in range(3)]
+    (verdict,) = match(bases, heads, paired=True).verdicts
+    assert (verdict.kind, verdict.reason) == ("incomparable", "gpu.driver 2 in base, 1 in head")
+
+
+def test_incomparable_earlier_runs_are_no_samples():
+    """If all are, the verdict has the keys of the latest."""
+    earlier = [run("a", timed(float(n)), machine={"cpu.model": "ABB"[n]}) for n in range(3)]
+    fits = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "B"})])
+    assert fits.series[0].base == (1.0, 2.0)
+    (verdict,) = unpaired(earlier, [run("b", timed(9.0), machine={"cpu.model": "C"})]).verdicts
+    assert (verdict.kind, verdict.reason) == ("incomparable", "cpu.model B in base, C in head")
+
+
+def test_the_first_twenty_comparable_runs_are_the_samples():
+    """The window is anchored and does not slide."""
+    earlier = [run("a", timed(float(n + 1))) for n in range(30)]
+    (series,) = unpaired(earlier, [run("b", timed(1.0))]).series
+    assert series.base == tuple(float(n + 1) for n in range(WINDOW))
+
+
+def test_a_fixed_bound_needs_no_base():
+    """New, without any run, or incomparable: it is judged on the head, beside that verdict."""
+    head = run("b", result(step_time_s=1.0, limits={"step_time_s": "<=2"}), machine={"x": 1})
+    for bases in ([], [run("a")], [run("a", timed(1.0), machine={"x": 2})]):
+        matched = unpaired(bases, [head])
+        assert [(one.metric, one.base) for one in matched.series] == [("step_time_s", ())]
+        assert len(matched.verdicts) == 1
+
+
+def test_a_limit_on_a_metric_that_is_not_there_is_not_measured():
+    """With the nearest name, also where there is no base."""
+    head = run("b", result(samples_per_s=1.0, limits={"sample_per_s": "3%"}))
+    for bases in ([], [run("a", result(samples_per_s=1.0))]):
+        verdict = next(one for one in unpaired(bases, [head]).verdicts if one.metric)
+        assert (verdict.kind, verdict.metric) == ("not_measured", "sample_per_s")
+        assert verdict.reason == (
+            "limit 3% on sample_per_s, which this benchmark does not have "
+            "(did you mean 'samples_per_s'?)"
+        )
+
+
+def test_limits_of_the_caller_override_those_of_the_head():
+    """For every benchmark."""
+    one = result(step_time_s=1.0, limits={"step_time_s": "3%"})
+    (series,) = unpaired([run("a", one)], [run("b", one)], limits={"step_time_s": "7%"}).series
+    assert series.limit.text == "7%"
+
+
+def test_a_metric_that_only_one_side_has_is_said():
+    """Without a baseline where the base lacks it, removed where the head does."""
+    time, memory = {"step_time_s": 1.0}, {"peak_memory_bytes": 1.0}
+    lacks, has = run("a", result(**time)), run("b", result(**time, **memory))
+    key = ("test_a", "peak_memory_bytes")
+    assert kinds(unpaired([lacks], [has])) == {key: "no_baseline"}
+    assert kinds(unpaired([has], [lacks])) == {key: "removed"}
+    assert kinds(unpaired([has], [lacks], removed=False)) == {}
+
+
+def test_a_metric_that_a_foreign_file_lacks_is_not_removed():
+    """Such files have times alone."""
+    ours = run("a", result(step_time_s=1.0, peak_memory_bytes=1.0))
+    theirs = run("b", result(step_time_s=1.0), foreign=True)
+    assert unpaired([ours], [theirs]).verdicts == ()
+
+
+def test_values_in_other_units_are_incomparable():
+    """Both units are named."""
+    base = run("a", result(step_time_s=1.0, units={"step_time_s": "ms"}))
+    (verdict,) = unpaired([base], [run("b", result(step_time_s=1.0))]).verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "incomparable",
+        "step_time_s is in ms in base, in s in head",
+    )
+
+
+def test_several_heads_give_one_value_each():
+    """Each the median of its launches, as the earlier runs are."""
+    launches = [{"step_time_min_s": seconds} for seconds in (1.0, 2.0, 9.0)]
+    head = run("b", result(step_time_s=3.0, launches=launches))
+    (series,) = unpaired([run("a", timed(1.0))], [head, head]).series
+    assert series.head == (2.0, 2.0)
+
+
+def test_pairs_in_which_a_launch_lacks_the_metric_are_left_out():
+    """Only whole pairs count."""
+    memory = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
+    bases = [run("a", result(**memory)), run("a", result(step_time_s=1.0))]
+    heads = [run("b", result(**memory)), run("b", result(**memory))]
+    matched = match(bases, heads, paired=True)
+    assert [len(one.base) for one in matched.series] == [2, 1]
+    assert [len(one.head) for one in matched.series] == [2, 1]
+    assert matched.notes == (
+        "test_a: peak_memory_bytes is judged in 1 of 2 pairs, since the others lack it",
+    )
+
+
+def test_a_benchmark_that_only_the_pinned_run_has_is_removed():
+    """Later runs of a baseline hold only what the head has: the last of them knows nothing."""
+    pin = run("pin", timed(1.0), timed(1.0, "test_gone"))
+    matched = unpaired([pin, run("later", timed(1.0))], [run("b", timed(1.0))])
+    assert kinds(matched) == {("test_gone", ""): "removed"}
+
+
+def test_earlier_runs_that_are_incomparable_are_counted_in_a_note():
+    """With the keys; benchmarks that they are left out of for the same reason share a line."""
+    both = (timed(1.0), timed(1.0, "test_b"))
+    earlier = [run("a", *both, machine={"cpu.model": "AAB"[n]}) for n in range(3)]
+    why = "cpu.model A in base, B in head"
+    matched = unpaired(earlier, [run("b", *both, machine={"cpu.model": "B"})])
+    assert matched.notes == (f"2 earlier runs are incomparable (2 benchmarks): {why}",)
+    matched = unpaired(earlier[1:], [run("b", timed(1.0), machine={"cpu.model": "B"})])
+    assert matched.notes == (f"1 earlier run is incomparable (test_a): {why}",)
+
+
+def test_differences_of_the_environment_are_those_of_all_pairs():
+    """Each once."""
+    bases = [run("a", timed(1.0), environment={"hostname": name}) for name in "xyyz"]
+    heads = [run("b", timed(1.0), environment={"hostname": "x"}) for _ in range(4)]
+    found = match(bases, heads, paired=True).environment_differences
+    assert [(one.base, one.head) for one in found] == [("y", "x"), ("z", "x")]
+
+
+def test_a_measured_benchmark_without_a_metric_to_judge_does_not_vanish():
+    """Its time was not measured, which a gate fails for."""
+    head = run("b", result(rounds=3.0))
+    for base in (result(rounds=3.0), timed(1.0)):
+        matched = unpaired([run("a", base)], [head], removed=False)
+        (verdict,) = matched.verdicts
+        assert (verdict.metric, verdict.kind) == ("step_time_s", "not_measured")
+        assert verdict.reason == "it has no metric to judge"
+
+
+def test_a_lost_metric_with_a_limit_has_one_verdict():
+    """It is not measured, and not removed as well."""
+    base = run("a", result(step_time_s=1.0, samples_per_s=1.0, limits={"samples_per_s": "3%"}))
+    key = ("test_a", "samples_per_s")
+    own = run("b", result(step_time_s=1.0, limits={"samples_per_s": "3%"}))
+    assert kinds(unpaired([base], [own])) == {key: "not_measured"}
+    given = unpaired([base], [run("b", timed(1.0))], limits={"samples_per_s": "3%"})
+    assert kinds(given) == {key: "not_measured"}
+    assert kinds(unpaired([base], [run("b", timed(1.0))])) == {key: "removed"}
+    assert len(given.verdicts) == 1
+
+
+def test_a_metric_that_the_last_launch_lacks_is_judged_in_the_others():
+    """It is not removed while any launch of the head has it; how many pairs count is said."""
+    whole, lacks = {"step_time_s": 1.0, "peak_memory_bytes": 4.0}, {"step_time_s": 1.0}
+    bases = [run("a", result(**whole)) for _ in range(5)]
+    heads = [run("b", result(**whole)) for _ in range(4)] + [run("b", result(**lacks))]
+    matched = match(bases, heads, paired=True)
+    assert {one.metric: len(one.head) for one in matched.series} == {
+        "step_time_s": 5,
+        "peak_memory_bytes": 4,
+    }
+    assert matched.verdicts == ()
+    (note,) = matched.notes
+    assert "peak_memory_bytes is judged in 4 of 5 pairs" in note
+
+
+def test_a_metric_that_no_launch_of_the_head_has_is_removed():
+    """Although the base has it in its first launch alone."""
+    bases = [run("a", result(step_time_s=1.0, peak_memory_bytes=4.0)), run("a", timed(1.0))]
+    matched = match(bases, [run("b", timed(1.0))] * 2, paired=True)
+    assert kinds(matched) == {("test_a", "peak_memory_bytes"): "removed"}
+
+
+def test_a_metric_that_no_pair_has_on_both_sides_has_no_baseline():
+    """The base did measure it, in other pairs."""
+    whole = result(step_time_s=1.0, peak_memory_bytes=4.0)
+    matched = match(
+        [run("a", whole), run("a", timed(1.0))],
+        [run("b", timed(1.0)), run("b", whole)],
+        paired=True,
+    )
+    (verdict,) = matched.verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "no_baseline",
+        "no pair has peak_memory_bytes on both sides",
+    )
+
+
+def test_a_metric_of_a_head_beside_which_there_is_no_base_is_not_removed():
+    """That launch counts in no pair, and yet shows that it is measured."""
+    whole = result(step_time_s=1.0, peak_memory_bytes=4.0)
+    bases = [run("a", whole), run("a", result(outcome="failed"))]
+    matched = match(bases, [run("b", timed(1.0)), run("b", whole)], paired=True)
+    assert kinds(matched) == {("test_a", "peak_memory_bytes"): "no_baseline"}
+
+
+def test_a_limit_counts_that_any_launch_of_the_head_states():
+    """The latest one of those that state it, although the last launch states none."""
+    texts = [{"step_time_s": "<=2"}, {"step_time_s": "<=1"}, {}]
+    heads = [run("b", result(step_time_s=3.0, limits=limits)) for limits in texts]
+    (series,) = match([run("a", timed(1.0))] * 3, heads, paired=True).series
+    assert (series.limit.text, series.head) == ("<=1", (3.0, 3.0, 3.0))
+
+
+def test_a_fixed_bound_counts_in_every_launch_of_the_head():
+    """Whatever the base beside it has."""
+    whole = result(step_time_s=1.0, peak_memory_bytes=4.0, limits={"peak_memory_bytes": "<=1"})
+    bases = [run("a", whole)] + [run("a", timed(1.0))] * 4
+    found = match(bases, [run("b", whole)] * 5, paired=True).series
+    assert {one.metric: len(one.head) for one in found}["peak_memory_bytes"] == 5
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
+    """The reason names key, value and what is allowed; all else is judged."""
+    bad = result(step_time_s=1.0, peak_memory_bytes=4.0, limits={"step_time_s": "banana"})
+    base, head = run("a", bad, timed(1.0, "test_b")), run("b", bad, timed(1.0, "test_b"))
+    matched = match([base], [head], paired=paired)
+    (verdict,) = matched.verdicts
+    assert (verdict.id, verdict.metric, verdict.kind) == ("test_a", "step_time_s", "errored")
+    assert verdict.reason.startswith(
+        "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage between 0 and 100"
+    )
+    assert [(one.id, one.metric) for one in matched.series] == [
+        ("test_a", "peak_memory_bytes"),
+        ("test_b", "step_time_s"),
+    ]
+    stated = match([base], [head], paired=paired, limits={"step_time_s": "3%"})
+    assert stated.verdicts == ()
+
+
+def test_a_text_of_the_caller_that_is_no_limit_is_a_usage_problem():
+    """It is for all benchmarks, and nothing is compared."""
+    with pytest.raises(UsageProblem, match=r"gate\.limits\.step_time_s: 'much' is no limit"):
+        unpaired([run("a", timed(1.0))], [run("b", timed(1.0))], limits={"step_time_s": "much"})
+
+
+def turned(label, better):
+    one = timed(1.0)
+    metric = Metric(name="step_time_s", value=1.0, unit=UNITS["step_time_s"][0], better=better)
+    return run(label, replace(one, metrics={**one.metrics, "step_time_s": metric}))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ("lower", "higher", "of step_time_s less is better in base, more in head"),
+        ("higher", "none", "of step_time_s more is better in base, neither in head"),
+    ],
+)
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_metric_whose_direction_has_turned_is_incomparable(before, now, said, paired):
+    """Both directions are named, of pairs and of earlier runs, the first of which differs."""
+    bases = [turned("a", before), turned("a", now), turned("a", now)]
+    (verdict,) = match(bases, [turned("b", now)] * 3, paired=paired).verdicts
+    assert (verdict.kind, verdict.reason) == ("incomparable", said)
+
+
+def test_launches_of_a_head_that_contradict_each_other_are_incomparable():
+    """There is no direction in which all of them are judged."""
+    heads = [turned("b", "higher"), turned("b", "lower")]
+    (verdict,) = match([turned("a", "lower")] * 2, heads, paired=True).verdicts
+    assert verdict.reason == "of step_time_s more is better in an earlier head, less in head"
+
+
+def vanished(name="test_a"):
+    one = result(name, outcome="not_measured", reason="no record")
+    return replace(one, flags=(UNFINISHED,))
+
+
+def test_what_a_killed_run_never_told_of_is_errored_where_the_base_measured_it():
+    """It may be what killed it. What the base has not measured either is not measured."""
+    base = run("a", timed(1.0), result("test_b", outcome="skipped"))
+    matched = unpaired([base], [run("b", vanished(), vanished("test_b"), vanished("test_c"))])
+    assert kinds(matched) == {
+        ("test_a", ""): "errored",
+        ("test_b", ""): "not_measured",
+        ("test_c", ""): "not_measured",
+    }
+    assert matched.verdicts[0].reason == "not measured: no record"
+
+
+def test_one_killed_launch_of_the_head_is_an_error_of_all():
+    """As one that failed."""
+    heads = [run("b", timed(1.0)), run("c", vanished()), run("d", timed(1.0))]
+    (verdict,) = match([run("a", timed(1.0))] * 3, heads, paired=True).verdicts
+    assert (verdict.kind, verdict.reason) == (
+        "errored",
+        "not measured: no record in 1 of 3 launches",
+    )
+
+
+def test_the_pinned_ones_are_counted_among_the_values():
+    """One without a value is not among them; pairs have no such level."""
+    has, lacks = result(step_time_s=1.0, peak_memory_bytes=1.0), timed(1.0)
+    pins = [replace(one, pinned=True) for one in (has, lacks, has)]
+    bases = [run("a", one) for one in (*pins, has)]
+    head = run("b", has)
+    counts = {one.metric: (one.pinned, len(one.base)) for one in unpaired(bases, [head]).series}
+    assert counts == {"step_time_s": (3, 4), "peak_memory_bytes": (2, 3)}
+    minimum = replace(pins[1], metrics={}, launches=({"step_time_min_s": 1.0},))
+    assert unpaired([run("a", minimum)], [head]).series[0].pinned == 1
+    assert {one.pinned for one in match(bases, [head] * 4, paired=True).series} == {None}
+    assert {one.pinned for one in unpaired(bases[3:], [head]).series} == {0}
+
+
+def test_a_fixed_bound_counts_where_the_base_failed():
+    """It needs no base beside it: each launch of the head must keep it."""
+    failed = result(outcome="failed")
+    bases = [run("a", one) for one in (*[failed] * 4, timed(0.01))]
+    heads = [run("b", timed(value)) for value in (*[1.0] * 4, 0.01)]
+    found = match(bases, heads, paired=True, limits={"step_time_s": "<=0.25"})
+    (series,) = found.series
+    assert series.head == (1.0, 1.0, 1.0, 1.0, 0.01)
+
+
+def test_pinned_runs_stand_before_the_others():
+    """The first values of the base are the level, whatever lies between the pinned runs."""
+    bases = [run("a", timed(value)) for value in (1.0, 2.0, 3.0)]
+    for number in (0, 2):
+        one = bases[number].results["test_a"]
+        bases[number] = run("a", replace(one, pinned=True))
+    (series,) = unpaired(bases, [run("b", timed(1.0))]).series
+    assert (series.base, series.level) == ((1.0, 3.0, 2.0), (1.0, 3.0))

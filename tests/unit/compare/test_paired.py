@@ -1,0 +1,215 @@
+import math
+
+import numpy as np
+import pytest
+
+from gpubench_plugin.compare import judges
+from tests.support.made import series
+
+NOISE = np.random.default_rng(5).standard_normal((40, 2, 20))
+
+
+NOISE_OF_PAIRS = np.exp(0.03 * NOISE[0, :, :10])
+"""Base and head of ten pairs; a difference of two launches has √2 of the noise of one."""
+
+
+def launches(pairs, noise, effect, number=0, **options):
+    """A series with known noise; its effect is that of the draw plus `effect`."""
+    base, head = np.exp(noise * NOISE[number, :, :pairs])
+    return series(base, head * (1 + effect), **options)
+
+
+def judged(*args, **options):
+    return judges.judge_pairs([launches(*args, **options)])[0]
+
+
+@pytest.mark.parametrize("pairs", [5, 10, 15])
+def test_a_clear_slowdown_has_regressed_at_every_look(pairs):
+    """Five percent at half a percent of noise; effect, interval, pairs, what was visible."""
+    verdict = judged(pairs, 0.005, 0.05)
+    assert (verdict.kind, verdict.method, verdict.launches) == ("regressed", "paired", pairs)
+    assert verdict.effect == pytest.approx(0.05, abs=0.01)
+    assert verdict.interval[0] < verdict.effect < verdict.interval[1]
+    assert verdict.smallest_visible_effect >= 0.02
+    assert verdict.reason.startswith(f"{verdict.effect * 100:.1f} % slower, 99 % interval ")
+    assert f"{pairs} pairs, limit 2%; could see ≥ " in verdict.reason
+
+
+def test_an_effect_is_that_of_the_geometric_means():
+    """Head/base − 1 of the two numbers in the verdict is its effect."""
+    verdict = judged(10, 0.01, 0.05)
+    assert verdict.head / verdict.base - 1 == pytest.approx(verdict.effect)
+
+
+def test_the_mirror_of_a_regression_has_improved():
+    """Five percent faster; the effect is negative."""
+    verdict = judged(10, 0.005, -0.05)
+    assert (verdict.kind, verdict.effect < -0.02) == ("improved", True)
+    assert "faster" in verdict.reason
+
+
+def test_no_effect_at_little_noise_is_unchanged():
+    """The upper bound of the effect is below the limit."""
+    verdict = judged(10, 0.005, 0.0)
+    assert (verdict.kind, verdict.interval[1] < 0.02) == ("unchanged", True)
+
+
+def test_too_much_noise_is_inconclusive_and_says_what_would_decide():
+    """The reason holds noise, smallest visible effect and pairs needed, as the verdict does."""
+    verdict = judged(10, 0.03, 0.03)
+    assert verdict.kind == "inconclusive"
+    assert verdict.pairs_needed >= 15
+    effects = np.log(NOISE_OF_PAIRS[1] / NOISE_OF_PAIRS[0])
+    assert verdict.reason.startswith(f"launch noise {effects.std(ddof=1) / 2**0.5 * 100:.1f} %: ")
+    assert f"about {verdict.pairs_needed} pairs needed" in verdict.reason
+    seen = verdict.smallest_visible_effect * 100
+    assert f"could only see ≥ {seen:.{1 if seen < 9.95 else 0}f} %" in verdict.reason
+
+
+def test_an_effect_at_the_limit_needs_more_pairs_than_is_sensible():
+    """Then no number is named."""
+    base = [1.0, 1.0] * 5
+    head = [1.0199999 * (1.03 if number % 2 else 1 / 1.03) for number in range(10)]
+    verdict = judges.judge_pairs([series(base, head)])[0]
+    assert (verdict.kind, verdict.pairs_needed) == ("inconclusive", None)
+    assert "too close to the limit" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("pairs", "used"), [(0, 0), (4, 0), (5, 5), (9, 5), (10, 10), (14, 10), (15, 15), (21, 21)]
+)
+def test_pairs_between_two_looks_wait_for_the_next(pairs, used):
+    """Beyond the last look all count."""
+    assert judges.used_pairs(pairs) == used
+
+
+def test_waiting_pairs_change_no_verdict_and_are_named():
+    """Nine pairs are judged as the first five, however the others look."""
+    five, nine = launches(5, 0.005, 0.05), launches(9, 0.005, 0.05)
+    wild = series(nine.base, (*nine.head[:5], 9.0, 9.0, 9.0, 9.0))
+    first, second = judges.judge_pairs([five])[0], judges.judge_pairs([wild])[0]
+    assert (first.effect, first.kind) == (second.effect, second.kind)
+    assert "4 more wait for the look at 10" in second.reason
+    assert second.launches == 5
+
+
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_fewer_than_five_pairs_say_nothing(pairs):
+    """Not even values that never vary; but the medians and their effect, without an interval."""
+    verdict = judged(pairs, 0.001, 0.5)
+    assert (verdict.kind, verdict.launches) == ("inconclusive", pairs)
+    medians = f"medians {verdict.base:.4g} and {verdict.head:.4g} s: 50 % slower"
+    assert verdict.reason.endswith(f": at least 5 are needed; {medians}")
+    assert verdict.effect == pytest.approx(verdict.head / verdict.base - 1)
+    assert verdict.interval is None
+    still = series([512.0] * pairs, [600.0] * pairs, metric="peak_memory_bytes")
+    assert judges.judge_pairs([still])[0].kind == "inconclusive"
+
+
+def test_a_larger_suite_asks_for_more():
+    """The same numbers are called in a suite of one and not in one of a hundred thousand."""
+    alone = launches(5, 0.01, 0.05)
+    assert judges.judge_pairs([alone])[0].kind == "regressed"
+    assert judges.judge_pairs([alone], m=100_000)[0].kind == "inconclusive"
+
+
+def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
+    """Peak memory is outside of Benjamini-Hochberg: the verdict beside it stays as it was."""
+    timed = launches(5, 0.01, 0.05)
+    still = [
+        series([512.0] * 5, [value] * 5, metric="peak_memory_bytes") for value in (512, 520, 600)
+    ]
+    alone, (beside, *exact) = judges.judge_pairs([timed])[0], judges.judge_pairs([timed, *still])
+    assert alone == beside
+    assert [(one.kind, one.method) for one in exact] == [
+        ("unchanged", "exact"),
+        ("unchanged", "exact"),
+        ("regressed", "exact"),
+    ]
+    assert exact[2].reason == "17 % higher, limit 2%; no variance: compared exactly"
+
+
+def test_memory_of_nothing_on_both_sides_is_exactly_equal():
+    """Zero has no logarithm and needs none."""
+    verdict = judges.judge_pairs([series([0.0] * 5, [0.0] * 5, metric="peak_memory_bytes")])[0]
+    assert (verdict.kind, verdict.method, verdict.effect) == ("unchanged", "exact", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "said"),
+    [
+        ([0.0] * 5, [1.0] * 5, "the base's step_time_s is 0"),
+        ([1.0] * 5, [1.0, 1.0, 0.0, 1.0, 1.0], "the head's step_time_s is 0"),
+        ([1.0, 1.0, -1.0, 1.0, 1.0], [1.0] * 5, "the base's step_time_s is -1"),
+        ([0.0, 1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0, 1.0], "the base's step_time_s is 0"),
+        ([1.0] * 5, [1.0, math.nan, 1.0, 1.0, 1.0], "the head's step_time_s is nan"),
+        ([1.0, math.inf, 1.0, 1.0, 1.0], [1.0] * 5, "the base's step_time_s is inf"),
+    ],
+)
+def test_values_without_a_logarithm_are_an_error_with_its_reason(base, head, said):
+    """Zeros, negative values and what is no number never crash."""
+    verdict = judges.judge_pairs([series(base, head)])[0]
+    assert verdict.kind == "errored"
+    assert verdict.reason.startswith(said)
+
+
+def test_a_verdict_holds_only_values_that_were_measured():
+    """Of a zero in a pair of zeros, which no logarithm is made of, nothing is made up beside it."""
+    values = [0.0, 1.0, 1.0, 2.0, 1.0]
+    verdict = judges.judge_pairs([series(values, values)])[0]
+    assert (verdict.kind, verdict.base, verdict.head) == ("errored", 0.0, None)
+
+
+def test_equal_differences_are_sure_although_both_sides_vary():
+    """A spread of nothing around five percent is a regression, around zero no change."""
+    base = [1.0, 2.0, 4.0, 8.0, 16.0]
+    slower = judges.judge_pairs([series(base, [2 * value for value in base])])[0]
+    same = judges.judge_pairs([series(base, base)])[0]
+    assert (slower.kind, slower.method, slower.effect) == ("regressed", "paired", 1.0)
+    assert (same.kind, same.effect, same.reason[:9]) == ("unchanged", 0.0, "no change")
+
+
+def test_one_side_without_variance_is_judged_by_statistics():
+    """A base that never varies beside a head that does."""
+    verdict = judges.judge_pairs([series([1.0] * 5, [1.05, 1.051, 1.049, 1.05, 1.052])])[0]
+    assert (verdict.kind, verdict.method) == ("regressed", "paired")
+
+
+def test_a_fixed_bound_is_judged_beside_pairs():
+    """On the head's median, with no need for five pairs."""
+    verdict = judges.judge_pairs([series([1.0], [0.3], limit="<=0.25")])[0]
+    assert (verdict.kind, verdict.method) == ("regressed", "absolute")
+
+
+def test_a_higher_throughput_has_improved():
+    """The direction of the metric turns effect and words."""
+    less = launches(10, 0.005, -0.05, metric="samples_per_s")
+    more = launches(10, 0.005, 0.05, metric="samples_per_s")
+    down, up = judges.judge_pairs([less, more])
+    assert (down.kind, up.kind) == ("regressed", "improved")
+    assert (down.effect > 0, up.effect < 0) == (True, True)
+    assert down.effect == pytest.approx(1 - down.head / down.base)
+    assert ("lower" in down.reason, "higher" in up.reason) == (True, True)
+
+
+def test_limits_are_each_series_own():
+    """Five percent is a regression at two percent and none at eight."""
+    tight, wide = launches(15, 0.005, 0.05), launches(15, 0.005, 0.05, limit="8%")
+    assert [one.kind for one in judges.judge_pairs([tight, wide])] == ["regressed", "unchanged"]
+
+
+def test_series_at_different_looks_are_judged_together():
+    """Each by its own pairs, in the order in which they came."""
+    mixed = [launches(pairs, 0.005, 0.05, pairs) for pairs in (15, 3, 5)]
+    assert [one.launches for one in judges.judge_pairs(mixed)] == [15, 3, 5]
+
+
+def test_nothing_gives_nothing():
+    """No series, no verdict."""
+    assert judges.judge_pairs([]) == []
+
+
+def test_sides_of_different_length_are_a_mistake_of_the_caller():
+    """They cannot be pairs."""
+    with pytest.raises(ValueError, match="2 values of the base, 1 of the head"):
+        judges.judge_pairs([series([1.0, 1.0], [1.0])])

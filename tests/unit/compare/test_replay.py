@@ -1,0 +1,61 @@
+"""What the gates make of launches that were really recorded, with slowdowns put in."""
+
+import numpy as np
+import pytest
+
+from tests.support import simulation as sim
+from tests.support.replay import FILE, Recording
+
+SUITES = 1000
+
+
+@pytest.mark.parametrize("name", Recording.names())
+def test_the_paired_gate_is_right_about_recorded_launches(name):
+    """Few false alarms, five percent mostly caught, ten nearly always, neither called unchanged."""
+    recording = Recording(name)
+    assert sim.rates(sim.by_pairs(recording.draw(1), 0.0, 2 * SUITES), 0.0).alarms <= 0.01
+    five = sim.rates(sim.by_pairs(recording.draw(1), 0.05, SUITES), 0.05)
+    ten = sim.rates(sim.by_pairs(recording.draw(1), 0.10, SUITES), 0.10)
+    assert (five.caught >= 0.9, ten.caught >= 0.99) == (True, True)
+    assert (five.cleared <= 0.01, ten.cleared <= 0.01) == (True, True)
+
+
+def test_launches_that_followed_each_other_are_judged_as_well():
+    """Pairs of neighbours, as ``gpubench ab`` makes them, in either order."""
+    for name in Recording.names():
+        ratios = Recording(name).neighbours(1, SUITES, 15)
+        assert sim.rates(sim.sequential(ratios), 0.0).alarms <= 0.01
+        slow = sim.rates(sim.sequential(sim.slower(ratios, 0.05)), 0.05)
+        assert (slow.caught >= 0.9, slow.cleared <= 0.01) == (True, True)
+
+
+def test_what_judges_single_processes_cries_wolf():
+    """Median by 5 %, Mann-Whitney, a threshold on the minimum: most suites have a false alarm."""
+    recording = Recording("matmul")
+    alarms = [
+        sim.rates(sim.by_median(recording.sample(1), 0.0, SUITES), 0.0).alarms,
+        sim.rates(sim.by_mann_whitney(recording.sample(1), 0.0, 100), 0.0).alarms,
+        sim.rates(sim.by_threshold(recording.draw(1), 0.0, SUITES), 0.0).alarms,
+    ]
+    assert min(alarms) > 0.5
+
+
+def test_history_takes_a_slow_launch_for_a_slow_run():
+    """One launch per run alarms too often; the median of three launches per run far less."""
+    draw = Recording("matmul").draw(1)
+    one = sim.rates(sim.by_history(draw, 0.0, SUITES), 0.0).alarms
+
+    def medians(suites, runs):
+        launches = draw(suites, 3 * runs).reshape(suites, sim.BENCHMARKS, runs, 3)
+        return np.median(launches, axis=-1)
+
+    three = sim.rates(sim.by_history(medians, 0.0, SUITES), 0.0).alarms
+    assert one > 0.05
+    assert three < one / 2
+
+
+def test_the_recording_is_small_and_says_what_it_is():
+    """A text below 100 kB."""
+    text = FILE.read_text(encoding="utf-8")
+    assert len(text) < 100_000
+    assert "fresh processes" in text.splitlines()[0]

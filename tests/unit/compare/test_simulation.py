@@ -1,0 +1,145 @@
+"""What the gates make of suites whose truth is known; all draws are seeded."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gpubench_plugin.compare import judges
+from tests.support import simulation as sim
+from tests.support.made import series
+
+SUITES = 2000
+
+
+@pytest.fixture(scope="module")
+def rates():
+    """Of the paired gate, by noise and effect; the launches of all are the same draws, scaled."""
+    return {
+        (noise, effect): sim.rates(sim.by_pairs(sim.normal(noise, 1), effect, SUITES), effect)
+        for noise in sim.NOISES
+        for effect in sim.EFFECTS
+    }
+
+
+def drawn(suites, launches, noise, effect):
+    base, head = (sim.normal(noise, seed)(suites, launches) for seed in (1, 2))
+    return base, sim.slower(head, effect)
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.02])
+@pytest.mark.parametrize("effect", [0.0, -0.05, 0.05])
+def test_the_simulated_paired_gate_is_the_one_that_judges(noise, effect):
+    """Suite by suite and look by look, only undecided series going on, as with real launches."""
+    base, head = drawn(4, 15, noise, effect)
+    simulated = sim.sequential(head - base)
+    for suite in range(len(base)):
+        kinds = ["inconclusive"] * sim.BENCHMARKS
+        for look in judges.LOOKS:
+            undecided = [i for i, kind in enumerate(kinds) if kind == "inconclusive"]
+            values = np.exp(base[suite, :, :look]), np.exp(head[suite, :, :look])
+            judged = judges.judge_pairs(
+                [series(values[0][i], values[1][i]) for i in undecided], m=sim.BENCHMARKS
+            )
+            for i, verdict in zip(undecided, judged, strict=True):
+                kinds[i] = verdict.kind
+        assert kinds == simulated[suite].tolist()
+
+
+def test_the_simulated_history_and_threshold_are_those_that_judge():
+    """Each suite's verdicts are equal, one by one."""
+    noise, effect, suites = 0.01, 0.05, 4
+    draw = sim.normal(noise, 1)
+    base, head = draw(suites, 10), sim.slower(draw(suites, 1), effect)
+    simulated = sim.by_history(sim.normal(noise, 1), effect, suites)
+    for suite in range(suites):
+        rows = zip(np.exp(base[suite]), np.exp(head[suite]), strict=True)
+        assert [one.kind for one in judges.judge_history([series(*row) for row in rows])] == (
+            simulated[suite].tolist()
+        )
+    draw = sim.normal(noise, 1)
+    base, head = draw(suites, 1), sim.slower(draw(suites, 1), effect)
+    called = sim.by_threshold(sim.normal(noise, 1), effect, suites) == "regressed"
+    for suite in range(suites):
+        rows = zip(np.exp(base[suite]), np.exp(head[suite]), strict=True)
+        judged = judges.judge_threshold([series(*row) for row in rows])
+        assert [one.kind == "regressed" for one in judged] == called[suite].tolist()
+
+
+@pytest.mark.parametrize("noise", sim.NOISES)
+def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(noise):
+    """Base equal to head, 20 benchmarks, up to three looks."""
+    alarms = sim.rates(sim.by_pairs(sim.normal(noise, 7), 0.0, 20_000), 0.0).alarms
+    assert alarms <= 0.01
+
+
+def test_the_paired_gate_catches_five_percent(rates):
+    """At least 95 % of them at up to one percent of noise, 80 % at two."""
+    assert rates[0.005, 0.05].caught >= 0.95
+    assert rates[0.01, 0.05].caught >= 0.95
+    assert rates[0.02, 0.05].caught >= 0.80
+
+
+def test_power_falls_with_the_noise_and_rises_with_the_effect(rates):
+    """Up to the chance of the simulation."""
+    chance = 0.01
+    for effect in sim.EFFECTS[1:]:
+        power = [rates[noise, effect].caught for noise in sim.NOISES]
+        assert all(more >= less - chance for more, less in pairwise(power))
+    for noise in sim.NOISES:
+        power = [rates[noise, effect].caught for effect in sim.EFFECTS]
+        assert all(less <= more + chance for less, more in pairwise(power))
+
+
+@pytest.mark.parametrize("effect", [0.03, 0.05, 0.10])
+def test_a_true_slowdown_is_not_called_unchanged(rates, effect):
+    """At most one of a hundred, at every noise, also one that hardly exceeds the limit."""
+    assert all(rates[noise, effect].cleared <= 0.01 for noise in sim.NOISES)
+
+
+def test_no_effect_is_called_unchanged_where_the_noise_allows_it(rates):
+    """Nearly always at up to one percent of noise."""
+    assert rates[0.005, 0.0].cleared >= 0.99
+    assert rates[0.01, 0.0].cleared >= 0.97
+
+
+def test_of_many_regressions_hardly_any_is_false():
+    """Half of a suite is slower by 5 %: of the benchmarks called, at most 1 % are none of them."""
+    base, head = (sim.normal(0.02, seed)(SUITES, 15) for seed in (1, 2))
+    half = sim.BENCHMARKS // 2
+    head[:, :half] += np.log1p(0.05)
+    called = sim.sequential(head - base) == "regressed"
+    assert called[:, half:].sum() / called.sum() <= 0.01
+    assert called[:, :half].mean() >= 0.9
+
+
+def test_history_is_honest_but_weak():
+    """Hardly a false alarm, but it mostly misses 5 % at 1 % of noise."""
+    for noise in sim.NOISES:
+        silent = sim.rates(sim.by_history(sim.normal(noise, 3), 0.0, 5000), 0.0)
+        assert silent.alarms <= 0.01
+    ten, twenty = (
+        sim.rates(sim.by_history(sim.normal(0.01, 3), 0.05, SUITES, earlier), 0.05)
+        for earlier in (10, 20)
+    )
+    assert ten.caught < 0.5 < twenty.caught
+    assert ten.cleared <= 0.01
+
+
+def test_a_threshold_cries_wolf_where_there_is_noise():
+    """Two percent between single launches: most suites have a false alarm at 2 % of noise."""
+    assert sim.rates(sim.by_threshold(sim.normal(0.02, 4), 0.0, 500), 0.0).alarms > 0.9
+    assert sim.rates(sim.by_threshold(sim.normal(0.005, 4), 0.0, 500), 0.0).alarms < 0.1
+
+
+def test_tests_within_processes_cry_wolf():
+    """They take the noise between processes for an effect, even where there is little of it."""
+    for noise in sim.NOISES:
+        found = sim.by_mann_whitney(sim.processes(noise, 5), 0.0, 100)
+        assert sim.rates(found, 0.0).alarms > 0.9
+    median = [
+        sim.rates(sim.by_median(sim.processes(noise, 5), 0.0, 500), 0.0).alarms
+        for noise in sim.NOISES
+    ]
+    assert median[0] == 0
+    assert median[-1] > 0.8

@@ -1,0 +1,110 @@
+"""Profiles of measuring: defaults under a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.config import (
+    PROFILES,
+    Configuration,
+    MeasureSection,
+    ModelSection,
+    comparable,
+    resolve,
+)
+from gpubench_plugin.errors import UsageProblem
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
+
+
+def resolved(
+    folder: Path, *overrides: str, yaml: str = "", overlay: str = ""
+) -> Configuration[Any]:
+    """The configuration of a named file with this text, and one laid over it."""
+    (folder / "configs").mkdir(exist_ok=True)
+    (folder / "configs" / "a.yaml").write_text(f"model: {{}}\n{yaml}")
+    (folder / "more.yaml").write_text(f"model: {{}}\n{overlay}")
+    return resolve(
+        name="a",
+        preset="tiny",
+        overlays=[folder / "more.yaml"],
+        overrides=overrides,
+        chosen={},
+        rootdir=folder,
+        model_section=lambda _: ModelSection,
+    )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_has_keys_of_its_section(name: str) -> None:
+    """Each is valid, and none of them is what the section has by itself."""
+    section = MeasureSection(profile=name, **PROFILES[name])
+    plain = MeasureSection()
+    assert all(getattr(section, key) != getattr(plain, key) for key in PROFILES[name])
+
+
+def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
+    """The resolved configuration shows its values; without one nothing changes."""
+    assert resolved(tmp_path).measure == MeasureSection()
+    quick = resolved(tmp_path, "measure.profile=quick").measure
+    assert quick == MeasureSection(profile="quick", **PROFILES["quick"])
+    assert (quick.max_time_s, quick.max_rounds) == (0.5, 50)
+
+
+@pytest.mark.parametrize("where", ["file", "preset", "overlay", "command line"])
+def test_a_stated_key_wins_wherever_the_profile_was_chosen(tmp_path: Path, where: str) -> None:
+    """The file comes before the command line, and still its key is no default."""
+    profile = "measure: {profile: full}"
+    texts = {
+        "file": {"yaml": "measure: {profile: full, max_rounds: 77}"},
+        "preset": {"yaml": f"measure: {{max_rounds: 77}}\npresets: {{tiny: {{{profile}}}}}"},
+        "overlay": {"yaml": "measure: {max_rounds: 77}", "overlay": profile},
+        "command line": {"yaml": "measure: {max_rounds: 77}"},
+    }
+    overrides = ["measure.profile=full"] if where == "command line" else []
+    measure = resolved(tmp_path, *overrides, **texts[where]).measure
+    assert (measure.profile, measure.max_rounds, measure.max_time_s) == ("full", 77, 20.0)
+
+
+def test_a_stated_default_wins_too(tmp_path: Path) -> None:
+    """Who writes down the usual value means it."""
+    measure = resolved(tmp_path, "measure.max_time_s=3", "measure.profile=quick").measure
+    assert (measure.max_time_s, measure.max_rounds) == (3.0, 50)
+
+
+def test_a_later_choice_of_profile_wins(tmp_path: Path) -> None:
+    """Of two profiles the last one counts, also where it is none."""
+    chosen = resolved(tmp_path, "measure.profile=full", yaml="measure: {profile: quick}")
+    assert chosen.measure.max_rounds == 2000
+    none = resolved(tmp_path, "measure.profile=null", yaml="measure: {profile: quick}")
+    assert none.measure == MeasureSection()
+
+
+def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
+    """With the flag, the value, what is allowed and the nearest."""
+    with pytest.raises(UsageProblem) as caught:
+        resolved(tmp_path, "measure.profile=quikc")
+    assert str(caught.value) == (
+        "--measure.profile=quikc: \"quikc\" is not allowed (did you mean 'quick'?); "
+        "allowed: quick, full, or null"
+    )
+
+
+def test_not_its_name_but_its_keys_are_compared(tmp_path: Path) -> None:
+    """Results under a profile compare with those whose keys were stated one by one."""
+    stated = [f"measure.{key}={value}" for key, value in PROFILES["quick"].items()]
+    one_by_one = comparable(resolved(tmp_path, *stated))
+    assert comparable(resolved(tmp_path, "measure.profile=quick")) == one_by_one
+    assert one_by_one["measure.max_rounds"] == 50
+
+
+def test_the_documented_profiles_are_current() -> None:
+    """The table in the docs holds the defaults and the values of both profiles."""
+    text, plain = DOCUMENT.read_text(encoding="utf-8"), MeasureSection()
+    for key in PROFILES["quick"] | PROFILES["full"]:
+        values = (getattr(plain, key), PROFILES["quick"][key], PROFILES["full"][key])
+        row = " | ".join(f"{value:g}" for value in values)
+        assert f"| `measure.{key}` | {row} |" in text

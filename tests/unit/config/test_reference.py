@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from gpubench_plugin.config import Configuration, ModelSection, Section, explain, files
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
+
+
+def test_the_documented_table_is_current() -> None:
+    """The table in the docs is the one generated from the schema."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    table = text.partition("<!-- keys -->\n")[2].partition("<!-- /keys -->")[0]
+    assert table == files.markdown_table()
+
+
+def test_every_key_has_a_meaning() -> None:
+    """No key of the configuration is left without a description."""
+    silent = [
+        key for key, field in explain.walk(Configuration[ModelSection]) if not field.description
+    ]
+    assert silent == []
+
+
+def test_a_bar_does_not_break_the_table() -> None:
+    """A bar in a description is escaped, and a key without default is said to be required."""
+
+    class Sized(Section):
+        size: int = Field(description="a|b")
+
+    assert files.markdown_table(Sized).splitlines()[-1] == (
+        r"| `size` | an integer | required | a\|b |"
+    )

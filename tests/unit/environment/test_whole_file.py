@@ -1,0 +1,147 @@
+"""Files that appear whole, in which order that happens, and what killed writers leave."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.environment import files, json_files
+from gpubench_plugin.results import Journal
+from tests.support.kill_points import points
+
+TEMPORARY = ".a.json.gpubench-0123abcd.tmp"
+
+
+def written(folder: Path) -> None:
+    files.write(folder / "a.json", lambda file: file.write(b"{}"))
+
+
+def left(folder: Path, name: str = TEMPORARY, *, age_s: float = 3600) -> Path:
+    """What a writer would leave that was killed so long ago."""
+    path = folder / name
+    path.write_text("half")
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def test_a_name_comes_after_its_content_and_is_made_durable(tmp_path: Path) -> None:
+    """Content, fsync, name, fsync of the folder: power that fails leaves old or new, and whole."""
+    assert points(lambda _: written(tmp_path)) == [
+        "open .a.json.*.tmp",
+        "write .a.json.*.tmp",
+        "rest of the write .a.json.*.tmp",
+        "fsync .a.json.*.tmp",
+        "replace .a.json.*.tmp",
+        f"fsync {tmp_path.name}",
+    ]
+
+
+def test_a_removal_is_made_durable(tmp_path: Path) -> None:
+    """Else a summary would come back that says of a run that goes on that it has ended."""
+    written(tmp_path)
+    calls = points(lambda _: json_files.remove(tmp_path / "a.json"))
+    assert calls == ["unlink a.json", f"fsync {tmp_path.name}"]
+
+
+def test_a_line_of_the_journal_is_on_the_disk_before_the_next(tmp_path: Path) -> None:
+    """Its name is, too: the journal is new."""
+
+    def two_lines(_: object) -> None:
+        with Journal(tmp_path / "metrics.jsonl") as journal:
+            journal.append({"event": "first"})
+            journal.append({"event": "second"})
+
+    line = [f"{call} metrics.jsonl" for call in ("write", "rest of the write", "fsync")]
+    opened = ["open metrics.jsonl", f"fsync {tmp_path.name}", "ftruncate metrics.jsonl"]
+    assert points(two_lines) == [*opened, *line, *line]
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    """Of whatever file it was a part."""
+    left(tmp_path)
+    left(tmp_path, ".b.pt.gpubench-00000000.tmp")
+    written(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_living_writers_file_stays(tmp_path: Path) -> None:
+    """However long ago it wrote last: it may have been stopped."""
+    living = left(tmp_path)
+    with living.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        written(tmp_path)
+        assert living.exists()
+    written(tmp_path)
+    assert not living.exists()
+
+
+def test_a_writer_holds_its_file_until_it_has_its_name(tmp_path: Path) -> None:
+    """So nobody else takes it for one that was left, even where it took hours to write."""
+
+    def found_by_another() -> list[Path]:
+        os.utime(next(tmp_path.glob(".*")), (0, 0))
+        return list(files.abandoned(tmp_path))
+
+    replace, found = Path.replace, []
+
+    def renamed(path: Path, target: Path) -> Path:
+        found.append(found_by_another())
+        return replace(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", renamed)
+        files.write(tmp_path / "a.json", lambda _: found.append(found_by_another()))
+    assert found == [[], []]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".a.json.0123abcd.tmp",
+        ".a.json.gpubench-0123abcd.tmp~",
+        "a.json.gpubench-0123abcd.tmp",
+        ".a.json.gpubench-0123abcX.tmp",
+        ".gpubench-0123abcd.tmp",
+    ],
+)
+def test_a_file_of_another_name_stays(tmp_path: Path, name: str) -> None:
+    """Whoever made it, it was not this program."""
+    other = left(tmp_path, name)
+    written(tmp_path)
+    assert other.exists()
+
+
+def linked(path: Path) -> None:
+    target = path.with_name("precious")
+    target.write_text("precious")
+    os.utime(target, (0, 0))
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, linked])
+def test_what_is_no_file_stays(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A pipe, a folder and a link of such a name; none is opened."""
+    make(tmp_path / TEMPORARY)
+    if make is not linked:
+        os.utime(tmp_path / TEMPORARY, (0, 0))
+    before = sorted(tmp_path.iterdir())
+    written(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "a.json"])
+
+
+def test_a_young_file_and_somebody_elses_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer may not have locked it yet; of another user nothing is removed."""
+    young = left(tmp_path, age_s=30)
+    written(tmp_path)
+    assert young.exists()
+    old = left(tmp_path)
+    monkeypatch.setattr("os.geteuid", lambda: old.stat().st_uid + 1)
+    written(tmp_path)
+    assert old.exists()

@@ -1,0 +1,48 @@
+"""A run's files with their hashes."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.results import artifacts
+from tests.support.runs_builder import write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_every_regular_file_is_listed_with_its_hash(tmp_path: Path) -> None:
+    """Also those in folders; links are not followed, neither to files nor to folders."""
+    run = write_run(tmp_path, 0)
+    (run.path / "traces").mkdir()
+    (run.path / "traces" / "rank0.json").write_bytes(b"x" * (3 << 20))
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (run.path / "link").symlink_to(secret)
+    (run.path / "folder").symlink_to(tmp_path)
+
+    found = {one.name: one for one in artifacts(run, lambda name, size: True)}
+    assert list(found) == sorted(found)
+    assert set(found) == {
+        "config_resolved.yaml",
+        "metrics.jsonl",
+        "summary.json",
+        "system.json",
+        "traces/rank0.json",
+    }
+    assert found["traces/rank0.json"].bytes == 3 << 20
+    for one in found.values():
+        assert one.sha256 == sha256((run.path / one.name).read_bytes()).hexdigest()
+
+
+def test_a_file_whose_hash_is_not_wanted_is_listed_without_it(tmp_path: Path) -> None:
+    """It is not read: its size is the file system's, were it larger than any memory."""
+    run = write_run(tmp_path, 0)
+    with (run.path / "huge").open("wb") as file:
+        file.truncate(1 << 43)
+
+    found = {one.name: one for one in artifacts(run, lambda name, size: size < 1 << 30)}
+
+    assert (found["huge"].bytes, found["huge"].sha256) == (1 << 43, None)
+    assert all(one.sha256 for name, one in found.items() if name != "huge")

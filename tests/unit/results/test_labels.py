@@ -1,0 +1,84 @@
+"""Tags of a run, in its folder."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.results import TagChange, change_tags, from_text, tags_in, tags_of, to_text
+from tests.support.runs_builder import write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_tags_are_added_and_taken(tmp_path: Path) -> None:
+    """They are sorted, and each is there once."""
+    run = write_run(tmp_path, 0)
+    assert tags_of(run) == ()
+    assert change_tags(run, add=["nightly", "good"]) == ("good", "nightly")
+    assert change_tags(run, add=["good"], remove=["nightly", "unknown"]) == ("good",)
+    assert tags_of(run) == ("good",)
+
+
+def test_a_tag_is_one_safe_word(tmp_path: Path) -> None:
+    """What else is refused, and changes nothing."""
+    run = write_run(tmp_path, 0)
+    with pytest.raises(UsageProblem, match="tag: 'a b'"):
+        change_tags(run, add=["fine", "a b"])
+    assert tags_of(run) == ()
+
+
+def test_those_who_tag_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Every tag is there."""
+    run = write_run(tmp_path, 0)
+    words = [f"tag{number}" for number in range(16)]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda word: change_tags(run, add=[word]), words))
+    assert set(tags_of(run)) == {*words}
+
+
+def test_changes_of_two_copies_are_merged_in_any_order() -> None:
+    """The last one of each tag counts; of two in one moment the tag that is given."""
+    one = [change("1", "a"), change("3", "b", "remove"), change("4", "c")]
+    other = [change("2", "b"), change("2", "a", "remove"), change("4", "c", "remove")]
+    for changes in permutations([*one, *other]):
+        assert tags_in(changes) == ("c",)
+    assert from_text(to_text([*one, *other]), "here") == {*one, *other}
+
+
+def test_tags_of_version_1_are_older_than_any_change(tmp_path: Path) -> None:
+    """They are kept, and can be taken."""
+    run = write_run(tmp_path, 0)
+    (run.path / "tags.json").write_text('{"schema_version": 1, "tags": ["a", "b"]}')
+    assert tags_of(run) == ("a", "b")
+    assert change_tags(run, remove=["a"]) == ("b",)
+    assert tags_of(run) == ("b",)
+
+
+def change(time: str, tag: str, action: Any = "add") -> TagChange:
+    return TagChange(time=time, tag=tag, action=action)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("{}", "no schema_version"),
+        ('{"schema_version": 3, "tags": []}', "upgrade"),
+        ('{"schema_version": 1, "tags": [1]}', "breaks the schema"),
+        ('{"schema_version": 2, "tags": []}', "breaks the schema at changes"),
+        ('{"schema_version": 2, "tags": [], "changes": [{"tag": []}]}', "schema at changes"),
+        ('{"schema_version": 2, "tags": ["a"], "changes": []}', "lead to others"),
+    ],
+)
+def test_a_broken_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+    """It is not taken for no tags: a tag protects its run."""
+    run = write_run(tmp_path, 0)
+    (run.path / "tags.json").write_text(text)
+    with pytest.raises(ResultsError, match=said):
+        tags_of(run)

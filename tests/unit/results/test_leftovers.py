@@ -1,0 +1,106 @@
+"""What is taken for left behind by a killed process, and that nothing else is."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.results import RunDirectory, leftovers, remove_leftover, runs_in, under_removal
+from tests.support.runs_builder import run_id, write_run
+
+TEMPORARY = ".summary.json.gpubench-0123abcd.tmp"
+LATER = datetime.now(UTC) + timedelta(days=2)
+
+
+def old(path: Path) -> Path:
+    os.utime(path, (0, 0))
+    return path
+
+
+def found(results: Path, before: datetime | None = LATER) -> set[Path]:
+    return {leftover.path for leftover in leftovers(results, unbegun_before=before)}
+
+
+def never_begun(results: Path, number: int = 9, *more: str) -> Path:
+    """The folder of a run whose session was killed before it had a journal."""
+    folder = results / "default" / run_id(number)
+    folder.mkdir(parents=True)
+    for name in (".writable", "config_resolved.yaml", "system.json", TEMPORARY, *more):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
+    """Half a removal, a run without a journal, and temporary files wherever files are written."""
+    run, gone = write_run(tmp_path, 0), write_run(tmp_path, 1)
+    removed = gone.path.rename(under_removal(gone.path))
+    begun = never_begun(tmp_path)
+    folders = (tmp_path / "baselines", tmp_path / ".spool", run.path, run.checkpoints / "a")
+    temporary = []
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TEMPORARY).write_text("half")
+        temporary.append(old(folder / TEMPORARY))
+    assert [one.run_id for one in runs_in(tmp_path)] == [run.run_id]
+    assert found(tmp_path) == {removed, begun, *temporary}
+    for leftover in leftovers(tmp_path, unbegun_before=LATER):
+        assert leftover.bytes > 0
+        remove_leftover(leftover.path)
+        remove_leftover(leftover.path)  # somebody else was faster
+    assert found(tmp_path) == set()
+    assert run.summary.exists()
+
+
+def test_a_folder_that_may_yet_become_a_run_stays(tmp_path: Path) -> None:
+    """A session that has just begun has no journal either; nor may there be anybody's facts."""
+    never_begun(tmp_path)
+    assert found(tmp_path, datetime.now(UTC) - timedelta(days=1)) == set()
+    assert found(tmp_path, None) == set()
+
+
+@pytest.mark.parametrize("name", ["notes.md", "metrics.jsonl", "state.json", "ranks/rank-0.log"])
+def test_a_folder_with_anything_else_stays(tmp_path: Path, name: str) -> None:
+    """It is a run, a comparison, or somebody put something into it."""
+    folder = never_begun(tmp_path)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    assert found(tmp_path) == set()
+
+
+def test_a_folder_of_another_name_stays(tmp_path: Path) -> None:
+    """Whoever made it did not want a run."""
+    never_begun(tmp_path).rename(tmp_path / "default" / "mine")
+    assert found(tmp_path) == set()
+
+
+def test_what_is_behind_a_link_stays(tmp_path: Path) -> None:
+    """A folder, an experiment, a file in a folder: it belongs to other results."""
+    results, other = tmp_path / "results", tmp_path / "other"
+    begun = never_begun(other)
+    run = write_run(other, 0)
+    removed = run.path.rename(under_removal(run.path))
+    (results / "default").mkdir(parents=True)
+    (results / "linked").symlink_to(other / "default")
+    for folder in (begun, removed):
+        (results / "default" / folder.name).symlink_to(folder)
+    (never_begun(results, 8) / "system.json").unlink()
+    (results / "default" / run_id(8) / "system.json").symlink_to(other)
+    assert found(results) == set()
+
+
+def test_somebody_elses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several people may share a folder of results."""
+    begun = never_begun(tmp_path)
+    monkeypatch.setattr("os.geteuid", lambda: begun.stat().st_uid + 1)
+    assert found(tmp_path) == set()
+
+
+def test_a_run_under_removal_cannot_be_named(tmp_path: Path) -> None:
+    """Its new name is none that an id begins with, and it is in no list."""
+    run = write_run(tmp_path, 0)
+    left = RunDirectory(path=run.path.rename(under_removal(run.path)))
+    assert left.journal.exists()
+    assert runs_in(tmp_path) == []

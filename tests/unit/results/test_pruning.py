@@ -1,0 +1,164 @@
+"""What may be removed of runs, and that nothing else is."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.results import Journal, RunDirectory, prune, runs_in
+from tests.support.runs_builder import FIRST, run_id, started, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_runs_are_chosen_by_number_and_age(tmp_path: Path) -> None:
+    """The last of each experiment are spared; with both, a run must be neither late nor young."""
+    for number in range(6):
+        run = write_run(tmp_path, number, experiment="a" if number < 4 else "b")
+        write_at(run, started(number))
+    runs, now = runs_in(tmp_path), started(6)
+
+    def chosen(keep_last: int | None, days: float | None) -> list[str]:
+        found = prune.older(runs, keep_last=keep_last, days=days, now=now)
+        return [run.run_id for run in found]
+
+    assert chosen(None, None) == []
+    assert chosen(1, None) == [run_id(n) for n in (0, 1, 2, 4)]
+    assert chosen(0, None) == [run_id(n) for n in range(6)]
+    assert chosen(9, None) == []
+    assert chosen(None, 3.5 / 24) == [run_id(n) for n in (0, 1, 2)]
+    assert chosen(3, 3.5 / 24) == [run_id(0)]
+
+
+def write_at(run: RunDirectory, moment: datetime) -> None:
+    """Let every file of the run be of that moment."""
+    for path in run.path.iterdir():
+        os.utime(path, (moment.timestamp(), moment.timestamp()))
+
+
+def test_a_run_is_as_old_as_what_was_written_last(tmp_path: Path) -> None:
+    """Resumed, it is young again; having less in it does not make it so."""
+    run, now = write_run(tmp_path, 0), started(48)
+    (run.path / "traces").mkdir()
+    (run.path / "ranks").mkdir()
+    write_at(run, started(0))
+    (run.path / "traces").rmdir()
+    (run.path / "link").symlink_to(tmp_path)
+
+    def is_old() -> bool:
+        return prune.older([run], keep_last=None, days=1, now=now) == [run]
+
+    assert is_old()
+    yesterday = started(25).timestamp()
+    os.utime(run.journal, (yesterday, yesterday))
+    assert not is_old()
+
+
+def test_files_older_than_their_run_do_not_make_it_older(tmp_path: Path) -> None:
+    """As a copy may leave them; then its id says when it began."""
+    run = write_run(tmp_path, 30)
+    write_at(run, started(-1000))
+    assert prune.older([run], keep_last=None, days=1, now=started(48)) == []
+
+
+def test_a_run_that_cannot_be_listed_is_not_old(tmp_path: Path) -> None:
+    """It has gone meanwhile, or is closed."""
+    gone = RunDirectory(path=tmp_path / "default" / run_id(0))
+    assert prune.older([gone], keep_last=None, days=1, now=started(480)) == []
+
+
+@pytest.mark.parametrize("name", ["notes.md", "traces.txt", "data", "link", "summary.csv", "ranks"])
+def test_a_run_with_something_that_is_not_of_it_stays_whole(tmp_path: Path, name: str) -> None:
+    """Somebody's file, folder or link beside the run's own, also under one of their names."""
+    run = write_run(tmp_path, 0)
+    (run.path / ".summary.csv.gpubench-0123abcd.tmp").touch()  # a killed session's, which goes
+    foreign = run.path / name
+    if name in {"data", "summary.csv"}:
+        foreign.mkdir()
+        (foreign / "mine").touch()
+    elif name == "link":
+        foreign.symlink_to(tmp_path)
+    else:
+        foreign.write_text("mine")
+    before = sorted(run.path.rglob("*"))
+    assert prune.foreign_files(run) == [name]
+    with pytest.raises(ResultsError, match=f"was not removed: it also holds {name}"):
+        prune.remove(prune.whole(run))
+    assert sorted(run.path.rglob("*")) == before
+
+
+def test_the_age_of_a_run_with_a_strange_name_is_its_journals(tmp_path: Path) -> None:
+    """Somebody has renamed it."""
+    run = write_run(tmp_path, 0)
+    strange = RunDirectory(path=run.path.rename(run.path.with_name("mine")))
+    now = datetime.now(UTC)
+    assert prune.older([strange], keep_last=None, days=1, now=now) == []
+    later = now + timedelta(days=2)
+    assert prune.older([strange], keep_last=None, days=1, now=later) == [strange]
+    assert later > FIRST
+
+
+def test_traces_go_and_links_stay(tmp_path: Path) -> None:
+    """What a link points to is somebody else's."""
+    run = write_run(tmp_path, 0)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "data").write_text("mine")
+    traces = run.path / "traces"
+    traces.mkdir()
+    (traces / "rank0.json").write_bytes(b"x" * 100)
+    (traces / "link").symlink_to(outside)
+    (run.path / "checkpoints").symlink_to(outside)
+
+    (removal,) = prune.removals(run, prune.HEAVY)
+    assert (removal.path, removal.bytes) == (traces, 100)
+    prune.remove(removal)
+    assert not traces.exists()
+    assert (run.path / "checkpoints").is_symlink()
+    assert (outside / "data").read_text() == "mine"
+    assert run.summary.exists()
+
+
+def test_a_whole_run_goes_without_what_its_links_point_to(tmp_path: Path) -> None:
+    """Neither what a folder's nor what a file's link points to; the experiment's folder stays."""
+    run, other = write_run(tmp_path, 0), write_run(tmp_path, 1)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "data").write_text("mine")
+    (run.path / "traces").mkdir()
+    (run.path / "traces/link").symlink_to(outside)
+    run.log.symlink_to(outside / "data")
+    removal = prune.whole(run)
+    files = (f for f in run.path.iterdir() if f.is_file() and not f.is_symlink())
+    assert removal.bytes == sum(f.stat().st_size for f in files)
+    prune.remove(removal)
+    assert not run.path.exists()
+    assert other.summary.exists()
+    assert (outside / "data").exists()
+
+
+def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
+    """Whatever was decided before: between looking and removing it may have been resumed."""
+    run = write_run(tmp_path, 0, status=None)
+    removal = prune.whole(run)
+    with Journal(run.journal), pytest.raises(ResultsError, match="another process"):
+        prune.remove(removal)
+    assert run.system.exists()
+
+
+def test_a_linked_run_or_experiment_is_a_link(tmp_path: Path) -> None:
+    """Such a run belongs to another folder of results."""
+    run = write_run(tmp_path / "other", 0)
+    results = tmp_path / "results"
+    (results / "default").mkdir(parents=True)
+    (results / "default" / run.run_id).symlink_to(run.path)
+    (results / "linked").symlink_to(run.path.parent)
+    found = runs_in(results)
+    assert len(found) == 2
+    assert all(prune.is_link(one) for one in found)
+    assert not prune.is_link(run)

@@ -1,0 +1,506 @@
+"""Tests of reading runs: real sessions of both plugins, and files as they should not be."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from gpubench_plugin import records
+from gpubench_plugin.compare import compare_runs
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
+from gpubench_plugin.records import Launch, Measurement, Metric
+from gpubench_plugin.results import Journal, RunDirectory, sources, write_summary
+from tests.support.runs_builder import RESNET, measurement, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpubench_plugin.records import Result, Run, RunRecord, RunStatus
+
+SCHEMA = Path(records.__file__).parents[1] / "docs" / "schemas" / "journal.schema.json"
+QUICK = (
+    *("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001"),
+    *(
+        "--benchmark-max-time=0.01",
+        "--benchmark-min-rounds=3",
+    ),
+)
+TESTS = """
+import pytest
+
+@pytest.mark.gpubench(limits={"step_time_s": "3%"})
+def test_ours(gpubench):
+    gpubench(lambda: sum(range(2000)), samples=4)
+
+def test_fails(gpubench):
+    assert False, "on purpose"
+
+def test_theirs(benchmark):
+    benchmark(sum, range(2000))
+"""
+OURS = "test_it.py::test_ours[fp32-ws1]"
+
+
+def _pytest(folder: Path, *args: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "COV_"))}
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
+        cwd=folder,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a session with both kinds of benchmark: ``results`` and ``saved.json``."""
+    folder = tmp_path_factory.mktemp("session")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_it.py").write_text(TESTS)
+    _pytest(folder, "--benchmark-json=saved.json", *QUICK)
+    assert (folder / "saved.json").is_file()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that pytest-benchmark has written without this plugin."""
+    folder = tmp_path_factory.mktemp("foreign")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_it.py").write_text(
+        "def test_theirs(benchmark):\n    benchmark(sum, range(9))\n"
+    )
+    _pytest(folder, "-p", "no:gpubench", "--benchmark-json=saved.json", *QUICK[3:])
+    return folder / "saved.json"
+
+
+def read(text: str | Path, here: Path) -> Run:
+    return sources.read_run(str(text), results_dir=here / "results", here=here)
+
+
+def without_configuration(run: Run) -> dict[str, Result]:
+    return {name: replace(result, configuration={}) for name, result in run.results.items()}
+
+
+def test_run_reads_the_same_wherever_it_is_read(session: Path) -> None:
+    """Folder, id, its beginning, summary and journal give one run; the JSON equal benchmarks."""
+    (folder,) = session.glob("results/*/*")
+    whole = read(folder, session)
+    assert whole.results[OURS].outcome == "measured"
+    assert whole.results[OURS].limits == {"step_time_s": "3%"}
+    assert whole.results[OURS].timer == "perf_counter_ns"
+    assert whole.status == "failed"
+    for text in (folder.name, folder.name[:12], folder / "summary.json", folder / "metrics.jsonl"):
+        assert replace(read(text, session), label="") == replace(whole, label="")
+    for text in ("saved.json", folder / "benchmark.json"):
+        saved = read(text, session)
+        assert without_configuration(saved)[OURS] == without_configuration(whole)[OURS]
+        assert (saved.machine, saved.environment) == (whole.machine, whole.environment)
+        assert (saved.run_id, saved.started) == (whole.run_id, whole.started)
+        assert not saved.foreign
+
+
+def test_plain_benchmark_beside_ours_is_read(session: Path) -> None:
+    """A test of pytest-benchmark in our session has its times and the machine's facts."""
+    theirs = read("saved.json", session).results["test_it.py::test_theirs"]
+    assert theirs.outcome == "measured"
+    assert theirs.metrics["step_time_s"].value > 0
+    assert theirs.metrics["step_time_min_s"].better == "lower"
+
+
+def test_failed_benchmark_has_its_reason(session: Path) -> None:
+    """What failed has no numbers, and says why."""
+    (folder,) = session.glob("results/*/*")
+    failed = read(folder, session).results["test_it.py::test_fails[fp32-ws1]"]
+    assert (failed.outcome, failed.launches) == ("failed", ())
+    assert "on purpose" in failed.reason
+
+
+def test_journal_obeys_the_published_schema(session: Path) -> None:
+    """Every line of a real session's journal is valid against the schema in ``docs/``."""
+    validator = Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    (journal,) = session.glob("results/*/*/metrics.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {line["event"] for line in lines} >= {"run_started", "benchmark", "run_finished"}
+    for line in lines:
+        validator.validate(line)
+
+
+def test_foreign_file_is_read(foreign: Path) -> None:
+    """Of a file of pytest-benchmark alone, times and the machine as far as it knows are read."""
+    run = read(foreign, foreign.parent)
+    (result,) = run.results.values()
+    stats = json.loads(foreign.read_text())["benchmarks"][0]["stats"]
+    assert run.foreign
+    assert result.id == "test_it.py::test_theirs"
+    assert result.launches[0]["step_time_s"] == stats["median"]
+    assert result.launches[0]["step_time_min_s"] == stats["min"]
+    assert run.machine["platform.system"]
+    assert run.machine["python.version"] == ".".join(map(str, sys.version_info[:2]))
+    assert run.started.endswith("Z")
+
+
+def _entry(name: str = "test_a.py::test_a", **stats: Any) -> dict[str, Any]:
+    return {"name": name, "fullname": name, "stats": {"median": 0.5, "min": 0.25, **stats}}
+
+
+def _file(folder: Path, *entries: Any, **more: Any) -> Path:
+    path = folder / "some.json"
+    path.write_text(json.dumps({"machine_info": {}, "benchmarks": list(entries), **more}))
+    return path
+
+
+def test_old_version_is_read(tmp_path: Path) -> None:
+    """Files of version 3.2.3 say ``brand``, and times without a zone."""
+    info = {"cpu": {"brand": "Fast CPU @ 3 GHz"}, "python_version": "2.7.18", "system": "Linux"}
+    path = _file(tmp_path, _entry(), machine_info=info, datetime="2020-01-10T11:12:13.000000")
+    run = read(path, tmp_path)
+    assert run.machine["cpu.model"] == "Fast CPU @ 3 GHz"
+    assert run.started == "2020-01-10T11:12:13.000000Z"
+    assert run.results["test_a.py::test_a"].launches[0]["step_time_min_s"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (_entry(median=float("nan")), "a median of nan s cannot be true"),
+        (_entry(min=float("-inf")), "a min of -inf s cannot be true"),
+        (_entry(median=0), "a median of 0 s cannot be true"),
+        (_entry(min=-1.0), "a min of -1.0 s cannot be true"),
+        (_entry(median="fast"), "the file's median is 'fast', no number"),
+        (_entry(median=None), "the file's median is None, no number"),
+        (_entry(median=10**400), "cannot be true"),
+        ({**_entry(), "has_error": True}, "it failed"),
+        ({"fullname": "test_a.py::test_a"}, "has no stats"),
+    ],
+)
+def test_untrue_number_costs_only_its_benchmark(
+    tmp_path: Path, entry: dict[str, Any], reason: str
+) -> None:
+    """A benchmark whose numbers cannot be true fails with the reason; the rest is read."""
+    run = read(_file(tmp_path, entry, _entry("test_b.py::test_b")), tmp_path)
+    assert run.results["test_a.py::test_a"].outcome == "failed"
+    assert reason in run.results["test_a.py::test_a"].reason
+    assert run.results["test_b.py::test_b"].outcome == "measured"
+
+
+def test_benchmark_that_is_there_twice_fails(tmp_path: Path) -> None:
+    """Of two entries of one name none is taken by chance."""
+    run = read(_file(tmp_path, _entry(), _entry(median=9.0)), tmp_path)
+    (result,) = run.results.values()
+    assert result.outcome == "failed"
+    assert "has it 2 times" in result.reason
+
+
+def test_untrue_number_in_a_summary_costs_only_its_benchmark(
+    tmp_path: Path, run_record: Callable[..., RunRecord], measured: Callable[..., Measurement]
+) -> None:
+    """A NaN that somebody wrote into a summary fails its benchmark, not the file."""
+    path = tmp_path / "summary.json"
+    write_summary(path, run_record(benchmarks=(measured(), measured(id="other"))))
+    document = json.loads(path.read_text())
+    document["benchmarks"][0]["metrics"]["step_time_s"]["value"] = float("nan")
+    path.write_text(json.dumps(document))
+    broken, whole = read(path, tmp_path).results.values()
+    assert (broken.outcome, broken.reason) == ("failed", "step_time_s of nan cannot be true")
+    assert whole.outcome == "measured"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step_time_s", -1.0),
+        ("step_time_min_s", 0),
+        ("peak_memory_bytes", -5),
+        ("samples_per_s", -0.5),
+        ("samples_per_s", float("inf")),
+        ("loss", float("nan")),
+    ],
+)
+@pytest.mark.parametrize("place", ["metrics", "per_launch"])
+def test_untrue_number_is_found_everywhere(
+    tmp_path: Path,
+    run_record: Callable[..., RunRecord],
+    measured: Callable[..., Measurement],
+    place: str,
+    name: str,
+    value: float,
+) -> None:
+    """Whole numbers and those of single launches too, in a summary and in our part of a file."""
+    path = tmp_path / "summary.json"
+    write_summary(path, run_record(benchmarks=(measured(), measured(id="other"))))
+    summary = json.loads(path.read_text())
+    benchmark = summary["benchmarks"][0]
+    if place == "metrics":
+        benchmark["metrics"][name] = {"value": value, "unit": "s", "better": "lower"}
+    else:
+        benchmark["per_launch"] = [{name: 1.0}, {name: value}]
+    path.write_text(json.dumps(summary))
+    told = {key: benchmark[key] for key in ("metrics", "per_launch")}
+    ours = _file(tmp_path, {**_entry(benchmark["id"]), "gpubench": told}, _entry("other"))
+    for run in (read(path, tmp_path), read(ours, tmp_path)):
+        broken, whole = run.results.values()
+        assert broken.outcome == "failed"
+        assert broken.reason == f"{name} of {value:.6g} cannot be true"
+        assert whole.outcome == "measured"
+
+
+WRITTEN: dict[str, Any] = {
+    "timer": "cuda_events",
+    "settings": {"model.depth": 2},
+    "limits": {"step_time_s": "3%"},
+    "flags": ["noisy"],
+    "metrics": {
+        "step_time_s": {"value": 0.5, "unit": "s", "better": "lower"},
+        "mfu": {"value": None, "unit": "1", "better": "higher"},
+    },
+    "per_launch": [{"step_time_s": 0.5, "mfu": None}],
+}
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    parts = value.items() if isinstance(value, dict) else ()
+    for key, part in enumerate(value) if isinstance(value, list) else parts:
+        yield from _paths(part, (*path, key))
+
+
+def _replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
+    if not path:
+        return by
+    copy = value.copy()
+    copy[path[0]] = _replaced(copy[path[0]], path[1:], by)
+    return copy
+
+
+def test_null_in_our_part_was_not_finite(tmp_path: Path) -> None:
+    """It is left out, as a summary leaves it out."""
+    run = read(_file(tmp_path, {**_entry("test_a"), "gpubench": WRITTEN}), tmp_path)
+    result = run.results["test_a"]
+    assert (set(result.metrics), result.launches) == ({"step_time_s"}, ({"step_time_s": 0.5},))
+
+
+@pytest.mark.parametrize("junk", [5, "x", [], {}, None, True, [None], [[]], {"a": []}, 10**400])
+@pytest.mark.parametrize("path", list(_paths(WRITTEN)))
+def test_our_part_of_another_shape_costs_at_most_its_benchmark(
+    tmp_path: Path, path: tuple[Any, ...], junk: Any
+) -> None:
+    """Whatever stands where: never a traceback, and a reason where it cannot be read."""
+    entry = {**_entry("test_a"), "gpubench": _replaced(WRITTEN, path, junk)}
+    run = read(_file(tmp_path, entry, _entry("test_b")), tmp_path)
+    result = run.results["test_a"]
+    if result.outcome != "measured":
+        assert re.search("is not as it was written|cannot be true", result.reason)
+    with suppress(NothingComparable):
+        compare_runs(run, run)
+    assert run.results["test_b"].outcome == "measured"
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {"metrics": {}, "per_launch": 5},
+        {"metrics": {}, "flags": 5},
+        {"metrics": {"step_time_s": {"value": 1.0, "unit": "s", "better": []}}},
+        {},
+        7,
+    ],
+)
+def test_our_part_that_is_not_as_it_was_written_fails_its_benchmark(
+    tmp_path: Path, ours: Any
+) -> None:
+    """The reason says so."""
+    run = read(_file(tmp_path, {**_entry("test_a"), "gpubench": ours}), tmp_path)
+    result = run.results["test_a"]
+    assert result.outcome == "failed"
+    assert result.reason == "its gpubench part is not as it was written"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b'{"benchmarks": [{"fullname": "test_a', "was cut off"),
+        (b'{"benchmarks": [', "was cut off"),
+        (b"BENCHMARKS", "is not JSON: Expecting value at line 1"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff\xfe\xfd", "is not JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"benchmarks": [], "machine_info": ' + b'{"a":' * 20_000, "nested too deeply"),
+        (b"[1, 2]", "neither a file of pytest-benchmark nor a run's summary: it is a list"),
+        (b"null", "it is null"),
+        (b"7", "it is a number"),
+        (b'{"benchmark": []}', r"it has no benchmarks \(did you mean 'benchmark'\?\)"),
+        (b'{"benchmarks": []}', "it has no benchmarks: the list of them is empty"),
+        (b'{"benchmarks": [{"real_time": 3}]}', "has benchmarks without the stats"),
+        (b'{"machine_info": {}, "benchmarks": [3]}', "benchmarks.0 is no benchmark but int"),
+        (b'{"machine_info": {}, "benchmarks": [{"stats": {}}]}', "benchmarks.0 has no fullname"),
+        (b'{"schema_version": 99, "run_id": "x"}', "schema_version 99, .* upgrade"),
+        (b'{"schema_version": 2, "run_id": "x"}', "breaks the schema"),
+        (
+            b'{"machine_info": {}, "benchmarks": [], "gpubench": {"schema_version": 9}}',
+            "schema_version 9 of gpubench.*upgrade",
+        ),
+    ],
+)
+def test_bad_file_is_refused_with_one_message(tmp_path: Path, data: bytes, message: str) -> None:
+    """Whatever the file holds, one message says what is wrong with it."""
+    (tmp_path / "bad.json").write_bytes(data)
+    with pytest.raises(UsageProblem, match=message):
+        read("bad.json", tmp_path)
+
+
+def test_missing_file_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    """A path that is not there names the file next to it, also in another folder."""
+    (tmp_path / "saved.json").touch()
+    with pytest.raises(UsageProblem, match=r"no such file \(did you mean 'saved.json'\?\)"):
+        read("svaed.json", tmp_path)
+    with pytest.raises(UsageProblem, match="no such f"):
+        read("not/there.json", tmp_path)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "base.json").touch()
+    with pytest.raises(UsageProblem, match=r"no such file \(did you mean 'base.json'\?\)"):
+        read("bad/bse.json", tmp_path)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    """A pipe, a huge file, a folder that is no run and an odd path are refused before reading."""
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(UsageProblem, match="is no regular file"):
+        read("pipe.json", tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("pipe", str(tmp_path / "pipe"), os.devnull):
+        with pytest.raises(UsageProblem, match="is no regular file"):
+            read(path, tmp_path)
+    with (tmp_path / "huge.json").open("wb") as huge:
+        huge.truncate(json_files.LIMIT_BYTES + 1)  # takes no room on the disk
+    with pytest.raises(UsageProblem, match="are not read"):
+        read("huge.json", tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageProblem, match="folder is no run's folder"):
+        read("folder", tmp_path)
+    with pytest.raises(UsageProblem, match=r"no run|no path"):
+        read("a\0b", tmp_path)
+    with pytest.raises(UsageProblem, match="no run in"):
+        read("20990101T", tmp_path)
+    with pytest.raises(ResultsError, match="cannot be read: File name too long"):
+        read("x" * 5000, tmp_path)
+
+
+def _interrupted(session: Path, folder: Path) -> RunDirectory:
+    """A copy of the session's run, killed while it measured the second benchmark."""
+    (origin,) = session.glob("results/*/*")
+    copy = RunDirectory(path=Path(shutil.copytree(origin, folder / "results/default/killed")))
+    copy.summary.unlink()
+    lines = copy.journal.read_text().splitlines(keepends=True)
+    until = next(i for i, line in enumerate(lines) if json.loads(line)["event"] == "benchmark")
+    copy.journal.write_text("".join(lines[: until + 1]) + '{"schema_version": 1, "eve')
+    return copy
+
+
+def test_interrupted_run_has_what_it_measured(session: Path, tmp_path: Path) -> None:
+    """A run without a summary is interrupted: the journal has what it measured before."""
+    run = sources.run_in(_interrupted(session, tmp_path))
+    assert run.status == "interrupted"
+    assert {name: r.outcome for name, r in run.results.items()} == {
+        OURS: "measured",
+        "test_it.py::test_fails[fp32-ws1]": "not_measured",
+    }
+    assert "step_time_s" in run.results[OURS].launches[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "flags"), [(None, ("unfinished",)), ("interrupted", ()), ("complete", ())]
+)
+@pytest.mark.parametrize("file", ["", "metrics.jsonl"])
+def test_what_a_killed_run_never_told_of_is_flagged(
+    tmp_path: Path, status: RunStatus | None, flags: tuple[str, ...], file: str
+) -> None:
+    """Only where the run has no end, which an orderly interruption is."""
+    left = measurement(RESNET, outcome="not_measured")
+    directory = write_run(tmp_path, 0, [measurement(), left], status=status)
+    lines = directory.journal.read_text().splitlines(keepends=True)
+    directory.journal.write_text("".join(x for x in lines if '"not_measured"' not in x))
+    found = read(directory.path / file, tmp_path).results[RESNET]
+    assert (found.outcome, found.flags) == ("not_measured", flags)
+    assert ("it was killed, or still runs" in found.reason) == bool(flags)
+
+
+def test_run_whose_summary_is_there_has_ended(tmp_path: Path) -> None:
+    """Whatever its journal lacks."""
+    left = measurement(RESNET, outcome="not_measured")
+    directory = write_run(tmp_path, 0, [measurement(), left], status=None)
+    directory.summary.touch()
+    assert read(directory.journal, tmp_path).results[RESNET].flags == ()
+
+
+def test_run_that_is_being_written_is_read(session: Path, tmp_path: Path) -> None:
+    """Another process may go on writing the journal meanwhile."""
+    directory = _interrupted(session, tmp_path)
+    writer = Journal(directory.journal)
+    try:
+        assert sources.run_in(directory).status == "interrupted"
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("journal", ['{"schema_version": 1}\n', "nothing\nat all\n"])
+def test_broken_journal_is_refused(session: Path, tmp_path: Path, journal: str) -> None:
+    """A journal that is none is refused with one message."""
+    directory = _interrupted(session, tmp_path)
+    directory.journal.write_text(journal)
+    with pytest.raises(UsageProblem, match=r"metrics\.jsonl"):
+        sources.run_in(directory)
+
+
+def test_settings_of_an_old_summary_are_its_configuration(
+    tmp_path: Path, run_record: Callable[..., RunRecord]
+) -> None:
+    """A summary that knows no settings has its configuration for them, as far as it counts."""
+    path = tmp_path / "summary.json"
+    write_summary(path, run_record())
+    document = json.loads(path.read_text())
+    for name in ("settings", "limits", "timer", "per_launch"):
+        del document["benchmarks"][0][name]
+    document["schema_version"] = 2
+    path.write_text(json.dumps(document))
+    (result,) = read(path, tmp_path).results.values()
+    assert result.settings == {
+        "experiment.preset": "tiny",
+        "precision.name": "amp",
+        "measure.by": "ci",
+    }
+
+
+def test_own_session_is_the_run_that_it_will_write(
+    tmp_path: Path, run_record: Callable[..., RunRecord], measured: Callable[..., Measurement]
+) -> None:
+    """What a session holds in memory equals what is read from its summary, launches included."""
+    metrics = {**measured().metrics, "mfu": Metric(name="mfu", value=float("nan"), unit="")}
+    launch = Launch(samples=None, metrics=metrics, flags=())
+    both = (
+        measured(metrics=metrics),
+        measured(id="several", launches=2, per_launch=(launch, launch)),
+        measured(id="failed", outcome="failed", reason="why", metrics={}, samples=None),
+    )
+    record = run_record(benchmarks=both, environment={"platform": {"system": "Linux"}})
+    write_summary(tmp_path / "summary.json", record)
+    own = sources.run_of("here", both, record.environment)
+    written = read("summary.json", tmp_path)
+    assert own.results == written.results
+    assert own.machine == written.machine == {"platform.system": "Linux"}
+    assert len(own.results["several"].launches) == 2

@@ -1,0 +1,221 @@
+"""The verdicts on a session's run, and how its gate items end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from gpubench_plugin.compare.baselines import Reference
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results import run_of
+from gpubench_plugin.session.gate import NOTHING_MEASURED, Judgement, judged
+from tests.support.runs_builder import MLP, RESNET, environment, measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubench_plugin.records import Comparison, Measurement, Run
+
+HERE = environment()
+
+
+def run(*measurements: Measurement, label: str = "earlier", **facts: Any) -> Run:
+    return run_of(label, measurements, {**HERE, **facts})
+
+
+def pinned(one: Run) -> Run:
+    results = {name: replace(result, pinned=True) for name, result in one.results.items()}
+    return replace(one, results=results)
+
+
+def kinds(comparison: Comparison) -> dict[tuple[str, str], str]:
+    return {(v.id, v.metric): v.kind for v in comparison.verdicts}
+
+
+def judge(reference: Reference, head: Run, kind: Any, **options: Any) -> Comparison:
+    usual = {"allow_incomparable": False, "is_gone": lambda node_id: False}
+    return judged(reference, head, kind, **{**usual, **options})
+
+
+def single(base: Run) -> Reference:
+    return Reference(label="base.json", kind="single", runs=(base,))
+
+
+def test_one_run_is_judged_by_the_threshold() -> None:
+    """It is labelled so, and the baseline is called as the user called it."""
+    head = run(measurement(MLP, 0.0103))
+
+    found = judge(single(run(measurement(MLP, 0.0100))), head, "threshold")
+
+    assert kinds(found)[MLP, "step_time_s"] == "regressed"
+    assert found.base == "base.json"
+    assert "threshold, not statistical" in found.notes
+
+
+def test_a_name_given_to_the_threshold_stands_for_the_median_of_its_pinned_runs() -> None:
+    """Neither the latest nor the first of them, and no later run."""
+    times = (0.0100, 0.0200, 0.0150)
+    later = (run(measurement(MLP, 0.05)),) * 5
+    runs = (*(pinned(run(measurement(MLP, time))) for time in times), *later)
+
+    found = judge(
+        Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
+    )
+
+    (verdict,) = (v for v in found.verdicts if v.metric == "step_time_s")
+    assert verdict.base == pytest.approx(0.0150)
+
+
+def test_runs_of_another_machine_do_not_count_for_the_threshold_and_that_is_said() -> None:
+    """The median is of those that can be compared with; how many cannot, and why, is a note."""
+    elsewhere = {"cpu": {"model": "abacus"}}
+    runs = (run(measurement(MLP, 0.01)), *(run(measurement(MLP, 9.0), **elsewhere),) * 2)
+
+    found = judge(
+        Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
+    )
+
+    (verdict,) = (v for v in found.verdicts if v.metric == "step_time_s")
+    assert verdict.base == pytest.approx(0.01)
+    (note,) = (note for note in found.notes if "incomparable" in note)
+    assert note.startswith("2 earlier runs are incomparable")
+    assert "abacus" in note
+
+
+def test_history_judges_by_all_runs() -> None:
+    """Ten earlier runs suffice to see a doubling."""
+    runs = tuple(run(measurement(MLP, 0.01 + n / 1e6)) for n in range(10))
+
+    found = judge(
+        Reference(label="main", kind="history", runs=runs), run(measurement(MLP, 0.02)), "history"
+    )
+
+    assert kinds(found)[MLP, "step_time_s"] == "regressed"
+
+
+def test_without_a_baseline_fixed_bounds_are_judged_all_the_same() -> None:
+    """Also for a benchmark that the baseline does not know."""
+    bounded = run(measurement(MLP, 0.02, limits={"step_time_s": "<=0.01"}))
+    missing = Reference(label="none-such", kind="missing", notes=("there is none",))
+
+    found = judge(missing, bounded, "missing")
+
+    assert kinds(found) == {(MLP, ""): "no_baseline", (MLP, "step_time_s"): "regressed"}
+    assert found.notes == ("there is none",)
+    found = judge(single(run(measurement(RESNET))), bounded, "threshold")
+    assert kinds(found)[MLP, "step_time_s"] == "regressed"
+
+
+def test_runs_without_anything_in_common_have_new_benchmarks() -> None:
+    """That is no error of the session: --gate-missing decides."""
+    found = judge(single(run(measurement(RESNET))), run(measurement(MLP)), "threshold")
+
+    assert kinds(found) == {(MLP, ""): "new"}
+    assert "in common" in " ".join(found.notes)
+
+
+def test_only_what_is_gone_is_removed() -> None:
+    """A benchmark that was not selected today is not mentioned."""
+    base = run(measurement(MLP), measurement(RESNET), measurement("test_x.py::test_a"))
+
+    found = judge(
+        single(base), run(measurement(MLP)), "threshold", is_gone=lambda node_id: node_id == RESNET
+    )
+
+    assert [v.id for v in found.verdicts if v.kind == "removed"] == [RESNET]
+
+
+def test_another_machine_is_incomparable_unless_that_is_allowed() -> None:
+    """Allowed, it is compared, and said."""
+    base = run(measurement(MLP, 0.005), torch={"version": "1.0", "threads": 1})
+    head = run(measurement(MLP, 0.010))
+
+    assert kinds(judge(single(base), head, "threshold"))[MLP, ""] == "incomparable"
+    allowed = judge(single(base), head, "threshold", allow_incomparable=True)
+    assert kinds(allowed)[MLP, "step_time_s"] == "regressed"
+    assert "torch.version" in " ".join(allowed.notes)
+
+
+@dataclass
+class Session:
+    """As much of a session as is judged."""
+
+    measurements: Mapping[str, Measurement]
+    kept: list[Comparison] = field(default_factory=list)
+
+    def run(self) -> Run:
+        return run(*self.measurements.values(), label="this run")
+
+    def keep_verdicts(self, comparison: Comparison) -> None:
+        self.kept.append(comparison)
+
+
+def judgement(
+    *measurements: Measurement, reference: Reference | Exception
+) -> tuple[Judgement, Session]:
+    def looked_up(head: Run) -> Reference:
+        if isinstance(reference, Exception):
+            raise reference
+        return reference
+
+    settings = SimpleNamespace(
+        gate_missing="pass", gate_inconclusive="pass", allow_incomparable=False
+    )
+    lookup = SimpleNamespace(settings=settings, kind="threshold", reference=looked_up)
+    session = Session({m.id: m for m in measurements})
+    return Judgement(cast("Any", session), cast("Any", lookup), lambda _: False), session
+
+
+BASE = single(run(measurement(MLP, 0.005), measurement(RESNET, 0.005)))
+
+
+def test_the_verdicts_are_found_and_recorded_once() -> None:
+    """However many gate items ask."""
+    found, session = judgement(measurement(MLP), measurement(RESNET), reference=BASE)
+
+    assert [found.ending(i).outcome for i in (MLP, RESNET, MLP)] == ["failed"] * 3
+    assert found.fails
+    assert len(session.kept) == 1
+
+
+def test_the_gate_item_of_a_benchmark_without_numbers_is_skipped() -> None:
+    """The benchmark's own result speaks; its gate item says why it has nothing to judge."""
+    failed = measurement(RESNET, outcome="failed")
+    found, _ = judgement(measurement(MLP, 0.005), failed, reference=BASE)
+
+    ending = found.ending(RESNET)
+
+    assert (ending.outcome, ending.text) == ("skipped", "failed: said why")
+    assert found.ending("test_x.py::test_never_reached").outcome == "skipped"
+    assert found.ending(MLP).outcome == "passed"
+    assert not found.fails
+
+
+def test_a_gate_that_measured_nothing_fails_with_every_item() -> None:
+    """Else a suite that skips itself would pass."""
+    found, _ = judgement(measurement(MLP, outcome="skipped"), reference=BASE)
+
+    ending = found.ending(MLP)
+
+    assert ending.outcome == "failed"
+    assert ending.text == f"{NOTHING_MEASURED}; skipped: said why"
+    assert found.fails
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(UsageProblem("it is gone"), "it is gone"), (KeyError("x"), "KeyError: 'x'")],
+)
+def test_what_cannot_be_judged_fails_and_says_why(error: Exception, said: str) -> None:
+    """Nothing that was measured is lost for it."""
+    found, session = judgement(measurement(MLP), reference=error)
+
+    ending = found.ending(MLP)
+
+    assert (ending.outcome, ending.text) == ("failed", f"could not be judged: {said}")
+    assert found.fails
+    assert found.comparison is None
+    assert not session.kept

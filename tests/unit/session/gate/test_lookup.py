@@ -1,0 +1,134 @@
+"""What is known of ``--baseline`` before anything is measured."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results import run_of
+from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.session.gate import Lookup
+from tests.support.runs_builder import environment, measurement, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def early(folder: Path, baseline: str, gate: str = "auto", **more: Any) -> Lookup:
+    usual = {"registry": "none", "results_dir": folder, "resume": ""}
+    settings = SimpleNamespace(**{**usual, "baseline": baseline, "gate": gate, **more})
+    return Lookup.early(settings, folder)  # type: ignore[arg-type] # a stand-in
+
+
+def test_a_run_is_read_at_once_and_judged_by_the_threshold(tmp_path: Path) -> None:
+    """By its id, the id's beginning, or its folder."""
+    directory = write_run(tmp_path, 1)
+
+    for text in (directory.run_id, directory.run_id[:13], str(directory.path)):
+        found = early(tmp_path, text)
+        assert found.kind == "threshold"
+        assert found.found is not None
+        assert found.found.runs[0].run_id == directory.run_id
+
+
+def test_a_name_is_judged_by_its_history_once_all_is_measured(tmp_path: Path) -> None:
+    """--gate=threshold asks for its median instead."""
+    runs = [write_run(tmp_path, n).run_id for n in (1, 2)]
+    Baselines(tmp_path).set("main", runs, branch=None)
+
+    found = early(tmp_path, "main")
+
+    assert (found.kind, found.found) == ("history", None)
+    assert early(tmp_path, "main", "threshold").kind == "threshold"
+    reference = found.reference(run_of("head", [measurement()], environment(), run_id="now"))
+    assert [run.run_id for run in reference.runs] == runs
+
+
+def test_a_name_that_is_not_there_is_missing_and_said(tmp_path: Path) -> None:
+    """With the names there are."""
+    Baselines(tmp_path).set("main", [write_run(tmp_path, 1).run_id], branch=None)
+
+    found = early(tmp_path, "release")
+
+    assert found.kind == "missing"
+    assert "there are: main" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["file", "registry"])
+def test_a_near_miss_of_a_name_is_a_problem_of_usage(tmp_path: Path, shared: bool) -> None:
+    """Before anything is measured, also where only the registry knows the name that is meant."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    url = f"sqlite:///{tmp_path / 'shared.sqlite'}" if shared else "none"
+    here.mkdir()
+    with ExitStack() as stack:
+        registry = stack.enter_context(Registry.open(url, there)) if shared else None
+        folder = there if shared else here
+        Baselines(folder, registry).set("main", [write_run(folder, 1).run_id], branch=None)
+
+    with pytest.raises(UsageProblem, match=r"--baseline=mian: .*did you mean 'main'"):
+        early(here, "mian", registry=url)
+    assert early(here, "main2", registry=url).settings.baseline == "main2"
+
+
+def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
+    """The registry did not answer before: there are no verdicts, so no gate passes."""
+    Baselines(tmp_path).set("main", [write_run(tmp_path, 1).run_id], branch=None)
+    settings = SimpleNamespace(
+        baseline="mian", registry="none", results_dir=tmp_path, gate="auto", resume=""
+    )
+    found = Lookup(settings=settings, here=tmp_path, found=None)  # type: ignore[arg-type]
+
+    with pytest.raises(UsageProblem, match="did you mean 'main'"):
+        found.reference(run_of("head", [measurement()], environment(), run_id="now"))
+
+
+def test_a_name_that_a_registry_may_know_is_looked_up_later(tmp_path: Path) -> None:
+    """Its libraries would be part of the memory that is measured."""
+    found = early(tmp_path, "main", registry="postgresql+psycopg://nowhere/x")
+
+    assert (found.kind, found.found) == ("history", None)
+    assert "registry" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("text", ["20190101T000000Z_run_000000", "./none.json", "broken.json"])
+def test_a_run_or_file_that_cannot_be_read_is_a_problem_of_usage(tmp_path: Path, text: str) -> None:
+    """It is named."""
+    (tmp_path / "broken.json").write_text("{")
+
+    with pytest.raises(UsageProblem, match=text.removeprefix("./")):
+        early(tmp_path, text)
+
+
+def test_a_broken_baseline_is_a_problem_of_usage(tmp_path: Path) -> None:
+    """Before anything is measured."""
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines" / "main.json").write_text("{")
+
+    with pytest.raises(UsageProblem, match="--baseline=main"):
+        early(tmp_path, "main")
+
+
+def test_a_single_run_is_no_history(tmp_path: Path) -> None:
+    """The message says what is."""
+    with pytest.raises(UsageProblem, match="gpubench baseline set"):
+        early(tmp_path, write_run(tmp_path, 1).run_id, "history")
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
+    """A resumed run that is its own baseline would always pass."""
+    run_id = write_run(tmp_path, 1).run_id
+
+    with pytest.raises(UsageProblem, match="the very run"):
+        early(tmp_path, run_id, resume=run_id)
+
+
+def test_a_run_that_only_a_silent_registry_may_have_is_a_problem_of_usage(tmp_path: Path) -> None:
+    """Before anything is measured; the message says that the registry did not answer."""
+    url = "postgresql+psycopg://nobody@127.0.0.1:9/none"
+    with pytest.raises(UsageProblem, match="whether the registry has it is not known"):
+        early(tmp_path, "20190101T000000Z_run_000000", registry=url)

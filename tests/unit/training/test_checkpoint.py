@@ -1,0 +1,472 @@
+"""Checkpoints: going on bit by bit, whole files only, and refusing what does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.training import (
+    BEST,
+    LATEST,
+    Checkpoints,
+    Manifest,
+    checkpoint,
+    load_model_state,
+    manifest,
+    model_state,
+    sha256_of,
+)
+from gpubench_plugin.training import checkpoint as checkpoint_module
+from tests.support.kill_points import Scenario, survive
+
+CPU = torch.device("cpu")
+INF = float("inf")
+SETTINGS = {"training.optimizer": "adamw"}
+HARD = {
+    "precision": "amp",
+    "init_scale": 2.0**16,  # overflows at first, so that the scale is a part of the state
+    "optimizer": "adamw",
+    "scheduler": "cosine",
+    "schedule_steps": 12,
+    "learning_rate": 0.01,
+    "gradient_clipping": 1.0,
+}
+
+
+@pytest.fixture
+def started(slope, make_trainer):
+    """Builds a trainer with dropout and everything else that has a state."""
+    slope.build = lambda: nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+
+    def start(seed=0, **training):
+        trainer = make_trainer(**{**HARD, **training})
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        return trainer
+
+    return start
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """The checkpoints in an empty folder."""
+    return Checkpoints(tmp_path / "kept", settings=SETTINGS, device=CPU)
+
+
+def trained(trainer, steps):
+    for _ in range(steps):
+        trainer.step()
+    return trainer
+
+
+def everything(trainer):
+    """The whole state as text: equal only if every bit is, random numbers included."""
+    drawn = (torch.rand(2).tolist(), random.random(), np.random.rand())
+    state = trainer.state_dict()
+    torch.set_printoptions(precision=17)
+    return json.dumps([state, drawn], default=lambda tensor: tensor.tolist(), sort_keys=True)
+
+
+def test_resumed_training_equals_the_uninterrupted_one_bit_by_bit(kept, started):
+    """N + M steps are N steps, a checkpoint, new objects, other random states, and M steps."""
+    whole = trained(started(), 9)
+    skipped = whole._optimization.skipped_steps()
+    expected = everything(whole)
+
+    path = kept.save(trained(started(), 4), {"loss": 1.0})
+    resumed = started(seed=7)  # other weights, too: every tensor must come from the file
+    with torch.no_grad():
+        for parameter in resumed._module.parameters():
+            parameter.add_(1.0)
+    loaded = kept.load(path, resumed)
+    assert (loaded.step, resumed.total_steps, 0 < skipped < 4) == (4, 4, True)
+    assert everything(trained(resumed, 5)) == expected
+    assert everything(trained(started(), 8)) != expected
+
+
+def test_count_of_steps_goes_on_over_resets(kept, started):
+    """Steps are counted from the very start, not since the timed ones began."""
+    trainer = trained(started(), 2)
+    trainer.begin()
+    path = kept.save(trained(trainer, 3), {"loss": 1.0})
+    resumed = started()
+    kept.load(path, resumed)
+    resumed.begin()
+    assert (Manifest.read(path).step, trained(resumed, 1).total_steps) == (5, 6)
+
+
+def test_best_and_latest_are_kept_and_nothing_else(kept, started, tmp_path):
+    """The latest is the last one, the best the one with the lowest loss; others are removed."""
+    trainer = started()
+    for loss in (3.0, 1.0, 2.0, 2.5):
+        kept.save(trained(trainer, 1), {"loss": loss})
+    folder = tmp_path / "kept"
+    steps = [Manifest.read(folder / name).step for name in (LATEST, BEST)]
+    assert steps == [4, 2]
+    assert len(list(folder.iterdir())) == 4
+    kept.save(trainer, {"accuracy": 0.5}, is_best=True)
+    assert Manifest.read(folder / BEST).metrics == {"accuracy": 0.5}
+    # Where both are one, there is one file.
+    assert len(list(folder.iterdir())) == 3
+    assert kept.load(folder, started()).metrics == {"accuracy": 0.5}
+
+
+def test_files_that_are_not_its_own_are_left_alone(kept, started, tmp_path):
+    """Copies under other names, links, and what a copied manifest names stay."""
+    trainer, folder = trained(started(), 1), tmp_path / "kept"
+    path = kept.save(trainer, {"loss": 1.0})
+    first = folder / Manifest.read(path).file
+    names = {"mine.json", "notes.json", "step-final.pt", f"{first.name}.bak.pt", first.name}
+    (folder / "mine.json").write_bytes(path.read_bytes())
+    for name in ("step-final.pt", f"{first.name}.bak.pt", "notes.json"):
+        (folder / name).write_text("mine")
+    linked = folder / "step-000000001-0123abcd.pt"
+    linked.symlink_to(first.name)
+    folder_of_that_name = folder / "step-000000001-abcd0123.pt"
+    folder_of_that_name.mkdir()
+    for loss in (0.9, 0.8):
+        kept.save(trained(trainer, 1), {"loss": loss})
+    left = {found.name for found in folder.iterdir()}
+    latest = Manifest.read(folder / LATEST).file
+    assert left == {*names, linked.name, folder_of_that_name.name, LATEST, BEST, latest}
+
+
+@pytest.mark.parametrize("fails_at", ["data", "manifest"])
+def test_write_that_fails_leaves_the_earlier_checkpoint(fails_at, kept, started, monkeypatch):
+    """A full disk in the middle is an error, and what was written before can be resumed."""
+    trainer = trained(started(), 1)
+    path = kept.save(trainer, {"loss": 1.0})
+    write = checkpoint.write_whole
+
+    def full(target, fill):
+        if (target.suffix == ".pt") == (fails_at == "data"):
+
+            def torn(file):
+                file.write(b"half")
+                raise OSError(28, "No space left on device")
+
+            write(target, torn)
+        write(target, fill)
+
+    for module in (checkpoint, manifest):
+        monkeypatch.setattr(module, "write_whole", full)
+    with pytest.raises(ResultsError, match="No space left on device"):
+        kept.save(trained(trainer, 1), {"loss": 0.5})
+    monkeypatch.undo()
+    assert kept.load(path, started()).step == 1
+    assert not list(path.parent.glob(".*"))
+
+
+class Saving(Scenario):
+    """A checkpoint is saved where there are a latest and a best one already."""
+
+    def __init__(self, started):
+        self._loading = started()
+        self._trainers = [trained(started(), steps) for steps in (1, 2, 3)]
+
+    def _save(self, folder, step, **more):
+        kept = Checkpoints(folder, settings=SETTINGS, device=CPU)
+        kept.save(self._trainers[step - 1], {"loss": float(step)}, **more)
+
+    def prepare(self, folder):
+        self._save(folder, 1)
+        self._save(folder, 2)
+
+    def act(self, folder, ended):
+        self._save(folder, 3, is_best=True)
+        ended("saved")
+
+    def again(self, folder):
+        self._save(folder, 3, is_best=True)
+
+    def look(self, folder, ended):
+        kept = Checkpoints(folder, settings=SETTINGS, device=CPU)
+        for name, before in ((LATEST, 2), (BEST, 1)):
+            step = kept.load(folder / name, self._loading).step
+            assert step in ([3] if ended else [before, 3])
+
+    def verify(self, folder, ended):
+        steps = [Manifest.read(folder / name).step for name in (LATEST, BEST)]
+        assert steps == [3, 3]
+        assert len(list(folder.glob("step-*"))) == 1
+
+
+def test_a_kill_at_any_point_leaves_whole_checkpoints(started, in_memory):
+    """The latest and the best are the earlier or the new ones, and the next one can be saved."""
+    survive(Saving(started), in_memory)
+
+
+def edited(path, **changes):
+    data = json.loads(path.read_text())
+    data.update(changes)
+    path.write_text(json.dumps(data))
+
+
+def newer(path, _data):
+    edited(path, version=2)
+
+
+def no_manifest(path, _data):
+    path.write_text('{"losses": []}')
+
+
+def lacking(path, _data):
+    data = json.loads(path.read_text())
+    del data["sha256"]
+    path.write_text(json.dumps(data))
+
+
+def cut_off(_path, data):
+    data.write_bytes(data.read_bytes()[:-100])
+
+
+def changed(_path, data):
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+
+
+def gone(_path, data):
+    data.unlink()
+
+
+def elsewhere(path, data):
+    edited(path, file=f"../kept/{data.name}")
+
+
+def resigned(path, data):
+    """A file that was changed together with its hash."""
+    edited(path, bytes=data.stat().st_size, sha256=sha256_of(data))
+
+
+def cast(path, data):
+    state = torch.load(data, weights_only=True)
+    state["optimizer"]["state"][0]["exp_avg"] = state["optimizer"]["state"][0]["exp_avg"].half()
+    torch.save(state, data)
+    resigned(path, data)
+
+
+class Code:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def hostile(path, data):
+    torch.save({"model": Code()}, data)
+    resigned(path, data)
+
+
+def nameless(path, _data):
+    edited(path, file="")
+
+
+def nul(path, _data):
+    edited(path, file="a\0b")
+
+
+def endless(path, _data):
+    edited(path, step=INF)
+
+
+def pipe(path, data):
+    """To open it would block."""
+    data.unlink()
+    os.mkfifo(data)
+    edited(path, bytes=0)
+
+
+def half(path, data):
+    torch.save({"model": torch.load(data, weights_only=True)["model"]}, data)
+    edited(path, tensors={k: v for k, v in tensors_of(path).items() if k[:6] == "model."})
+    resigned(path, data)
+
+
+def other_states(path, data):
+    state = torch.load(data, weights_only=True)
+    torch.save({**state, "random": [{"python": ""}]}, data)
+    resigned(path, data)
+
+
+def garbled(path, data):
+    repacked(path, data, edit=lambda pickled: b"\x80\x02R.")
+
+
+def compressed(path, data):
+    """A few bytes that would inflate to more than there is memory."""
+    repacked(path, data, method=ZIP_DEFLATED)
+
+
+def repacked(path, data, *, edit=bytes, method=ZIP_STORED):
+    with ZipFile(data) as archive:
+        parts = {part.filename: archive.read(part) for part in archive.infolist()}
+    with ZipFile(data, "w", method) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, edit(content) if name.endswith("data.pkl") else content)
+    resigned(path, data)
+
+
+def tensors_of(path):
+    return json.loads(path.read_text())["tensors"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (newer, "version 2 is newer than this gpubench, which reads up to 1"),
+        (no_manifest, "is no manifest of a checkpoint"),
+        (lacking, "is no whole manifest: KeyError: 'sha256'"),
+        (cut_off, "is cut off: .* bytes, its manifest says"),
+        (changed, "was changed: its sha256 is"),
+        (gone, "cannot be read: No such file"),
+        (elsewhere, "is not a name in the same folder"),
+        (cast, r"optimizer\.state\.0\.exp_avg has dtype float32 in the checkpoint, float16 here"),
+        (hostile, "is no checkpoint: UnpicklingError: Weights only load failed"),
+        (nameless, "file '' is not a name in the same folder"),
+        (nul, r"file 'a\\x00b' is not a name in the same folder"),
+        (endless, "is no whole manifest: OverflowError"),
+        (pipe, "is no regular file"),
+        (half, "is no checkpoint: KeyError: 'random'"),
+        (other_states, "is no checkpoint: TypeError"),
+        (garbled, "is no checkpoint: IndexError"),
+        (compressed, "is no checkpoint: '.*' is compressed"),
+    ],
+)
+def test_file_that_is_not_whole_is_refused(spoil, said, kept, started, capsys):
+    """What is newer, torn, changed or hostile is refused by name, and nothing is loaded."""
+    path = kept.save(trained(started(), 3), {"loss": 1.0})
+    spoil(path, path.with_name(Manifest.read(path).file))
+    other = started(seed=3)
+    before = everything(other)
+    torch.manual_seed(3), random.seed(3), np.random.seed(3)
+    with pytest.raises(UsageProblem, match=said):
+        kept.load(path, other)
+    assert everything(other) == before
+    assert "executed" not in capsys.readouterr().out
+
+
+def model(**changes):
+    """A small model with one thing changed."""
+    module = nn.Sequential(nn.Linear(2, 8), nn.Conv2d(2, 3, 3, bias=changes.get("bias", False)))
+    if "width" in changes:
+        module[0] = nn.Linear(2, changes["width"])
+    return module.to(
+        dtype=changes.get("dtype", torch.float32),
+        memory_format=changes.get("memory_format", torch.contiguous_format),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"dtype": torch.bfloat16},
+            r"model\.0\.bias has dtype float32 in the checkpoint, bfloat16",
+        ),
+        ({"width": 9}, r"model\.0\.bias has shape \[8\] in the checkpoint, \[9\] here"),
+        (
+            {"memory_format": torch.channels_last},
+            r"model\.1\.weight has stride \[18, 9, 3, 1\] in the checkpoint, \[18, 1, 6, 2\] here",
+        ),
+        ({"bias": True}, r"model\.1\.bias is missing in the checkpoint"),
+    ],
+)
+def test_model_that_is_not_alike_is_refused(changes, said, kept, make_trainer):
+    """A tensor of another dtype, shape or layout, or one that is missing, is named."""
+    path = kept.save(make_trainer(module=model()), {"loss": 1.0})
+    with pytest.raises(UsageProblem, match=said):
+        kept.load(path, make_trainer(module=model(**changes)))
+
+
+def test_tensor_too_many_is_refused(kept, make_trainer):
+    """A tensor that the model here has not is named."""
+    path = kept.save(make_trainer(module=model(bias=True)), {"loss": 1.0})
+    with pytest.raises(UsageProblem, match=r"model\.1\.bias is unexpected"):
+        kept.load(path, make_trainer(module=model()))
+
+
+def test_other_settings_and_too_many_ranks_are_refused(kept, started, tmp_path):
+    """Another optimizer, or a rank that the checkpoint has no random state of, is refused."""
+    path = kept.save(started(), {"loss": 1.0})
+    other = Checkpoints(None, settings={"training.optimizer": "sgd"}, device=CPU)
+    with pytest.raises(UsageProblem, match=r"training\.optimizer is 'adamw' .*, 'sgd' here"):
+        other.load(path, started())
+    with pytest.raises(UsageProblem, match="has the random states of 1 ranks only"):
+        kept.load(path, started(), rank=1)
+    with pytest.raises(UsageProblem, match="no such file"):
+        kept.load(tmp_path, started())
+
+
+def test_only_rank_zero_writes_and_every_rank_has_its_random_state(started, tmp_path):
+    """The others give their random states to rank zero, and resume with their own."""
+    told = []
+
+    def gather(tag, record):
+        told.append(record)
+        return told if len(told) == 2 else None
+
+    def checkpoints(folder):
+        return Checkpoints(folder, settings=SETTINGS, device=CPU, gather=gather)
+
+    trainer = started(seed=1)
+    assert checkpoints(None).save(trainer, {"loss": 1.0}) is None
+    torch.manual_seed(0)
+    told.reverse()
+    path = checkpoints(tmp_path).save(trainer, {"loss": 1.0})
+    for rank, seed in enumerate((1, 0)):
+        checkpoints(None).load(path, started(seed=9), rank=rank)
+        drawn = torch.rand(3)
+        torch.manual_seed(seed)
+        assert drawn.equal(torch.rand(3))
+
+
+def test_all_ranks_fail_where_rank_zero_cannot_write(started):
+    """A rank that has nothing to write does not go on as if there were a checkpoint."""
+
+    class Failing:
+        world_size = 2
+
+        def mean(self, values):
+            return [0.5 for _ in values]
+
+    other = Checkpoints(None, settings={}, device=CPU, gather=lambda *_: None, agreement=Failing())
+    with pytest.raises(ResultsError, match="rank zero could not write its checkpoint"):
+        other.save(started(), {"loss": 1.0})
+
+
+def test_wrappers_leave_no_trace_in_names():
+    """A model that was compiled goes on uncompiled, and the other way round."""
+    plain, inner = model(), model()
+    inner[1] = torch.compile(inner[1], backend="eager")
+    other = torch.compile(inner, backend="eager")
+    assert list(model_state(plain)) == list(model_state(other))
+    load_model_state(other, model_state(plain))
+    states = zip(model_state(plain).values(), model_state(other).values(), strict=True)
+    assert all(one.equal(two) for one, two in states)
+
+
+def test_sparse_tensors_are_unsupported(kept, make_trainer):
+    """What has no strides cannot be described, and that is said."""
+    module = model()
+    module.register_buffer("sparse", torch.eye(2).to_sparse())
+    with pytest.raises(Unsupported, match="a checkpoint holds strided tensors only"):
+        kept.save(make_trainer(module=module), {"loss": 1.0})
+
+
+def test_reading_never_unpickles(kept, started, monkeypatch):
+    """Every load of tensors forbids code."""
+    asked = []
+    real = torch.load
+    monkeypatch.setattr(
+        checkpoint_module.torch, "load", lambda *a, **k: asked.append(k) or real(*a, **k)
+    )
+    kept.load(kept.save(started(), {"loss": 1.0}), started())
+    assert [call["weights_only"] for call in asked] == [True]

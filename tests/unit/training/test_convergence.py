@@ -1,0 +1,352 @@
+"""Training to a target."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.bench import in_fp32
+from gpubench_plugin.config import DistributedSection, TrainingSection, resolve
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.training import (
+    Alone,
+    Convergence,
+    Course,
+    Evaluation,
+    Evaluator,
+    Target,
+    Trainer,
+    build_model,
+)
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def random_state():
+    """A training begun anew seeds torch's generator: put back."""
+    with torch.random.fork_rng(devices=()):
+        yield
+
+
+class Setting:
+    """A convergence benchmark's parts, as a configuration describes them."""
+
+    def __init__(self, name, precision="fp32", *overrides):
+        self.configuration = configuration = resolve(
+            name=f"convergence-{name}",
+            preset="tiny",
+            overlays=[],
+            overrides=overrides,
+            chosen={"precision.name": precision},
+            rootdir=ROOT,
+            model_section=lambda workload: catalog.load("workloads", workload).Section,
+        )
+        self.precision = catalog.load("precision", precision)()
+        section = configuration.model
+        self.workload = catalog.load("workloads", section.name)(section)
+        self.module = build_model(
+            self.workload, section=section, seed=0, device=CPU, precision=self.precision
+        )
+        self.data = catalog.load("data", configuration.data.source).configured(
+            configuration.data,
+            self.workload,
+            batch_size=configuration.training.batch_size,
+            device=CPU,
+            convert=self.precision.convert_batch,
+        )
+
+    def trainer(self):
+        return Trainer(
+            module=self.module,
+            workload=self.workload,
+            data=self.data,
+            precision=self.precision,
+            training=self.configuration.training,
+            precision_section=self.configuration.precision,
+            device=CPU,
+        )
+
+    def course(self):
+        evaluator = Evaluator(
+            module=self.module,
+            workload=self.workload,
+            data=self.data,
+            precision=self.precision,
+            device=CPU,
+        )
+        return Course(
+            module=self.module,
+            data=self.data,
+            evaluator=evaluator,
+            build_trainer=self.trainer,
+            seed=0,
+        )
+
+    def convergence(self, reference=None):
+        return Convergence(
+            course=self.course(),
+            workload=self.workload,
+            data=self.data,
+            training=self.configuration.training,
+            agreement=Alone(),
+            reference=reference,
+        )
+
+
+def reference_of(name, *overrides):
+    @contextmanager
+    def reference():
+        yield Setting(name, "fp32", *overrides).course()
+
+    return reference
+
+
+def weights(module):
+    return torch.cat([value.detach().flatten().clone() for value in module.state_dict().values()])
+
+
+# The shipped configurations.
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("digits-mlp", "fp32"),
+        ("digits-mlp", "bf16"),
+        ("digits-mlp", "bf16-true"),
+        ("digits-cnn", "bf16"),
+        ("digits-cnn", "bf16-true"),
+        ("diabetes", "bf16"),
+        ("diabetes", "amp"),  # the others are slow in fp16 on a CPU
+    ],
+)
+def test_every_precision_reaches_the_target_near_fp32(name, precision):
+    """The target is reached, and the loss then is as near to that in fp32 as the band says."""
+    setting = Setting(name, precision)
+    reference = None if precision == "fp32" else reference_of(name)
+    check = setting.convergence(reference).prepare(lambda event: None)
+    last = check.correctness["evaluations"][-1]
+    training = setting.configuration.training
+    assert check.facts["steps_to_target"] == last["step"] == len(check.correctness["losses"])
+    if training.target_accuracy:
+        assert last["test_accuracy"] >= training.target_accuracy
+    else:
+        assert last["test_loss"] <= training.target_loss
+    assert ("parity_error" in check.facts) == (precision != "fp32")
+    assert check.facts.get("parity_error", 0) <= training.parity_band
+
+
+def test_targets_are_those_of_the_documentation():
+    """97 % and 98 % of digits, and a squared error below 0.6 of diabetes."""
+    targets = [
+        Setting(name).configuration.training for name in ("digits-mlp", "digits-cnn", "diabetes")
+    ]
+    assert [t.target_accuracy or t.target_loss for t in targets] == [0.97, 0.98, 0.6]
+
+
+# What is timed.
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """A benchmark on the table, and what became of it: measured as the bench does it."""
+    setting, events, told = Setting("diabetes"), [], []
+    convergence = setting.convergence()
+    convergence.observers.append(told.append)
+    check = convergence.prepare(events.append)
+    reached = weights(setting.module)
+    convergence.begin()
+    ends = []
+    for _ in range(2):
+        convergence.restart()
+        convergence.step()
+        ends.append(weights(setting.module))
+    return setting, convergence, check, events, told, reached, ends
+
+
+def test_every_timed_training_is_the_one_to_the_target(measured):
+    """Calls of the step end with the very weights with which the target was reached."""
+    *_, reached, ends = measured
+    assert all(end.equal(reached) for end in ends)
+
+
+def test_facts_of_a_convergence(measured):
+    """Steps, epochs, the final loss and what the trainer counts are there to become metrics."""
+    setting, convergence, check, *_ = measured
+    facts = {**check.facts, **convergence.finish()}
+    per_epoch = setting.data.steps_per_epoch
+    assert facts["epochs_to_target"] == facts["steps_to_target"] / per_epoch
+    assert facts["test_loss"] == check.correctness["evaluations"][-1]["test_loss"] <= 0.6
+    assert facts["skipped_steps"] == 0
+    assert facts["data_wait_s"] > 0
+
+
+def test_work_is_that_of_a_whole_training(measured):
+    """Samples of one call are those of all its steps."""
+    setting, convergence, check, *_ = measured
+    work = convergence.work()
+    batch_size = setting.configuration.training.batch_size
+    assert work.samples == check.facts["steps_to_target"] * batch_size
+    assert work.tokens is None
+
+
+def test_evaluations_are_journalled_and_observed(measured):
+    """Each evaluation is a line with its step and whether it is the best, told to observers too."""
+    _, _, check, events, told, *_ = measured
+    evaluations = [event for event in events if event["event"] == "evaluation"]
+    steps = [event["step"] for event in evaluations]
+    assert steps == [5 * (n + 1) for n in range(len(steps))]
+    assert [event["is_best"] for event in evaluations] == [True] * len(steps)
+    assert [milestone.event for milestone in told] == evaluations
+    assert check.correctness["evaluations"] == [
+        {key: value for key, value in event.items() if key != "event"} for event in evaluations
+    ]
+    assert next(e["step"] for e in events if e["event"] == "training_step") == 5
+    assert events[-1]["event"] == "convergence"
+
+
+def test_observers_see_the_weights_of_the_evaluation():
+    """A checkpoint taken by an observer is of the step that it is told."""
+    setting = Setting("diabetes")
+    convergence, seen = setting.convergence(), []
+    convergence.observers.append(lambda milestone: seen.append(weights(setting.module)))
+    convergence.prepare(lambda event: None)
+    assert len(seen) > 1
+    assert seen[-1].equal(weights(setting.module))
+    assert not seen[0].equal(seen[-1])
+
+
+# What is refused.
+
+
+def test_target_that_is_not_reached_fails_with_the_best():
+    """Training ends at the maximum, with the best value and its step in the message."""
+    convergence = Setting("diabetes", "fp32", "training.max_steps=12").convergence()
+    message = (
+        r"training\.target_loss=0\.6 was not reached within training\.max_steps=12: the best was "
+        r"0\.\d+ at step 12"
+    )
+    with pytest.raises(CorrectnessError, match=message):
+        convergence.prepare(lambda event: None)
+
+
+def test_precision_too_far_from_fp32_fails():
+    """A final loss beyond the band fails, naming the band and both losses."""
+    convergence = Setting("diabetes").convergence(
+        reference_of("diabetes", "training.learning_rate=0.002")
+    )
+    message = r"training\.parity_band=0\.01: .* in this precision, 0\.\d+ in fp32: .* error of"
+    with pytest.raises(CorrectnessError, match=message):
+        convergence.prepare(lambda event: None)
+
+
+def test_weights_of_six_bits_fail():
+    """A precision that rounds weights to six bits at every update is not near fp32."""
+    setting = Setting("digits-cnn")
+    build = setting.trainer
+
+    def trainer():
+        made = build()
+        exact = made.step
+        made.step = lambda: (exact(), round_to_six_bits(setting.module))
+        return made
+
+    setting.trainer = trainer
+    convergence = setting.convergence(reference_of("digits-cnn"))
+    with pytest.raises(CorrectnessError, match=r"training\.parity_band=0\.25: after \d+ steps"):
+        convergence.prepare(lambda event: None)
+
+
+@torch.no_grad()
+def round_to_six_bits(module):
+    for weight in module.parameters():
+        significand, exponent = torch.frexp(weight)
+        weight.copy_(torch.ldexp(torch.round(significand * 64) / 64, exponent))
+
+
+def test_reference_has_no_types_of_16_bits(slope):
+    """What fsdp2 gathers and reduces in is fp32 again where it trains the reference."""
+    section = DistributedSection(fsdp_param_dtype="bf16", fsdp_reduce_dtype="bf16")
+    chosen = catalog.load("parallelism", "fsdp2")(None, section)
+    reference = in_fp32(chosen, slope, TrainingSection())
+    assert type(reference) is type(chosen)
+    assert reference.section == DistributedSection()
+
+
+def test_timed_training_that_leads_elsewhere_fails():
+    """What is timed must be the training that reached the target."""
+    setting = Setting("diabetes")
+    convergence = setting.convergence()
+    convergence.prepare(lambda event: None)
+    convergence.begin()
+    convergence.restart()  # and no step
+    with pytest.raises(CorrectnessError, match=r"in the timed training, .* in the untimed one"):
+        convergence.finish()
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("diabetes", ["training.target_loss=null"], "allowed: one of them, the other null"),
+        ("diabetes", ["training.target_accuracy=0.5"], "allowed: one of them, the other null"),
+        (
+            "diabetes",
+            ["training.target_loss=null", "training.target_accuracy=0.5"],
+            "regression does not classify; allowed: training.target_loss",
+        ),
+    ],
+)
+def test_bad_targets_are_refused(name, overrides, message):
+    """There is one target, and it is one that the model can have."""
+    with pytest.raises(UsageProblem, match=message):
+        Setting(name, "fp32", *overrides).convergence()
+
+
+def test_what_is_nearer_to_a_target():
+    """Losses are to fall and accuracies to rise; a target is reached at its very value."""
+    low, high = Evaluation(loss=0.1, accuracy=0.5), Evaluation(loss=0.2, accuracy=0.6)
+    loss, accuracy = Target(loss=0.1, accuracy=None), Target(loss=None, accuracy=0.6)
+    assert (loss.is_better(low, high), accuracy.is_better(high, low)) == (True, True)
+    assert (loss.is_reached(low), loss.is_reached(high)) == (True, False)
+    assert (accuracy.is_reached(low), accuracy.is_reached(high)) == (False, True)
+    assert (loss.said, accuracy.said) == (
+        "training.target_loss=0.1",
+        "training.target_accuracy=0.6",
+    )
+
+
+# A training begun anew.
+
+
+def test_dropout_is_the_same_in_every_training():
+    """Random numbers begin alike, so that a model with dropout ends with the same weights."""
+    setting = Setting("diabetes")
+    layers = list(setting.module)
+    setting.module = torch.nn.Sequential(*layers[:-1], torch.nn.Dropout(0.5), layers[-1])
+    course, ends = setting.course(), []
+    for _ in range(2):
+        course.restart()
+        course.train(5)
+        ends.append(weights(setting.module))
+    assert ends[0].equal(ends[1])
+
+
+def test_counts_of_all_trainings_are_summed():
+    """What each training counted is added up from the time when counting began."""
+    setting = Setting("diabetes")
+    course = setting.course()
+    course.restart()
+    course.train(2)
+    course.forget()
+    waits = []
+    for _ in range(2):
+        course.restart()
+        course.train(2)
+        waits.append(course.trainer.finish()["data_wait_s"])
+    assert course.counted()["data_wait_s"] == pytest.approx(sum(waits))

@@ -1,0 +1,97 @@
+"""Pipelines in this process."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import DiffusionSection
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.workloads.diffusion import building
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Place:
+    rank: int = 0
+    size: int = 1
+
+
+@dataclass
+class Ranks:
+    """What a pipeline asks of a process group, for one rank of several that are not there."""
+
+    world: Place = field(default_factory=Place)
+    backend: str = "gloo"
+    agreement: Any = field(default_factory=RankAgreement)
+
+
+class Wire:
+    """A transport between two pipelines of one process."""
+
+    def __init__(self, messages: queue.Queue[Any]):
+        self.messages = messages
+        self.flushed = 0
+
+    def send(self, latents: Any, header: Any) -> None:
+        self.messages.put((header, latents))
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def receive(self, expected: Any) -> Any:
+        header, latents = self.messages.get(timeout=60)
+        assert header == expected
+        return latents
+
+
+@pytest.fixture(scope="module")
+def unet() -> Any:
+    """The dummy, with random weights, and its workload."""
+    from pathlib import Path
+
+    from gpubench_plugin.config import resolve
+
+    section = resolve(
+        name="diffusion",
+        preset="tiny",
+        overlays=[],
+        overrides=(),
+        chosen={},
+        rootdir=Path(__file__).parents[4],
+        model_section=lambda workload: catalog.load("workloads", workload).Section,
+    ).model
+    workload = catalog.load("workloads", "diffusion")(section)
+    torch.manual_seed(0)
+    return workload.build(), workload
+
+
+@pytest.fixture
+def make_pipeline(unet: Any) -> Callable[..., Pipeline]:
+    """Makes a pipeline of the dummy with keys of the section ``diffusion``."""
+
+    def make(*, ranks: Ranks | None = None, kept: Any = None, **keys: Any) -> Pipeline:
+        module, workload = unet
+        return building.pipeline(
+            module,
+            workload,
+            section=DiffusionSection(**{"denoising_steps": 4, **keys}),
+            seed=0,
+            precision=catalog.load("precision", "fp32")(),
+            device=CPU,
+            group=ranks or Ranks(),
+            keep=(kept if kept is not None else []).extend,
+        )
+
+    return make

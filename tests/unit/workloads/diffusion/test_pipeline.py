@@ -1,0 +1,221 @@
+"""The pipeline as a thing to measure, on ranks that are threads."""
+
+from __future__ import annotations
+
+import queue
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.errors import CorrectnessError, Unsupported
+from gpubench_plugin.measure.probes import count_flops
+from gpubench_plugin.workloads.diffusion import building
+from gpubench_plugin.workloads.diffusion import pipeline as pipelines
+from gpubench_plugin.workloads.diffusion.pipeline import ideal_speed_up
+from tests.unit.workloads.diffusion.conftest import Place, Ranks, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
+
+    Make = Callable[..., Pipeline]
+
+
+def ignored(event: object) -> None:
+    """Journal nothing."""
+
+
+def joined(make: Make, ranks: int, **keys: Any) -> list[Pipeline]:
+    """Pipelines of as many ranks, whose messages stay in this process."""
+    made = [make(ranks=Ranks(Place(rank, ranks)), **keys) for rank in range(ranks)]
+    between = [Wire(queue.Queue()) for _ in range(ranks)]
+    for rank, pipeline in enumerate(made):
+        pipeline._transport = Ends(between[rank - 1], between[rank])  # type: ignore[assignment]
+    return made
+
+
+class Ends:
+    """What comes from the rank before, and goes to the next one."""
+
+    def __init__(self, before: Wire, behind: Wire):
+        self.receive = before.receive
+        self.send = behind.send
+        self.flush = behind.flush
+
+
+def together(pipelines: Sequence[Pipeline], act: Callable[[Pipeline], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(pipelines)) as threads:
+        return list(threads.map(act, pipelines))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "keys"),
+    [
+        (2, {"samples": 1}),
+        (2, {"samples": 8, "scheduler": "ddpm"}),
+        (3, {"samples": 3, "remainder": "spread"}),
+        (2, {"samples": 2, "scheduler": "heun", "remainder": "first"}),
+    ],
+)
+def test_ranks_compute_what_one_process_does(
+    ranks: int, keys: dict[str, Any], make_pipeline: Make
+) -> None:
+    """The check passes on all ranks, and so does what a timed call leaves."""
+    pipelines = joined(make_pipeline, ranks, **keys)
+    checks = together(pipelines, lambda pipeline: pipeline.prepare(ignored))
+    for pipeline in pipelines:
+        pipeline.begin()
+    together(pipelines, lambda pipeline: pipeline.step())
+    together(pipelines, lambda pipeline: pipeline.finish())
+    assert all(check.correctness["bitwise_equal_to_one_process"] for check in checks)
+    assert [check.facts["one_process_s"] > 0 for check in checks] == [False] * (ranks - 1) + [True]
+    work = sum(pipeline.work().samples or 0 for pipeline in pipelines)
+    assert work == pytest.approx(keys["samples"])
+
+
+def test_another_rank_with_other_weights_is_found_out(make_pipeline: Make, unet: Any) -> None:
+    """A rank whose network differs in one weight fails the check, and the sample is named."""
+    first, last = joined(make_pipeline, 2, samples=2)
+    module, workload = unet
+    torch.manual_seed(0)
+    other = workload.build()
+    with torch.no_grad():
+        other.outward.bias[0] += 1e-3
+    assert all(
+        torch.equal(a, b) for a, b in zip(other.inward.weight, module.inward.weight, strict=True)
+    )
+    first._denoising._module = other
+    with pytest.raises(CorrectnessError, match=r"sample 0: \d+ of 256 values differ .* at most"):
+        together([first, last], lambda pipeline: pipeline.prepare(ignored))
+
+
+def test_wrong_output_of_the_timed_calls_is_found_out(make_pipeline: Make) -> None:
+    """What was right before the timing has to be right after it."""
+    pipeline = make_pipeline(samples=2)
+    pipeline.prepare(ignored)
+    pipeline.step()
+    pipeline.finish()
+    pipeline._latents = (pipeline._latents[0], pipeline._latents[1] + 1)
+    pipeline.step()
+    with pytest.raises(CorrectnessError, match="sample 1: 256 of 256 values differ"):
+        pipeline.finish()
+
+
+def test_outputs_that_are_not_finite_fail_the_check(make_pipeline: Make) -> None:
+    """A pipeline and one process that agree on NaN are both wrong."""
+    pipeline = make_pipeline()
+    pipeline._latents = (pipeline._latents[0] * float("nan"),)
+    with pytest.raises(CorrectnessError, match="sample 0: the denoised latents are not finite"):
+        pipeline.prepare(ignored)
+
+
+def test_one_process_is_timed_as_long_as_it_takes_to_be_a_measure(
+    make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of 60 ms four times, those of a second three times; their median is told."""
+    _, last = joined(make_pipeline, 2)
+    for length_s, times in ((0.06, 4), (1.0, 3)):
+        clock = count(0, length_s)
+        monkeypatch.setattr(pipelines, "perf_counter", lambda clock=clock: next(clock))
+        assert last._alone()[1] == pytest.approx(length_s)
+        assert next(clock) == pytest.approx(2 * times * length_s)
+
+
+def test_one_rank_has_no_speed_up(make_pipeline: Make) -> None:
+    """The plain loop is not compared with itself."""
+    facts = make_pipeline().prepare(ignored).facts
+    assert facts.keys() == {"first_step_s"}
+
+
+def test_a_rank_logs_its_range_messages_and_steps(make_pipeline: Make) -> None:
+    """The log of a rank has its steps, each message with both ranks, and the time of each."""
+    kept: list[list[dict[str, Any]]] = [[], []]
+    told: list[Any] = []
+    pipelines = [
+        make_pipeline(ranks=Ranks(Place(rank, 2)), kept=kept[rank], samples=2) for rank in (0, 1)
+    ]
+    wire = Wire(queue.Queue())
+    for pipeline in pipelines:
+        pipeline._transport = wire  # type: ignore[assignment]
+    together(pipelines, lambda pipeline: pipeline.prepare(told.append))
+    first, last = kept
+    assert [own[0]["steps"] for own in kept] == [[0, 2], [2, 4]]
+    assert [(e["event"], e.get("sample"), e.get("step")) for e in first[1:]] == [
+        *(("step", 0, 0), ("step", 0, 1), ("send", 0, 2)),
+        *(("step", 1, 0), ("step", 1, 1), ("send", 1, 2)),
+        ("sent", None, None),
+    ]
+    received = [e for e in last if e["event"] == "receive"]
+    assert [(e["sender"], e["receiver"], e["bytes"]) for e in received] == [(0, 1, 1024)] * 2
+    assert all(e["duration_s"] > 0 for own in kept for e in own[1:])
+    assert {event["rank"] for event in told} == {0, 1}
+
+
+@pytest.mark.parametrize(("samples", "ranks"), [(1, 2), (2, 2), (8, 2), (8, 4)])
+def test_ideal_speed_up_of_equal_ranks(samples: int, ranks: int) -> None:
+    """M·w/(M + w - 1): with one sample nothing is gained, with many ranks filling costs more."""
+    steps = [range(rank * 3, rank * 3 + 3) for rank in range(ranks)]
+    expected = samples * ranks / (samples + ranks - 1)
+    assert ideal_speed_up(steps, samples) == pytest.approx(expected)
+
+
+def test_ideal_speed_up_waits_for_the_longest_rank() -> None:
+    """Of 3 + 1 steps every further sample takes 3."""
+    assert ideal_speed_up([range(3), range(3, 4)], 5) == pytest.approx(5 * 4 / (4 + 4 * 3))
+
+
+def test_flops_of_a_rank_are_those_of_its_steps(make_pipeline: Make, unet: Any) -> None:
+    """Half of the steps, half of the FLOPs of one process, and those in proportion to samples."""
+    half = make_pipeline(ranks=Ranks(Place(0, 2)), samples=4)
+    whole = make_pipeline(samples=2)
+    counted = [count_flops(pipeline.flops_step).total for pipeline in (half, whole)]
+    workload = unet[1].without_data()
+
+    def one() -> None:
+        built = workload.build()
+        workload.forward(built, workload.synthetic_batch(1, device=torch.device("cpu")))
+
+    assert counted == [8 * count_flops(one).total] * 2
+
+
+def test_workload_without_steps_is_unsupported() -> None:
+    """A classifier cannot be asked to denoise."""
+    mlp = catalog.load("workloads", "mlp")
+    with pytest.raises(Unsupported, match=r"model.name=mlp: has no denoising steps"):
+        building.pipeline(
+            None,
+            mlp(mlp.Section(name="mlp")),
+            section=None,
+            seed=0,
+            precision=None,
+            device=None,
+            group=None,
+            keep=None,
+        )
+
+
+def test_steps_that_do_not_divide_stop_the_pipeline(make_pipeline: Make) -> None:
+    """The scheduler's own number of steps counts: Heun makes 7 evaluations of 4 steps."""
+    with pytest.raises(Unsupported, match="7 steps do not divide among 2 ranks"):
+        make_pipeline(ranks=Ranks(Place(0, 2)), scheduler="heun")
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "staged"),
+    [("gloo", "cpu", False), ("gloo", "cuda:0", True), ("nccl", "cuda:1", False)],
+)
+def test_tensors_go_through_the_host_only_where_they_must(
+    backend: str, device: str, staged: bool
+) -> None:
+    """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
+    hosts = object()
+    ranks = Ranks(Place(0, 2), backend, type("Agreement", (), {"group": hosts})())
+    section = type("Section", (), {"receive_timeout_s": 2.0})
+    transport = building._transport(section, torch.device(device), ranks)  # type: ignore[arg-type]
+    assert (transport._wire.type == "cpu") == (staged or device == "cpu")
+    assert transport._headers is (hosts if backend == "nccl" else None)

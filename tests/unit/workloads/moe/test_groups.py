@@ -1,0 +1,77 @@
+"""The process groups of data, expert and tensor parallel ranks."""
+
+from __future__ import annotations
+
+import pytest
+from torch import distributed as dist
+
+from gpubench_plugin.errors import Unsupported, UsageProblem
+from gpubench_plugin.workloads.moe.groups import ParallelGroups, sizes
+from tests.unit.workloads.moe.made import section
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The groups that are made, as tuples of their ranks."""
+    groups = []
+    monkeypatch.setattr(dist, "new_group", lambda ranks: groups.append(tuple(ranks)) or groups[-1])
+    monkeypatch.setattr(dist, "destroy_process_group", groups.remove)
+    return groups
+
+
+def test_eight_ranks_are_split_tensor_first(made):
+    """Of 2 × 2 × 2 ranks, rank 5 = (data 1, expert 0, tensor 1) has these neighbours."""
+    keys = section(expert_parallel=2, tensor_parallel=2)
+    groups = ParallelGroups.of(keys, rank=5, world_size=8)
+    axes = (groups.tensor, groups.expert, groups.data, groups.tokens)
+    assert [axis.group for axis in axes] == [(4, 5), (5, 7), (1, 5), (1, 3, 5, 7)]
+    assert [(axis.size, axis.index) for axis in axes] == [(2, 1), (2, 0), (2, 1), (4, 2)]
+
+
+def test_all_ranks_make_the_same_groups_in_the_same_order(made):
+    """So torch asks for it; closing ends those that a rank is in."""
+    keys = section(expert_parallel=2, tensor_parallel=2)
+    orders = set()
+    for rank in range(8):
+        groups = ParallelGroups.of(keys, rank=rank, world_size=8)
+        orders.add(tuple(made))
+        groups.close()
+        assert all(rank not in group for group in made)
+        made.clear()
+    assert len(orders) == 1
+
+
+def test_all_ranks_together_need_no_group_of_their_own(made):
+    """Two ranks that share the experts use the default group, or none where they are alone."""
+    shared = ParallelGroups.of(section(), rank=1, world_size=2)
+    assert (shared.expert.size, shared.data.group, made) == (2, None, [])
+    alone = ParallelGroups.of(section(expert_parallel=1), rank=1, world_size=2)
+    assert (alone.expert.group, alone.data.size, alone.data.index) == (None, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "ranks", "message"),
+    [
+        ({"experts": 6}, 4, "moe.experts=6: 4 ranks cannot take equally many; allowed: multiples"),
+        ({"expert_parallel": 3}, 4, "moe.expert_parallel=3: does not divide 4 ranks; .*: 1, 2, 4"),
+        ({"tensor_parallel": 4}, 6, "moe.tensor_parallel=4: does not divide 6 ranks; .*: 1, 2, 3"),
+    ],
+)
+def test_what_does_not_divide_is_refused(keys, ranks, message):
+    """The message names key, value and what is allowed."""
+    with pytest.raises(Unsupported, match=message):
+        sizes(section(**keys), ranks)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("moe.top_k=9", r"moe: top_k=9 of experts=8: .*: top_k from 1 to 8"),
+        ("model.top_k=9", r"model: top_k=9 of experts=4: .*: top_k from 1 to 4"),
+        ("moe.tensor_parallel=3", r"moe: tensor_parallel=3 of hidden=128: .* divides hidden"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(key, message, make_workload):
+    """Whatever the ranks are, it is an error of the configuration, which says both keys."""
+    with pytest.raises(UsageProblem, match=message):
+        make_workload("moe", "tiny", key)

@@ -1,0 +1,132 @@
+"""The full presets, without a device that could run them."""
+
+from __future__ import annotations
+
+import runpy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin import catalog
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = ROOT / "docs" / "reference" / "workloads.md"
+COUNTING = runpy.run_path(str(ROOT / "tools" / "generate" / "workloads.py"))
+counted = cache(COUNTING["figures"])
+
+# Parameters in millions as published where the model is: torchvision for the ResNets, Dosovitskiy
+# et al. for ViT (86 M, 307 M with their head), the model cards of GPT-2 (124 M, 1.56 B), BERT-large
+# with its head (335 M), TinyLlama (1.1 B), Llama 3.1 8B (8.03 B), DDPM on CIFAR-10 (35.7 M), and
+# the U-Net of Stable Diffusion 1.5 (860 M). Then GFLOP of the forward pass of a sample, and GiB of
+# a training step in fp32.
+STATED = {
+    "mlp": (150.8, 0.3016, 2.1),
+    "cnn": (36.1, 1.9, 5.7),
+    "regression": (142.6, 0.2852, 2.9),
+    "moe": (605.4, 38.72, 18.1),
+    "resnet18": (11.69, 3.628, 5.4),
+    "resnet50": (25.56, 8.178, 20.8),
+    "vit": (86.57, 35.13, 29.5),
+    "vit-l16": (304.3, 123.1, 41.8),
+    "gpt2": (124.4, 291.6, 39.7),
+    "gpt2-xl": (1557.6, 3507, 90.5),
+    "bert": (335.2, 368.1, 31.2),
+    "llama": (1100.0, 4993, 71.7),
+    "llama-3b": (3015.4, 29670, 149.0),
+    "llama-8b": (8030.3, 70270, 166.8),
+    "llama-parallel": (1100.0, 4993, 71.7),
+    "mixtral": (1154.1, 1552, 53.5),
+    "qwen-moe": (1305.8, 1091, 60.0),
+    "unet2d": (35.75, 12.44, 11.8),
+    "unet-cond": (859.5, 803.3, 26.7),
+}
+every_preset = pytest.mark.parametrize("name", STATED)
+
+# Parameters in millions and GFLOP of the forward pass of a sample, of what is no training step of
+# its own: steps of denoising by the U-Net above, training to a target, processes from their start.
+OTHERS = {
+    "diffusion": (859.5, 803.3),
+    "convergence-diabetes": (769e-6, 1.408e-6),
+    "convergence-digits-cnn": (36_010e-6, 660.7e-6),
+    "convergence-digits-mlp": (85_002e-6, 169e-6),
+    "convergence-text-llama": (101_184e-6, 6.701e-3),
+    "cold-start": (25.56, 8.178),
+}
+WITHOUT_MODEL = {"collectives", "micro"}
+
+
+@every_preset
+def test_full_preset_has_the_stated_figures(name: str) -> None:
+    """Parameters, operations and memory of each full preset are as stated, within 1 %."""
+    found = counted(name)
+    assert pytest.approx(STATED[name], rel=0.01) == (
+        found.parameters / 1e6,
+        found.forward_flops / 1e9,
+        found.step_gib,
+    )
+
+
+@every_preset
+def test_full_preset_asks_for_the_memory_it_takes(name: str) -> None:
+    """``needs_memory_gib`` covers a training step, and does not keep fitting devices out."""
+    found = counted(name)
+    taken = found.weights_gib if found.recomputed else found.step_gib
+    assert taken <= found.needs_memory_gib <= max(2.5 * taken, 8)
+
+
+def test_document_states_every_full_preset() -> None:
+    """The table of docs/reference/workloads.md is the one that its command prints."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    missing = [name for name in STATED if COUNTING["row"](name, counted(name)) not in document]
+    assert (missing, set(STATED) ^ set(COUNTING["PRESETS"])) == ([], set())
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_full_preset_has_the_stated_figures(name: str) -> None:
+    """Parameters and operations are as stated, and the weights alone fit into the memory."""
+    found = counted(name)
+    assert pytest.approx(OTHERS[name], rel=0.01) == (
+        found.parameters / 1e6,
+        found.forward_flops / 1e9,
+    )
+    assert found.parameters * 4 / 2**30 <= found.needs_memory_gib
+
+
+def test_every_full_preset_is_stated() -> None:
+    """A new configuration has to state what its full preset is, if it has a model at all."""
+    files = {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+    assert files - set(STATED) - set(OTHERS) == WITHOUT_MODEL
+    assert set(catalog.choices("workloads")) <= files
+
+
+def expected_flops(section: Any) -> float:
+    """Forward operations of a sample of text, by hand.
+
+    Two operations for each weight that a token meets (Kaplan et al. 2020,
+    https://arxiv.org/abs/2001.08361, table 1), attention without the causal half left out. Gated
+    layers have three matrices, the others two; of the experts a token meets `experts_per_token`;
+    BERT has one more layer, as wide as the others, before its logits.
+    """
+    width, length = section.width, section.sequence_length
+    is_gated = section.name not in {"gpt2", "bert"}
+    heads_of_keys = getattr(section, "key_value_heads", section.heads)
+    attention = 2 * width * width + 2 * width * width * heads_of_keys // section.heads
+    met = getattr(section, "experts_per_token", 1)
+    feed_forward = (3 if is_gated else 2) * width * section.intermediate_size * met
+    router = width * getattr(section, "experts", 0)
+    scores = 2 * length * width
+    layer = attention + feed_forward + router + scores
+    head = width * section.vocabulary + (width * width if section.name == "bert" else 0)
+    return float(2 * length * (section.layers * layer + head))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt2", "gpt2-xl", "bert", "llama", "llama-3b", "llama-8b", "mixtral", "qwen-moe"],
+)
+def test_language_models_have_the_flops_of_the_formula(name: str) -> None:
+    """Operations counted, of experts through the grouped product, are the formula's within 1 %."""
+    section = COUNTING["configured"](name).model
+    assert expected_flops(section) == pytest.approx(counted(name).forward_flops, rel=0.01)

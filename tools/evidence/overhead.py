@@ -1,0 +1,198 @@
+"""What measuring a no-op costs and how wrong it is, here and in other harnesses, in one run.
+
+    python tools/evidence/overhead.py
+
+For every harness two numbers, in nanoseconds per call of the no-op:
+
+*added*: the wall time that a call takes in the harness, its bookkeeping between the timed parts
+included, less the true cost of the call;
+*bias*: the median that the harness reports, less the true cost of the call.
+
+The true cost is that of a call in a long row of calls without a loop around them. Harnesses take
+turns; each number is the median over the turns. The exit code is 1 if the path that a no-op takes
+in gpubench, the loop with several calls between two readings of the clock, is over its budget.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+TURNS = 9
+CALLS = 10_000
+UNROLLED = 2_000
+TORCH_CALLS = 300
+
+ADDED_BUDGET_NS = 150
+BIAS_BUDGET_NS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Nanoseconds per call: of wall time, and as reported."""
+
+    wall: float
+    reported: float
+
+
+def noop() -> None:
+    """The step of which nothing is to be seen but its call."""
+
+
+def true_cost_ns() -> float:
+    """A call's nanoseconds in a row of calls."""
+    namespace: dict[str, Callable[[Callable[[], None]], None]] = {}
+    exec("def row(step):\n" + "    step()\n" * UNROLLED, namespace)  # a row, not a loop
+    row = namespace["row"]
+    times = []
+    for _ in range(5):
+        start = perf_counter_ns()
+        row(noop)
+        times.append(perf_counter_ns() - start)
+    return median(times) / UNROLLED
+
+
+def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
+    """The whole loop, as a benchmark runs it; wall time counts from the end of the warm-up."""
+    from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.measure import Alone, measure
+    from gpubench_plugin.measure.clocks import CpuClock
+
+    start: list[int] = []
+    samples = measure(
+        noop,
+        clock=CpuClock(),
+        section=MeasureSection(by="time", time_s=0.1),
+        agreement=Alone(),
+        on_timed=lambda: start.append(perf_counter_ns()),
+    )
+    wall = perf_counter_ns() - start[0]
+    return Cost(wall=wall / samples.calls, reported=median(samples.durations_s) * 1e9)
+
+
+def gpubench_each(_: pytest.FixtureRequest) -> Cost:
+    """The clock of the CPU made to time every call, which it does from 5 µs on."""
+    from gpubench_plugin.measure.clocks import CpuClock, Task
+
+    clock, task = CpuClock(), Task(step=noop)
+    start = perf_counter_ns()
+    block = clock.block(task, durations=CALLS)
+    wall = perf_counter_ns() - start
+    return Cost(wall=wall / CALLS, reported=median(block.durations_s) * 1e9)
+
+
+def benchmark_pedantic(request: pytest.FixtureRequest) -> Cost:
+    """pytest-benchmark, a round for every call."""
+    benchmark: BenchmarkFixture = request.getfixturevalue("benchmark")
+    start = perf_counter_ns()
+    benchmark.pedantic(noop, rounds=CALLS, iterations=1)
+    wall = perf_counter_ns() - start
+    return Cost(wall=wall / CALLS, reported=benchmark.stats.stats.median * 1e9)
+
+
+def benchmark_default(request: pytest.FixtureRequest) -> Cost:
+    """pytest-benchmark as it comes: it chooses the calls per round; its wall time includes that."""
+    benchmark: BenchmarkFixture = request.getfixturevalue("benchmark")
+    start = perf_counter_ns()
+    benchmark(noop)
+    wall = perf_counter_ns() - start
+    calls = benchmark.stats.stats.rounds * benchmark.stats.iterations
+    return Cost(wall=wall / calls, reported=benchmark.stats.stats.median * 1e9)
+
+
+def torch_timeit(_request: pytest.FixtureRequest) -> Cost:
+    """The timer of torch, asked for one call at a time."""
+    from torch.utils.benchmark import Timer
+
+    timer = Timer("step()", globals={"step": noop})
+    start = perf_counter_ns()
+    reported = [timer.timeit(1).median for _ in range(TORCH_CALLS)]
+    wall = perf_counter_ns() - start
+    return Cost(wall=wall / TORCH_CALLS, reported=median(reported) * 1e9)
+
+
+HARNESSES: dict[str, Callable[[pytest.FixtureRequest], Cost]] = {
+    "gpubench, the loop (calls in groups)": gpubench_loop,
+    "gpubench, every call timed": gpubench_each,
+    "pytest-benchmark, pedantic(iterations=1)": benchmark_pedantic,
+    "pytest-benchmark, default": benchmark_default,
+    "torch.utils.benchmark, timeit(1)": torch_timeit,
+}
+
+
+class Table:
+    """Collects each turn's excess over the true cost; a plugin that hands itself to the tests."""
+
+    def __init__(self) -> None:
+        self._true: list[float] = []
+        self._excess: dict[str, list[Cost]] = defaultdict(list)
+
+    @pytest.fixture
+    def table(self) -> Table:
+        """This table."""
+        return self
+
+    def add(self, harness: str, cost: Cost) -> None:
+        """Add one turn of a harness, compared with the true cost at this moment."""
+        true = true_cost_ns()
+        self._true.append(true)
+        excess = Cost(wall=cost.wall - true, reported=cost.reported - true)
+        self._excess[harness].append(excess)
+
+    def excess(self, harness: str) -> Cost:
+        """The medians over the turns."""
+        turns = self._excess[harness]
+        return Cost(
+            wall=median(turn.wall for turn in turns),
+            reported=median(turn.reported for turn in turns),
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{'':42}{'added (ns)':>12}{'bias (ns)':>12}"]
+        for harness in HARNESSES:
+            excess = self.excess(harness)
+            lines.append(f"{harness:42}{excess.wall:12.1f}{excess.reported:12.1f}")
+        lines.append(f"true cost of a call: {median(self._true):.1f} ns")
+        return "\n".join(lines)
+
+
+@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("turn", range(TURNS))
+def test_harness(harness: str, turn: int, table: Table, request: pytest.FixtureRequest) -> None:
+    """One turn of one harness."""
+    table.add(harness, HARNESSES[harness](request))
+
+
+def main() -> int:
+    """Take the turns, print the table, and say whether the budget holds."""
+    table = Table()
+    options = ["-q", "--no-header", "--no-summary", "--noconftest", "-c", os.devnull]
+    plugins = ["-p", "no:gpubench", "-p", "no:cacheprovider", "--benchmark-quiet"]
+    failed = pytest.main([*options, *plugins, __file__], plugins=[table])
+    if failed:
+        return int(failed)
+    taken = table.excess(next(iter(HARNESSES)))
+    holds = taken.wall <= ADDED_BUDGET_NS and taken.reported <= BIAS_BUDGET_NS
+    sys.stdout.write(
+        f"\nPython {platform.python_version()}, {platform.machine()}\n{table}\n"
+        f"budget for a no-op: at most {ADDED_BUDGET_NS} ns added, {BIAS_BUDGET_NS} ns of bias: "
+        f"{'held' if holds else 'NOT HELD'}\n"
+    )
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
