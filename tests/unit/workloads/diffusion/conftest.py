@@ -83,7 +83,7 @@ def make_pipeline(unet: Any) -> Callable[..., Pipeline]:
 
     def make(*, ranks: Ranks | None = None, kept: Any = None, **keys: Any) -> Pipeline:
         module, workload = unet
-        return building.pipeline(
+        return building.build_pipeline(
             module,
             workload,
             section=DiffusionSection(**{"denoising_steps": 4, **keys}),

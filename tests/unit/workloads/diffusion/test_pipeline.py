@@ -187,7 +187,7 @@ def test_workload_without_steps_is_unsupported() -> None:
     """A classifier cannot be asked to denoise."""
     mlp = catalog.load("workloads", "mlp")
     with pytest.raises(Unsupported, match=r"model.name=mlp: has no denoising steps"):
-        building.pipeline(
+        building.build_pipeline(
             None,
             mlp(mlp.Section(name="mlp")),
             section=None,
