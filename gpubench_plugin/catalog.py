@@ -1,8 +1,7 @@
-"""How parts of this package are found: components by their folder, names by their package.
+"""The catalog: components found by their folder or entry point, and lazy imports of public names.
 
-A folder is a registry: every module of it adds a component, no list is kept anywhere.
-
-A component of kind ``precision`` is a class deriving from the base class in
+A folder is a registry: every module in it adds a component, and no list is kept anywhere. A
+component of kind ``precision``, for example, is a class deriving from the base class in
 ``gpubench_plugin/precision/base.py``, alone in its module (or package). Its name is the module's
 with ``-`` for ``_``. Modules called ``base`` or starting with ``_`` are not components. A module of
 metrics may hold several, each with a ``name`` of its own.

@@ -1,7 +1,7 @@
 """The hooks by which pytest meets this project; wiring only.
 
 Nothing heavy is imported here, and a session without benchmarks gets none of the roles
-(:mod:`rank`, :mod:`session`) registered.
+(:mod:`gpubench_plugin.session.modes`) registered.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
-"""The records that travel between the rooms: frozen, keyword-only, JSON all the way down.
+"""The records that travel between the packages: frozen, keyword-only, JSON all the way down.
 
 Units stand in the names. A record has ``to_json`` where it travels between processes, and then
 ``from_json`` restores an equal one; no pickle is involved.
-
-Runs as comparisons see them, wherever they were read from.
-
-A run directory, a file of pytest-benchmark (ours or anybody's) and the registry all give the same
-records: what is compared does not know where it came from.
-
-What a comparison finds: one verdict per benchmark and metric, each with its reason.
 """
 
 from __future__ import annotations
@@ -405,6 +398,9 @@ class Result:
 class Run:
     """One run with its results by node id.
 
+    A run directory, a file of pytest-benchmark (ours or anybody's) and the registry all give the
+    same record: what is compared does not know where it came from.
+
     `label` is what messages call it: as the user named it. `started` is UTC in ISO 8601, or empty.
     `machine` holds the facts by dot key that must be equal for numbers to be comparable,
     `environment` other facts worth saying where they differ. `status` is None where the source
@@ -497,6 +493,8 @@ class Difference:
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The verdicts of one head against one base, in the order of the head's benchmarks.
+
+    There is one verdict per benchmark and metric, each with its reason.
 
     `notes` are lines that stand above the verdicts, that incomparable runs were compared for
     example.

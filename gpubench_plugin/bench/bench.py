@@ -1,6 +1,6 @@
-"""The stages of one measurement on the rank side, in order: check, measure, reduce, compute.
+"""The bench: one measurement on the rank side, from the untimed checks to the record.
 
-From what was observed of a benchmark to its record.
+Its stages, in order: check, measure, reduce over the ranks, compute the metrics.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Bench:
         A function is asked after the timed calls. Of several ranks rank zero's value counts.
 
         Raises:
-            UsageProblem: said too late or twice, or the unit is none of ``metrics.base.UNITS``.
+            UsageProblem: said too late or twice, or the unit is not in :data:`.metrics.base.UNITS`.
         """
         if self._called:
             raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) after the measurement")

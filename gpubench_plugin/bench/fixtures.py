@@ -1,7 +1,4 @@
-"""What measures: the bench, and the collectives it is given.
-
-The benchmark that is running, as its fixtures see it.
-"""
+"""The fixtures ``gpubench`` and ``collective``, and the running benchmark as fixtures see it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The mixture-of-experts layer as something to measure.
-
-Diffusion inference with its denoising steps split over the ranks.
-"""
+"""Fixtures for whole systems: a mixture-of-experts layer, and diffusion split over the ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Training to a target.
-
-What the exchange between the ranks costs a training step.
-"""
+"""Fixtures for training to a target, and for what exchanging gradients costs a training step."""
 
 from __future__ import annotations
 

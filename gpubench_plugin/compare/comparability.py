@@ -1,7 +1,4 @@
-"""Whether two measurements may be compared: which facts of machine and settings differ.
-
-Whether two clocks take the same kind of time, whatever they are called.
-"""
+"""Comparability of two measurements: which facts of machine, settings and clock differ."""
 
 from __future__ import annotations
 
@@ -20,10 +17,11 @@ _MODULE: Final = re.compile(r"(time|timeit)\.")
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether both are the device's, both wall time of the host, or else of one name.
+    """Whether two clocks take the same kind of time, whatever they are called.
 
-    Processor time is of another kind than wall time, and a process's of another than a thread's. A
-    clock that waits for the device before it is read is of the kind that it reads.
+    They do if both take the device's, if both take wall time of the host, or else if they have the
+    same name. Processor time is of another kind than wall time, and a process's of another than a
+    thread's. A clock that waits for the device before it is read is of the kind that it reads.
     """
     return _kind(one) == _kind(other)
 

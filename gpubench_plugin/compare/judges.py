@@ -1,9 +1,4 @@
-"""The paired gate: pairs of fresh processes, looked at after 5, 10 and 15 of them.
-
-The history gate: is this run one of the earlier ones? Weak by nature, and it says so.
-
-Judging by a threshold: one value against one, for those who want it. Not statistical.
-"""
+"""The judges of a comparison: launches in pairs, a history of runs, or a plain threshold."""
 
 from __future__ import annotations
 
@@ -43,6 +38,8 @@ def used_pairs(pairs: int) -> int:
 
 def judge_pairs(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
     """One verdict per series, in order, of the look that its number of pairs has reached.
+
+    Pairs are of fresh processes; a look is taken after 5, 10 and 15 of them.
 
     Args:
         series: base and head of each have the same length, in the order of the pairs.
@@ -117,9 +114,11 @@ ADVICE: Final = "`gpubench ab` is the way to know"
 def judge_history(series: Sequence[Series], *, m: int | None = None) -> list[Verdict]:
     """One verdict per series, in order: the prediction t of its head beside the pinned level.
 
+    It asks whether the head is one of the earlier runs: weak by nature, and the verdicts say so.
+
     Args:
         series: `base` holds one value per earlier run, `head` one per run that is judged.
-        m: series of the whole suite, see :func:`paired.judge`.
+        m: series of the whole suite, see :func:`judge_pairs`.
     """
     found = {number: plain for number, one in enumerate(series) if (plain := _plain_history(one))}
     tested = [number for number in range(len(series)) if number not in found]
@@ -170,7 +169,10 @@ LABEL = "threshold, not statistical"
 
 
 def judge_threshold(series: Sequence[Series]) -> list[Verdict]:
-    """One verdict per series, in order: the median of the head against that of the level."""
+    """One verdict per series, in order: the median of the head against that of the level.
+
+    It compares one value with one, for those who want it, and is not statistical.
+    """
     return [_judged_by_threshold(one) for one in series]
 
 

@@ -1,6 +1,6 @@
-"""The metrics of one matched benchmark: series to judge, and verdicts on those that have none.
+"""The metrics of one matched benchmark: which are judged, their limits, values and series.
 
-Which metrics of a benchmark are judged, by which limits, and the number that stands for it.
+Metrics that have no series get their verdicts here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Verdicts that need no statistics: fixed bounds, values without variance, values that are none.
+"""Verdicts that need no statistics, and effects as fractions and as log ratios.
 
-Effects as fractions and as log ratios, positive where the head is worse.
+Such verdicts come from fixed bounds, from values without variance, and from values without a
+meaningful ratio. Effects are positive where the head is worse.
 """
 
 from __future__ import annotations

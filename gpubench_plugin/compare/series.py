@@ -1,8 +1,7 @@
-"""The numbers of one metric of one benchmark on both sides: what every judge judges.
+"""A series: the values of one metric of one benchmark on both sides, which every judge judges.
 
-Why a verdict is what it is, in one line for people.
-
-The earlier runs that one series is judged by: those that are the level, and later ones.
+Beside it stand its samples in a history, those that are the level and later ones, and the words of
+a verdict's reason, one line for people.
 """
 
 from __future__ import annotations

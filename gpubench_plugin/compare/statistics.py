@@ -89,7 +89,7 @@ def spread_of_steps(values: Floats) -> Spread:
     From the differences of neighbours (J. von Neumann, 1941), so that a slow creep does not count,
     and without the largest rise, which may be the very step that is to be found. What that rise
     takes from the sum, and the degrees of freedom of what is left, are simulated for 10 to 20
-    normal values (`tests/compare/test_statistics.py`).
+    normal values (`tests/unit/compare/test_statistics.py`).
     """
     steps = np.diff(values, axis=-1)
     rise = np.maximum(steps.max(axis=-1), 0.0)

@@ -1,6 +1,6 @@
-"""The keys of a schema: walking them, and saying in plain words what each allows.
+"""The keys of a schema in plain words, and validation errors that explain what is allowed.
 
-What is wrong with a configuration, said once and fully: who, which key, what is allowed.
+An error names, once and fully, the source of the value, its key, and what is allowed.
 """
 
 from __future__ import annotations

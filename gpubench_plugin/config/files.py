@@ -1,8 +1,7 @@
-"""One YAML file of configuration: its base and its presets.
+"""Configuration files: one YAML file's base and presets, the lookup by name, and the table of keys.
 
-Where configurations are looked up by name.
-
-The table of all keys in ``docs/reference/configuration.md``, generated so that it cannot go stale.
+The table of all keys in ``docs/reference/configuration.md`` is generated here, so that it cannot go
+stale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How much worse a metric may get: ``"3%"``, ``"2.5%"``, or a fixed bound, ``"<=0.25"``.
-
-The limits of a benchmark's metrics: what mark, files and command line say together.
-"""
+"""Limits of metrics: how much worse one may get, ``"3%"``, or a fixed bound, ``"<=0.25"``."""
 
 from __future__ import annotations
 

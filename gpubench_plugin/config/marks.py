@@ -1,8 +1,6 @@
-"""The marks a benchmark may carry, validated.
+"""The marks of a benchmark, validated, and the variants it is measured in.
 
-The variants that a benchmark is measured in, as marks: for suites of this project and of others.
-
-::
+Suites of this project and of others use the variants::
 
     from gpubench_plugin.config.marks import training_variants
 

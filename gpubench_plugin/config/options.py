@@ -1,12 +1,7 @@
 """Flags, ini keys and marks as pytest sees them; what they ask for is in ``settings.py``.
 
-Only ``--gpubench-<name>`` is registered: a short name such as ``--precision`` may belong to
-another plugin or a project's conftest. ``arguments.py`` lends the short names where they are free.
-
-Short option names and dot keys on the command line, where nobody else owns them.
-
-Run after all plugins and initial conftests have registered their options, so that a project's own
-``--device`` stays the project's.
+Only ``--gpubench-<name>`` is registered: a short name such as ``--precision`` may belong to another
+plugin or a project's conftest. :func:`lend_short_names` lends the short names where they are free.
 """
 
 from __future__ import annotations
@@ -173,11 +168,14 @@ _CHOICE_OF: Final = {"--gate": "=auto"}
 
 
 def lend_short_names(args: list[str], parser: pytest.Parser) -> None:
-    """Rewrite in place what no one else owns.
+    """Rewrite in place the short option names and dot keys that nobody else owns.
 
     ``--precision=amp`` becomes ``--gpubench-precision=amp`` and ``--training.batch_size=64``
     becomes ``--gpubench-set=training.batch_size=64``; a dot key without ``=`` takes the next
     argument as its value.
+
+    To be run after all plugins and initial conftests have registered their options, so that a
+    project's own ``--device`` stays the project's.
     """
     if not any(_is_short(arg) or _is_dot_key(arg) for arg in args):
         return

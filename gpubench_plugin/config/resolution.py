@@ -1,10 +1,8 @@
-"""From names, files and flags to one validated configuration.
+"""Resolution: from names, files and flags to one validated configuration.
 
 The layers, later ones win: the profile of measuring, the named file, its chosen preset, each
 ``--config`` file in order with its preset, each dot-key override in order, and what the flags
 choose.
-
-Weak and strong scaling: whether a rank's batch or the batch of all ranks is given.
 """
 
 from __future__ import annotations
@@ -39,6 +37,8 @@ def scaled(
     configuration: Configuration[Any], stated: Sequence[Layer], merged: Merged
 ) -> Configuration[Any]:
     """The `configuration` with its kind of scaling, and with each rank's share of a global batch.
+
+    Scaling is weak where a rank's batch is given, and strong where the batch of all ranks is.
 
     Raises:
         UsageProblem: the global batch cannot be shared evenly, or one of the layers `stated`

@@ -1,14 +1,12 @@
-"""``config_resolved.yaml`` read again: every benchmark's configuration by node id.
-
-It may come from anywhere. libyaml's loader, many times faster than Python's, calls itself for every
-level of nesting, in C, where too many end the process; and aliases (``*name``) make a huge value of
-a small file for everybody who walks through it. So what nests too deeply is never given to the
-loader, and what was loaded is counted before anybody else sees it.
-
-``config_resolved.yaml``: resolved configurations by node id, written and read.
+"""``config_resolved.yaml``: every benchmark's resolved configuration by node id, written and read.
 
 Thousands of benchmarks have few configurations between them. Each stands there in full, to be read
 where it is needed, but is turned into text, and back, once.
+
+The file may come from anywhere. libyaml's loader, many times faster than Python's, calls itself for
+every level of nesting, in C, where too many end the process; and aliases (``*name``) make a huge
+value of a small file for everything that walks through it. So what nests too deeply is never given
+to the loader, and what was loaded is counted before anything else sees it.
 """
 
 from __future__ import annotations

@@ -2,20 +2,6 @@
 
 Keys are strict: a wrong type is refused, never coerced. A workload extends :class:`ModelSection`
 with keys of its own, which then stand in the ``model`` section.
-
-What every section of a configuration is made of.
-
-The keys of diffusion inference with its steps split over ranks.
-
-The keys of the gate.
-
-The keys of inference: how much at once, and how long the texts are.
-
-The sizes of the micro benchmarks.
-
-The keys of mixture-of-experts layers.
-
-The keys of profiling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A collective as a thing to measure.
+"""Collectives under measurement, the sizes of their messages, and the memory a rank may still take.
 
-The memory a rank may still take.
-
-Sizes of messages as parameters write them: ``64KiB``.
+Sizes are as parameters write them: ``64KiB``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What one rank of several tells of one benchmark: at most 64 KiB, however long it measured.
+"""The report of one rank of several on one benchmark: at most 64 KiB, however long it measured.
 
 As JSON its series of numbers are base64 of little-endian 8-byte values, exact to the last bit.
-Imports no torch.
-
-Samples reduced to what a rank may send, so that those of all ranks still belong together.
-
-What is kept is chosen by position alone, never by value: ranks that ran the same calls keep the
-same ones. Imports no torch.
+Samples are condensed so that those of all ranks still belong together: what is kept is chosen by
+position alone, never by value, and ranks that ran the same calls keep the same ones. Imports no
+torch.
 """
 
 from __future__ import annotations

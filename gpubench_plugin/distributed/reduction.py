@@ -1,9 +1,7 @@
-"""How the results of all ranks become one, and what goes wrong on one rank is known to all.
+"""Reduction over the ranks: many results become one, and a failure of one rank reaches all.
 
-What all ranks saw, reduced to one: a step is over when the slowest rank is.
-
-Reports come one at a time and are let go: what stays is one rank's samples and a row of numbers
-for each rank. Imports no torch.
+A step is over when the slowest rank is. Reports come one at a time and are let go: what stays is
+one rank's samples and a row of numbers for each rank. Imports no torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""This process among the ranks, as torchrun's environment tells it. Imports no torch.
+"""The world as torchrun's environment describes it, and how many CPU threads a rank computes with.
 
-How many CPU threads a rank computes with.
+Imports no torch.
 """
 
 from __future__ import annotations

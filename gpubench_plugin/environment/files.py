@@ -1,13 +1,8 @@
-"""Files of which nobody knows what stands in their place: opened without waiting, read in bounds.
+"""Regular files, whatever may stand in their place: read in bounds, written whole and durably.
 
-A pipe would block whoever opens it, a device may act on it, a sparse file of a few bytes on the
-disk fills the memory, and a symbolic link leads what is written out of the folder of results.
-
-Files that appear whole and stay: temporary file, fsync, rename, fsync of the folder.
-
-A writer that is killed leaves its temporary file, ``.<name>.gpubench-<8 hex>.tmp``. It holds a lock
-on it for as long as it lives, so that whoever writes into the same folder later knows which of them
-nobody will rename any more, and removes those.
+A pipe would block the process that opens it, a device may act on it, a sparse file of a few bytes
+on the disk fills the memory, and a symbolic link leads what is written out of the folder of
+results. So a file is opened without waiting.
 """
 
 from __future__ import annotations
@@ -135,6 +130,11 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
     What stood at `path` is replaced at once, or is as it was: so for a symbolic link, which is not
     followed.
+
+    In this order: temporary file, fsync, rename, fsync of the folder. A writer that is killed
+    leaves its temporary file, ``.<name>.gpubench-<8 hex>.tmp``. It holds a lock on it for as long
+    as it lives, so that a later writer into the same folder knows which of them will never be
+    renamed, and removes those.
     """
     for left in abandoned(path.parent):
         with suppress(OSError):  # somebody else removed it

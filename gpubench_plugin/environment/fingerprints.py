@@ -1,15 +1,7 @@
-"""Which facts of ``system.json`` must be equal for numbers to be comparable; which are only told.
+"""Fingerprints: the facts of ``system.json`` that make numbers comparable, and their differences.
 
-Hardware, driver and the versions that compute must be; the code under test need not, since it is
-what a comparison is about. Names of machines that are alike otherwise are neither.
-
-What differs between two records of facts, named by key and with both values.
-
-Which facts of ``system.json`` make two measurements comparable.
-
-Kept are the hardware, the software and the code that can change a number. Left out are the names
-of things that are alike otherwise (host, GPU, branch), what a launcher sets anew for each start,
-and what a project's own hook adds: nobody knows which of those facts stay.
+:func:`machine_facts` are those by which two runs are compared, :func:`fingerprint` those by which a
+run may be resumed.
 """
 
 from __future__ import annotations
@@ -91,7 +83,9 @@ _MINOR: Final = re.compile(r"(\d+\.\d+)\..*")
 def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """The facts by dot key that make two runs incomparable where they differ; unknown left out.
 
-    Of Python's version the patch level does not count.
+    They are hardware, driver and the versions that compute. The code under test is not among them,
+    since it is what a comparison is about; nor are names of machines that are alike otherwise. Of
+    Python's version the patch level does not count.
     """
     facts = _chosen(environment, _MACHINE)
     if "python.version" in facts:
@@ -139,7 +133,12 @@ _LEFT_OUT: Final = re.compile(
 
 
 def fingerprint(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The known facts of an `environment` by dot key that make its numbers comparable."""
+    """The known facts of an `environment` by dot key that make its numbers comparable.
+
+    Kept are the hardware, the software and the code that can change a number. Left out are the
+    names of things that are alike otherwise (host, GPU, branch), what a launcher sets anew for each
+    start, and what a project's own hook adds: it is unknown which of those facts stay.
+    """
     facts = flat({name: environment.get(name) for name in _FACTS})
     return {
         key: fact

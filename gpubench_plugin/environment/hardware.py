@@ -1,10 +1,8 @@
-"""The GPUs of this machine as their driver describes them; CUDA is never initialised.
+"""The hardware of this machine: its GPUs as their driver describes them, processor and memory.
 
-A process that initialised CUDA could not fork any more, and its memory would be part of every
-measurement. NVML (through ``pynvml``, if it is installed) and the driver's files under ``/proc``
-do neither.
-
-Processor and memory of this machine.
+CUDA is never initialised: a process that did could not fork any more, and CUDA's memory would be
+part of every measurement. NVML (through ``pynvml``, if it is installed) and the driver's files
+under ``/proc`` do not need it.
 """
 
 from __future__ import annotations

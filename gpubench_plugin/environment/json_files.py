@@ -1,8 +1,6 @@
-"""JSON from anywhere, read with one clear message for each way in which it can be bad.
+"""JSON files: read from anywhere with a clear message for each fault, written whole or not at all.
 
-JSON as RFC 8259 has it: no NaN, no infinity, no lone surrogate, keys are strings.
-
-Results written whole, or not at all, with one clear message where they cannot be.
+What is written is JSON as in RFC 8259: no NaN, no infinity, no lone surrogate, keys are strings.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Locks of the kernel on open files (flock), each held by one process and by none of its children.
+"""Locks of the kernel (flock), each held by one process and by none of its children.
 
 A lock of that kind belongs to the open file, which a forked child shares: it would live on in the
 child when its owner is dead. So every child that is forked through Python, a worker of a
-``DataLoader`` for example, closes them first of all; that lets the owner's lock be. What is
-started anew (``exec``) never gets them. A child that a library forks in C, past Python, and that
-goes on without ``exec``, holds them for as long as it lives.
-
-One writer at a time in a folder of small files that are read, changed and written again.
+``DataLoader`` for example, closes them first of all; that lets the owner's lock be. What is started
+anew (``exec``) never gets them. A child that a library forks in C, past Python, and that goes on
+without ``exec``, holds them for as long as it lives.
 """
 
 from __future__ import annotations
@@ -84,10 +82,10 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder` alone; others wait for as long as this lasts, which is one small file.
+    """Hold `folder` alone while a small file in it is read, changed and written again.
 
-    The lock is the kernel's and on the folder itself: it goes with the process, and leaves no
-    file behind. A file system without locks offers none.
+    Others wait for as long as this lasts. The lock is the kernel's and on the folder itself: it
+    goes with the process, and leaves no file behind. A file system without locks offers none.
 
     Raises:
         ResultsError: the folder cannot be opened.

@@ -1,9 +1,4 @@
-"""The role of every process that runs benchmarks: prepare their cases, attach what they tell.
-
-The role of the process that runs benchmarks alone: none of them may hang without an end.
-
-What stays in a process until it ends, and need not be looked through for garbage each time.
-"""
+"""Roles of a process that runs benchmarks: reports on each, a timeout, and garbage collection."""
 
 from __future__ import annotations
 
@@ -88,9 +83,10 @@ def keep_out_failed(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 class Alone:
-    """Ends the session when a benchmark hangs: the process cannot be rid of it otherwise.
+    """Ends the session when a benchmark hangs in a process that runs them alone.
 
-    Where ranks run the benchmarks, only `adopted` ones run in this process.
+    The process cannot be rid of it otherwise, and none may hang forever. Where ranks run the
+    benchmarks, only `adopted` ones run in this process.
     """
 
     def __init__(self, settings: Settings, *, adopted: bool = False):
@@ -144,7 +140,7 @@ class Residents:
 
     What is left out and becomes garbage in a cycle of references stays until all is looked through
     again: when a fixture that several tests shared has ended, since it may have held a model; for
-    each file of tests; after an allocation that failed (:func:`failures.free`); and once more
+    each file of tests; after an allocation that failed (:func:`.outcomes.free`); and once more
     memory is held than after the last time, since a cache may have let go of a model.
 
     Somebody else may freeze objects for a purpose of their own. Nobody can tell theirs from ours,

@@ -1,11 +1,4 @@
-"""A valve on a rank's terminal: under torchrun, rank zero alone prints.
-
-Whether a session has benchmarks is known only after collection, so the output of the other ranks
-is held back until then: a session without benchmarks gets it printed, one with benchmarks has it
-written to the rank's log.
-
-What the ranks print while they run, on the user's terminal with the rank before each line.
-"""
+"""The output of ranks: held back under torchrun, shown with the rank before each line in a gang."""
 
 from __future__ import annotations
 
@@ -28,7 +21,12 @@ def is_secondary(environment: Mapping[str, str]) -> bool:
 
 
 class Valve(io.TextIOBase):
-    """A text stream that holds what is written to it until it is given a target."""
+    """A text stream that holds what is written to it until it is given a target.
+
+    Under torchrun rank zero alone prints. Whether a session has benchmarks is known only after
+    collection, so the output of the other ranks is held back until then: a session without
+    benchmarks gets it printed, one with benchmarks has it written to the rank's log.
+    """
 
     def __init__(self, terminal: TextIO):
         self.terminal = terminal
@@ -78,7 +76,10 @@ _PAUSE_S: Final = 0.1
 
 
 class Output:
-    """Follows the logs of a gang and passes on whole lines to `write`."""
+    """Follows the logs of a gang and passes on whole lines to `write`.
+
+    So the user sees on the terminal what the ranks print while they run, each line with its rank.
+    """
 
     def __init__(self, write: Callable[[str], object]):
         self._write = write

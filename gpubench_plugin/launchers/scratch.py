@@ -1,8 +1,8 @@
-"""Temporary folders that carry a token, so that those of killed processes can be told and removed.
+"""Temporary folders with a token, by which those of killed processes are recognised and removed.
 
 A folder is made new, for its user only, directly in the folder for temporary files, and a token is
-written whole into it: where it is and which process made it. What somebody's process left is
-removed later only if all of this holds; everything else is left alone, however it is named:
+written whole into it: where it is and which process made it. What another process left is removed
+later only if all of this holds; everything else is left alone, however it is named:
 
 - it is a real folder, no link, directly where such folders are made, with the mode 0700, and
   belongs to this user;
@@ -10,8 +10,6 @@ removed later only if all of this holds; everything else is left alone, however 
 - the process that made it is gone for certain, see
   :mod:`gpubench_plugin.environment.process_identity`;
 - no process works in it.
-
-The folder that the processes of a gang share: for this user only, and not left behind.
 """
 
 from __future__ import annotations
@@ -137,9 +135,10 @@ _LONGEST_PARENT: Final = 64
 
 
 class PrivateFolder:
-    """A new folder in the folder for temporary files, or in ``/tmp`` where that path is too long.
+    """The folder that the processes of a gang share: for this user only, and not left behind.
 
-    Those that killed sessions left there are removed, which the run's log says.
+    It is made in the folder for temporary files, or in ``/tmp`` where that path is too long. Those
+    that killed sessions left there are removed, which the run's log says.
 
     Raises:
         GangError: it cannot be made.

@@ -1,18 +1,4 @@
-"""The ways in which this process is told to end, noticed even while the main thread is deep in C.
-
-Python runs a signal's handler in the main thread, and only between two of its instructions: not
-while that waits in a collective. So a second thread listens beside it, blocked in the kernel.
-
-SIGTERM and SIGHUP end a session like Ctrl-C: everything measured is written, and once.
-
-A scheduler sends the one, a terminal that is closed the other. Whoever asks often asks twice:
-``timeout`` of coreutils sends its signal to the process and to its group, and people press Ctrl-C
-again. While pytest is ending, a second one would cost its exit code and the run its status.
-
-A rank must not outlive its controller: it dies with it, in whatever it is doing.
-
-Being asked to end: by Ctrl-C, SIGTERM, or the closing of the terminal.
-"""
+"""Signal handling: SIGINT, SIGTERM, SIGHUP, and the deaths of a parent or of other ranks."""
 
 from __future__ import annotations
 
@@ -73,6 +59,9 @@ class Notice:
 
 class Termination:
     """Calls `end` from a thread of its own when this process may have to end.
+
+    Python runs a signal's handler in the main thread, and only between two of its instructions: not
+    while it waits in a collective. So a second thread listens beside it, blocked in the kernel.
 
     That is on SIGTERM or SIGHUP, on a Ctrl-C that the main thread does not notice, on the death of
     one of the processes given to :meth:`watch`, and when :meth:`answer` gets something to read. The
@@ -262,9 +251,15 @@ _DEFAULTS: Final[dict[signal.Signals, Any]] = {
 
 
 class Interruption:
-    """The role of a process that writes results; a handler that somebody else has set stays.
+    """Ends a session on SIGTERM or SIGHUP like on Ctrl-C: everything measured is written, and once.
 
-    A signal that is ignored, as ``nohup`` has it, stays so, too. To be registered after who writes.
+    A scheduler sends the one, a terminal that is closed the other. They often come twice:
+    ``timeout`` of coreutils sends its signal to the process and to its group, and people press
+    Ctrl-C again. While pytest is ending, a second one would cost its exit code and the run its
+    status.
+
+    The role of a process that writes results, to be registered after the roles that write. A
+    handler that is set already stays, and so does a signal that is ignored, as ``nohup`` has it.
     """
 
     def __init__(self) -> None:
@@ -313,6 +308,8 @@ def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | Non
 
     `parent` is the process that is expected to be the parent; when it has ended already, this
     process gets the signal now.
+
+    A rank must not outlive its controller: it dies with it, in whatever it is doing.
     """
     if sys.platform != "linux":
         return

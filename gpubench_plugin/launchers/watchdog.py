@@ -1,9 +1,7 @@
-"""A limit on how long a benchmark may take, kept by a thread that sleeps until then.
+"""A watchdog: the timeout of a benchmark, kept by a thread that sleeps until it expires.
 
 It wakes up every five seconds at most, to tell time in which the process was stopped from time in
 which it hangs: some microseconds, in which the benchmark waits.
-
-A thread that ends the process must not itself end unheard: then nothing would end it.
 """
 
 from __future__ import annotations
@@ -25,7 +23,10 @@ _STDERR: Final = os.dup(2)
 
 
 def or_die(function: Callable[[], object]) -> None:
-    """Call `function`; an error in it ends the process, with a traceback and the exit code 3."""
+    """Call `function`; an error in it ends the process, with a traceback and the exit code 3.
+
+    A thread that ends the process must not itself end unheard: then nothing would end it.
+    """
     try:
         function()
     except BaseException:  # whatever it is

@@ -1,7 +1,4 @@
-"""The protocol of a thing under measurement that knows more of itself than its duration.
-
-How the ranks of one benchmark stay in step: rank zero decides, every rank obeys.
-"""
+"""Protocols of the measuring loop: the subject under measurement and the agreement of ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +11,10 @@ Log = Callable[[Mapping[str, object]], None]
 
 
 class Subject(Protocol):
-    """A trainer, say: it checks itself before the timing and counts while it runs."""
+    """A thing under measurement that knows more of itself than its duration, a trainer for example.
+
+    It checks itself before the timing and counts while it runs.
+    """
 
     def prepare(self, log: Log) -> Check:
         """Check, untimed, that what will be measured is right; `log` journals its progress.
@@ -41,7 +41,10 @@ class Subject(Protocol):
 
 
 class Agreement(Protocol):
-    """What the loop needs of the ranks around it. Used between blocks only, never while timing."""
+    """How the ranks of one benchmark stay in step: rank zero decides, every rank obeys.
+
+    The loop uses it between blocks only, never while timing.
+    """
 
     @property
     def world_size(self) -> int:

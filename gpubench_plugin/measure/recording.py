@@ -1,7 +1,4 @@
-"""What the timed blocks of a measurement add up to, kept small while it runs.
-
-Samples that do not belong to the rest: flagged, never dropped.
-"""
+"""The recording of a measurement's timed blocks, kept small while it runs, and its outliers."""
 
 from __future__ import annotations
 
@@ -132,7 +129,10 @@ _SHARE = 0.01
 
 
 def has_outliers(durations_s: Sequence[float]) -> bool:
-    """Whether more than 1 % of the durations lie outside median ± 3 · 1.4826 · MAD."""
+    """Whether more than 1 % of the durations lie outside median ± 3 · 1.4826 · MAD.
+
+    Outliers are flagged, never dropped.
+    """
     middle = median(durations_s)
     distances = [abs(duration - middle) for duration in durations_s]
     limit = _DEVIATIONS * max(_NORMAL * median(distances), _LEAST_SPREAD * middle)

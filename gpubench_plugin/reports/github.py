@@ -1,7 +1,9 @@
-"""What GitHub shows of a comparison: a job's summary, and annotations beside the code.
+"""The GitHub reports of a comparison: a job summary in markdown, and annotations beside the code.
 
-Markdown as GitHub reads it, of names and texts that anybody may have chosen.
+Names and texts in them are escaped: anybody may have chosen them.
 """
+
+# No ``from __future__ import annotations``: that name is a function's here.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,9 +92,6 @@ def head(comparison: Comparison) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """The notes of a comparison, each a paragraph of its own."""
     return [line for note in comparison.notes for line in (f"> {escaped(note)}", "")]
-
-
-# No ``from __future__ import annotations``: that name is a function's here.
 
 
 _LIMIT_BYTES: Final = 1 << 20

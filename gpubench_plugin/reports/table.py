@@ -1,7 +1,4 @@
-"""The columns of the summary: what a benchmark shows in each of them.
-
-Tables of plain text, fitted into the columns of a terminal.
-"""
+"""Tables of plain text, fitted into a terminal, and the columns of a session's summary."""
 
 from __future__ import annotations
 

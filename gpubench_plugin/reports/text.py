@@ -1,10 +1,6 @@
-"""Text measured and cut in the columns of a terminal.
+"""Text for terminals: measured and cut in columns, with numbers, units, glyphs and sparklines.
 
-The few signs beyond ASCII in our reports, and what stands for them where they cannot.
-
-Numbers as people read them: four significant digits and a fitting prefix.
-
-A row of numbers as a row of signs: a small picture of their course.
+Numbers have four significant digits and a fitting prefix.
 """
 
 from __future__ import annotations
@@ -136,7 +132,7 @@ def _escape(character: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Glyphs:
-    """The signs one report is written with."""
+    """The few signs beyond ASCII in a report, or what stands for them where they cannot."""
 
     micro: str
     plus_minus: str
@@ -234,6 +230,8 @@ MARK: Final = "|"
 
 def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = ()) -> str:
     """One sign per value, from the least to the greatest, and :data:`MARK` before `marks`.
+
+    It is a small picture of their course.
 
     The scale reaches over 1 % at least, so that noise does not look like mountains.
     """

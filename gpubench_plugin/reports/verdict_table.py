@@ -1,10 +1,7 @@
-"""The verdicts of a comparison as a table for a terminal, with the markup of pytest's writer.
+"""The verdicts of a comparison as a table for a terminal: headline, rows, cells and their order.
 
-Nothing here writes; see :mod:`gpubench_plugin.reports.terminal`.
-
-One line over all verdicts: ``2 slower · 1 faster · 46 within noise · 1 no baseline``.
-
-What a verdict shows in each column of a table, in plain text; and which come first.
+They are spans with the markup of pytest's writer. Nothing here writes; see
+:mod:`gpubench_plugin.reports.terminal`.
 """
 
 from __future__ import annotations
@@ -56,7 +53,10 @@ ORDER: Final[tuple[VerdictKind, ...]] = (
 
 
 def headline(verdicts: Iterable[Verdict], glyphs: Glyphs = UNICODE) -> str:
-    """How many verdicts are of which kind, no two kinds in one number."""
+    """One line over all verdicts: ``2 slower · 1 faster · 46 within noise · 1 no baseline``.
+
+    It says how many are of which kind, no two kinds in one number.
+    """
     found = Counter((ORDER.index(v.kind), words(v)) for v in verdicts)
     counted = (f"{number} {said}" for (_, said), number in sorted(found.items()))
     return f" {glyphs.separator} ".join(counted) or "nothing was compared"
@@ -92,7 +92,7 @@ _SHOWS: Final[Mapping[str, Callable[[float], str]]] = {
     "1": significant,
     "": significant,
 }
-"""How a number with a unit is written; seconds are written by `units.seconds`."""
+"""How a number with a unit is written; seconds are written by `text.seconds`."""
 
 
 @dataclass(frozen=True, kw_only=True)

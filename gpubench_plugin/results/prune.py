@@ -1,22 +1,10 @@
-"""Making room: traces and checkpoints first, whole runs only when asked, never what must stay.
+"""Pruning: traces and checkpoints first, whole runs only when asked, never what must stay.
 
-No link is followed, and a run's folder that holds more than a run writes is left as it is. A run
-is held like its own session would hold it while something of it goes, so that nobody resumes it
+No link is followed, and a run's folder that holds more than a run writes is left as it is. A run is
+held like its own session would hold it while something of it goes, so that it cannot be resumed
 meanwhile. A whole run is forgotten by the registry first, which would store it again, and is then
 gone at once, by another name; so whatever cuts that off, there is a whole run or none, and the rest
 goes the next time.
-
-The files of a run, with their sizes and hashes.
-
-What killed processes leave below a folder of results that nobody would ever take up again.
-
-- a run whose removal was cut off: it goes under the name ``.<run id>.gpubench-<8 hex>.removed``;
-- the folder of a run that was killed before it had a journal: it is named like a run, has not
-  changed for long, and holds nothing but what is written before the journal; nothing in it proves
-  that, so it goes with whole runs only;
-- temporary files of such as are written whole, see :mod:`gpubench_plugin.environment.files`.
-
-Only real folders and files of this user count: no link is followed.
 """
 
 from __future__ import annotations
@@ -127,9 +115,17 @@ class Leftover:
 
 
 def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
-    """Those below `results_dir`; one that goes meanwhile is passed over.
+    """What killed processes left below `results_dir` that would never be taken up again.
 
-    Folders of runs without a journal are among them if they changed last before `unbegun_before`.
+    - a run whose removal was cut off: it goes under the name
+      ``.<run id>.gpubench-<8 hex>.removed``;
+    - the folder of a run that was killed before it had a journal: it is named like a run, has not
+      changed for long, and holds nothing but what is written before the journal; nothing in it
+      proves that, so it goes with whole runs only, if it changed last before `unbegun_before`;
+    - temporary files of such as are written whole, see :mod:`gpubench_plugin.environment.files`.
+
+    Only real folders and files of this user count: no link is followed. One that goes meanwhile is
+    passed over.
     """
     results = Path(os.path.realpath(results_dir))
     for pattern in _FOLDERS:

@@ -1,10 +1,8 @@
 """Runs from files of pytest-benchmark, ours or anybody's, written by its versions 3.2.3 to 5.3.1.
 
 Ours say under ``gpubench`` what ``summary.json`` would say: then the run equals the one read from
-its directory. Of others the times are known, the clock, pytest-benchmark's options and a part of
-the machine.
-
-The options of pytest-benchmark that change numbers, and the clock, as its files name them.
+its directory. Of others the times are known, the clock, pytest-benchmark's options that change
+numbers, and a part of the machine.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
-"""What a run is at a glance, also of one that is being written, was killed, or is broken.
+"""Readers of run directories: a run's record, its overview, and an earlier run opened to go on.
 
-This looks at files without validating them whole: thousands of runs are listed, and whatever is
-wrong with one of them is said of that one.
-
-What a run has recorded, read from its directory whether it has ended or not.
-
-A run that has ended, in order or not, opened to go on: what it was and what it has.
+A run's record can be read whether it has ended or not.
 """
 
 from __future__ import annotations
@@ -229,7 +224,11 @@ class Overview:
 
 
 def overview(directory: RunDirectory) -> Overview:
-    """The run in `directory`, whatever has become of it; nothing is raised."""
+    """What the run in `directory` is at a glance, whatever has become of it; nothing is raised.
+
+    It may be in progress, killed, or broken. Its files are looked at without validating them whole:
+    thousands of runs are listed, and whatever is wrong with one of them is said of that one.
+    """
     facts: dict[str, Any] = {
         "run_id": directory.run_id,
         "experiment": directory.experiment,

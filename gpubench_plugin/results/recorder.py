@@ -1,10 +1,4 @@
-"""Writes a run down while it happens, so that no crash costs what was already measured.
-
-``ranks/rank-<n>.jsonl``: all that one rank of several has timed, a line for each benchmark.
-
-What the ranks send to rank zero is bounded; this is not. Where a benchmark keeps what the rank did
-in one call, there is a line for that, too.
-"""
+"""The recorder: it writes a run down while it happens, so that no crash costs what was measured."""
 
 from __future__ import annotations
 
@@ -211,7 +205,9 @@ def _open_log(directory: RunDirectory) -> logging.Handler:
 def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
     """Append the samples of the `benchmark` with that node id to the file of `rank` in `folder`.
 
-    Of several launches, or after a run was resumed, there are several lines; each has its time.
+    ``ranks/rank-<n>.jsonl`` has all that one rank of several has timed, a line for each benchmark:
+    what the ranks send to rank zero is bounded, this is not. Of several launches, or after a run
+    was resumed, there are several lines; each has its time.
 
     Raises:
         ResultsError: they could not be written.
@@ -221,6 +217,8 @@ def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
 
 def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
     """Append the `events` of one call of the `benchmark` to the file of `rank` in `folder`.
+
+    It is for benchmarks that keep what the rank did in one call.
 
     Raises:
         ResultsError: they could not be written.

@@ -1,9 +1,4 @@
-"""The folder of one run: the truth from which everything else can be rebuilt.
-
-The name of a run: sortable by time, unique without a counter, safe as a folder's name.
-
-Where earlier runs are looked up by their folder, their id or its beginning.
-"""
+"""The folder of one run: the truth from which all else can be rebuilt; its name, and its lookup."""
 
 from __future__ import annotations
 
@@ -37,6 +32,8 @@ def new_run_id(
     tag: str | None, now: datetime, random: Callable[[int], str] = secrets.token_hex
 ) -> str:
     """``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``.
+
+    It is sortable by time, unique without a counter, and safe as a folder's name.
 
     Args:
         tag: a word of the user's, or None.

@@ -1,14 +1,9 @@
-"""``summary.json``: what a run was and what it found. Written last, validated before.
+"""``summary.json`` and ``summary.csv``: what a run was and what it found.
 
-The published schema is generated from the models here, and a test keeps it current::
+``summary.json`` is written last, and validated before. The published schema is generated from the
+models here, and a test keeps it current::
 
     gpubench schema > docs/schemas/summary.schema.json
-
-``summary.csv``: one row per benchmark, for a spreadsheet.
-
-A text that a spreadsheet would run as a formula (it starts with ``=``, ``+``, ``-`` or ``@``) gets
-an apostrophe in front, and control characters are written as escapes. ``summary.json`` has the
-texts as they are. Numbers are in the metrics' own units and round-trip exactly.
 """
 
 from __future__ import annotations
@@ -266,10 +261,15 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def table_text(measurements: Sequence[Measurement]) -> str:
-    """The text of ``summary.csv``.
+    """The text of ``summary.csv``: one row per benchmark, for a spreadsheet.
 
     Columns: id, name, outcome, reason, world_size, one ``params.<name>`` per parameter, one per
     metric, flags (with semicolons between). A cell is empty where a benchmark lacks the value.
+    Numbers are in the metrics' own units and round-trip exactly.
+
+    A text that a spreadsheet would run as a formula (it starts with ``=``, ``+``, ``-`` or ``@``)
+    gets an apostrophe in front, and control characters are written as escapes. ``summary.json`` has
+    the texts as they are.
     """
     params = _in_order(name for m in measurements for name in m.params)
     metrics = _in_order(name for m in measurements for name in m.metrics)

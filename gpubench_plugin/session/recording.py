@@ -1,8 +1,6 @@
-"""The controller's role, on rank zero only: open the run, record every benchmark, report.
+"""The recording of a session, on rank zero only: open the run, record every benchmark, report.
 
 The stages of this side, in order: run directory → journal → (benchmarks run) → summary → terminal.
-
-How a run went as a whole, from how its session ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The run that a session writes: a new one, or an earlier one that goes on.
-
-The role of every process in a resumed session: leave out what the run has measured already.
-"""
+"""The run that a session writes: a new one, or an earlier one that goes on."""
 
 from __future__ import annotations
 
@@ -164,7 +161,10 @@ def _require_writable_json(config: pytest.Config) -> None:
 
 
 class Kept:
-    """Benchmarks whose earlier numbers are kept, by node id."""
+    """Benchmarks whose earlier numbers are kept, by node id.
+
+    The role of every process in a resumed session: it leaves out what the run has measured already.
+    """
 
     def __init__(self, ids: Collection[str]):
         self._ids = ids

@@ -1,7 +1,4 @@
-"""What must hold of a training step before it is worth measuring.
-
-What the first steps of a training did, taken down while it trains.
-"""
+"""Checks that a training step must pass to be worth measuring, and a watch on its first steps."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ A checkpoint is a file of tensors and a manifest that names it. The file is writ
 name of its own, the manifest ``latest.json`` or ``best.json`` takes its place last: whatever
 happens in between, what the manifests name is whole.
 
-Checkpoints as parts of a measurement: what goes on from one, and what writes one.
+:class:`Resumption`, which goes on from one, and :class:`Checkpointing`, which writes one, are parts
+of a measurement.
 """
 
 from __future__ import annotations

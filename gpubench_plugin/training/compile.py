@@ -1,10 +1,8 @@
-"""The back ends of torch.compile by name.
+"""The back ends of torch.compile by name, and one of ours that counts graphs and runs them.
 
 torch keeps a registry of them. A distribution adds one by an entry point of the group
 ``torch_dynamo_backends``, a conftest by ``torch._dynamo.register_backend``.
 Source: https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.compiler_custom_backends.html
-
-A back end of torch.compile that counts what it is given and runs it eagerly.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class CompiledStep:
 
     Args:
         eager: the module.
-        compiled: makes of it what is measured; see :func:`backends.compiler`.
+        compiled: makes of it what is measured; see :func:`.compile.compiler`.
         loss: the loss of the batch that is measured.
         other_losses: the same of batches of other sizes, which are not timed.
         wait: returns once the device has done all it was given.

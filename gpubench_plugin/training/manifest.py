@@ -1,7 +1,4 @@
-"""What a checkpoint says of itself, as JSON beside it: version, hash, and every tensor's layout.
-
-Checkpoints written whole, or not at all, and their hash.
-"""
+"""The manifest of a checkpoint, as JSON beside it: version, hash, and every tensor's layout."""
 
 from __future__ import annotations
 

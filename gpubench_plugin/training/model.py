@@ -1,7 +1,4 @@
-"""The model as it is measured.
-
-One call's mathematics on tensors without data.
-"""
+"""The model as it is measured, and one call's mathematics on tensors without data."""
 
 from __future__ import annotations
 

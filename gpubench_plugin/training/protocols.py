@@ -1,7 +1,4 @@
-"""What the ranks that train together tell each other before and after the timed steps.
-
-The forward and backward passes of a batch, where a parallelism runs them in its own order.
-"""
+"""Protocols of training: the agreement of the ranks, and passes in a parallelism's own order."""
 
 from __future__ import annotations
 
@@ -16,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Agreement(Protocol):
-    """What a check needs of the ranks around it, so that all of them find the same."""
+    """What the ranks that train together tell each other before and after the timed steps.
+
+    Checks need it, so that all ranks find the same.
+    """
 
     @property
     def world_size(self) -> int:
@@ -42,7 +42,10 @@ class Alone:
 
 
 class Passes(Protocol):
-    """What a trainer runs instead of the loss and its backward pass; it enters the precision."""
+    """The forward and backward passes of a batch, where a parallelism runs them in its own order.
+
+    A trainer runs this instead of the loss and its backward pass; it enters the precision.
+    """
 
     @property
     def parameter_names(self) -> Sequence[str]:

@@ -1,7 +1,4 @@
-"""Parts of a measurement that are over when the timed steps begin.
-
-What is known of the data, as a part of a benchmark's record.
-"""
+"""Parts of a measurement that only add to its record: over when the timed steps begin."""
 
 from __future__ import annotations
 

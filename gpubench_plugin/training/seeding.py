@@ -1,7 +1,4 @@
-"""Runs that can be repeated bit by bit, and the seeds they start from.
-
-The random generators of this process: their states, kept and put back.
-"""
+"""Seeds, determinism and random states: what it takes to repeat a run bit by bit."""
 
 from __future__ import annotations
 

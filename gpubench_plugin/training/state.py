@@ -1,9 +1,4 @@
-"""The tensors of a model by the names it has alone: without wrapper, without compiler.
-
-Memory that was freed, given back.
-
-Waiting for a device.
-"""
+"""A model's state without wrapper and compiler, the return of freed memory, and device waits."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""What all language models share: their sizes, their data, their loss, and what they are built by.
-
-transformers makes a mask of attention from what it finds in the positions, which waits for the
-device once per forward pass (``find_packed_sequence_indices``), and under ``torch.compile`` it
-gives up the flash kernel for a mask that hides nothing. Samples here are neither padded nor
-packed, so the models get its SDPA under a name of their own, for which it makes no mask: SDPA is
-told that attention is causal instead.
-
-Source: https://huggingface.co/docs/transformers/attention_interface
-
-A causal language model that keeps the keys and values of the tokens it has seen.
-"""
+"""The base of language models: sizes, data, loss, construction, and a static cache."""
 
 from __future__ import annotations
 
@@ -33,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class CachedModel:
-    """The `module` of a causal language model with a static cache, one for every call.
+    """The `module` of a causal language model with a static cache of keys and values.
 
-    The cache is transformers' ``StaticCache``: memory for `length` tokens of `sequences` rows that
-    stays where it is, so that calls can be compiled and captured, and a tensor that says how many
-    tokens were seen. Nothing here waits for the device.
+    The cache, one for every call, is transformers' ``StaticCache``: memory for `length` tokens of
+    `sequences` rows that stays where it is, so that calls can be compiled and captured, and a
+    tensor that says how many tokens were seen. Nothing here waits for the device.
     """
 
     def __init__(
@@ -119,7 +108,16 @@ def _static_cache(
 
 
 ATTENTION = "gpubench_sdpa"
-"""SDPA of transformers, without the mask that transformers makes."""
+"""SDPA of transformers, without the mask that transformers makes.
+
+transformers makes a mask of attention from what it finds in the positions, which waits for the
+device once per forward pass (``find_packed_sequence_indices``), and under ``torch.compile`` it
+gives up the flash kernel for a mask that hides nothing. Samples here are neither padded nor
+packed, so the models get its SDPA under a name of their own, for which it makes no mask: SDPA is
+told that attention is causal instead.
+
+Source: https://huggingface.co/docs/transformers/attention_interface
+"""
 
 
 class LanguageSection(ModelSection):

@@ -1,6 +1,6 @@
-"""A whole comparison: two sides set up, measured, judged, and cleaned up after.
+"""A whole comparison: set up both sides, measure, judge, report, and clean up.
 
-What a comparison tells: files in its folder, a text for the user, GitHub's pages.
+The report is files in the comparison's folder, a text for the user, and GitHub's pages.
 """
 
 from __future__ import annotations

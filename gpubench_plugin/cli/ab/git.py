@@ -1,7 +1,4 @@
-"""The git repository whose states are compared: refs, changes, and trees checked out elsewhere.
-
-Files into which this process's own output goes: they grow while it measures.
-"""
+"""The git repository whose states are compared: refs, changes, and trees checked out elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +20,10 @@ STREAMS: Final = (1, 2)
 
 
 def own_output(file: Path) -> bool:
-    """Whether this process's standard output or error is redirected into `file`."""
+    """Whether this process's standard output or error is redirected into `file`.
+
+    Such a file grows while the process measures.
+    """
     try:
         found = file.lstat()
     except OSError:

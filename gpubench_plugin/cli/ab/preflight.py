@@ -1,6 +1,6 @@
-"""From which files the launches imported their code: both sides must not run the same.
+"""Checks on each side: what its gpubench supports, and where its launches imported their code from.
 
-What the gpubench of a side offers: it may be older than the one that compares.
+The two sides must not run the same code.
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Offers:
-    """The version of a side's Python, its gpubench's flags, and whether rounds can be fixed."""
+    """The version of a side's Python, its gpubench's flags, and whether rounds can be fixed.
+
+    A side's gpubench may be older than the one that compares.
+    """
 
     python: str
     flags: tuple[str, ...]

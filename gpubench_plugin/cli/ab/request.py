@@ -1,8 +1,6 @@
-"""What the command line asks for, checked and frozen.
+"""The request for a comparison: what the command line asks for, checked and frozen.
 
-The arguments that the launches' pytest gets: the user's, checked and valid in either tree.
-
-What a comparison that goes on may be asked anew: all else stays as it was asked at first.
+The arguments for the launches' pytest are the user's, checked and valid in either tree.
 """
 
 from __future__ import annotations
@@ -187,6 +185,8 @@ _ANEW: Final = frozenset({"pairs", "launch_timeout_s"})
 
 def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
     """What is asked of the comparison now; what was not `given` is as `before`.
+
+    Only the fields in ``_ANEW`` may change; all else stays as it was asked for at first.
 
     Args:
         before: what the comparison was asked for at first.

@@ -1,6 +1,6 @@
-"""The number of rounds of each benchmark, fixed after the first pair for all later launches.
+"""The schedule of launches: pairs in turns, A B then B A, and rounds fixed after the first pair.
 
-Which launch comes when: pairs in turns, A B then B A, and the pairs after which one looks.
+All later launches time each benchmark in that number of rounds.
 """
 
 from __future__ import annotations

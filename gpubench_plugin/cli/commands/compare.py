@@ -1,7 +1,4 @@
-"""``gpubench compare``: what became slower between runs, wherever they were recorded.
-
-``--limit`` of ``gpubench compare``: of one metric, or of all that are judged.
-"""
+"""``gpubench compare``: what became slower between runs, wherever they were recorded."""
 
 from __future__ import annotations
 
@@ -38,7 +35,10 @@ _BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """`by_metric` holds the limits of single metrics, `general` that of all others, or nothing."""
+    """The limits given by ``--limit``: of single metrics, or of all that are judged.
+
+    `by_metric` holds those of single metrics, `general` that of all others, or nothing.
+    """
 
     by_metric: Mapping[str, str] = field(default_factory=dict)
     general: str = ""

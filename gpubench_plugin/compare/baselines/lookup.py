@@ -1,6 +1,7 @@
-"""A run that a user named, from its folder, else from the registry of all machines.
+"""Lookup of a run that a user named, and the objections to it as a sample.
 
-Whether a run may be a sample that later ones are judged by, and what speaks against it.
+A run is looked up in its folder, then in the registry of all machines. A sample is a run that later
+ones are judged by.
 """
 
 from __future__ import annotations

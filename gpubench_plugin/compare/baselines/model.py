@@ -1,11 +1,9 @@
-"""What a baseline is: a name, the runs it pins, and how it came to be so.
-
-What a baseline's changes lead to, and what those of two copies lead to together.
+"""The model of a baseline: a name, the runs it pins, and the changes that led to it.
 
 A baseline is replayed from its changes in the order of their times. Two copies that were changed
-apart from each other are merged by replaying the changes of both: that is a union of sets, so it
-does not matter which copy is merged into which, nor how often. No change is ever lost; but where
-two contradict each other, the later one counts.
+independently are merged by replaying the changes of both: that is a union of sets, so it does not
+matter which copy is merged into which, nor how often. No change is ever lost; but where two
+contradict each other, the later one counts.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What a name stands for, as its `changes` lead to it (:mod:`.baseline_history`).
+    """What a name stands for, as its `changes` lead to it (:func:`replayed`).
 
     `runs` are the ids of the pinned runs, the oldest first. Later runs on `branch` are further
     samples; None where there are none. `acceptances` stand by the benchmark's node id. A `removed`

@@ -1,6 +1,6 @@
-"""What ``--baseline`` names: one run, or the history of a baseline with its samples.
+"""Resolution of ``--baseline``: a single run, or the history of a baseline with its samples.
 
-One run by whatever names it: a path, an id, or a baseline; here or in the registry.
+A single run is named by a path, an id or a baseline, and is found here or in the registry.
 """
 
 from __future__ import annotations

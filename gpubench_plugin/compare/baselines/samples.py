@@ -1,9 +1,6 @@
-"""The runs after a baseline's pin that may be samples: of the registry, else of their folders.
+"""The samples of a baseline: which later runs qualify, and which of their results count.
 
-Which results of a baseline's runs are samples: the first so many from a benchmark's anchor on.
-
-Those of pinned and accepted runs are the level that is judged by; later ones tell the noise. The
-window does not slide: its level is what somebody has vouched for.
+Later runs come from the registry, or else from their folders.
 """
 
 from __future__ import annotations
@@ -130,6 +127,10 @@ def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str,
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """Takes runs, the anchors first and the others oldest first, and keeps what is a sample.
+
+    The samples of a benchmark are its first so many results from its anchor on. Those of pinned and
+    accepted runs are the level that is judged by; later ones tell the noise. The window does not
+    slide: its level is what somebody has vouched for.
 
     Args:
         anchors: the run id from which on a benchmark is sampled, by node id; a benchmark that is

@@ -1,10 +1,8 @@
-"""Baselines: the runs a name stands for, one file each, shared through the registry.
+"""The store of baselines: one file per name, shared between machines through the registry.
 
 The files ``<results>/baselines/<name>.json`` are the truth. The registry holds a copy of each, so
 that other machines share it; a file and a copy are merged, change by change. Nothing changes a
 baseline but an explicit act, and the file keeps when and why each one happened.
-
-The files of baselines in a results folder: ``baselines/<name>.json``.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BaselineFiles:
-    """Those in `folder`, which need not be there."""
+    """The files of baselines in `folder`, which need not exist."""
 
     folder: Path
 
@@ -379,8 +377,8 @@ class Baselines:
     ) -> Baseline:
         """Write what `change` makes of the baseline, which it gets with the time of the act.
 
-        Others may change it at the same time; all of it is kept, and :mod:`.baseline_history`
-        says what counts.
+        Others may change it at the same time; all of it is kept, and :func:`.model.replayed` says
+        what counts.
 
         Raises:
             ResultsError: of two acts that contradict each other, this is not the one that counts.

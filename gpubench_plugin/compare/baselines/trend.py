@@ -1,6 +1,6 @@
-"""The course of a metric of a benchmark over runs, and where its level changes; it judges none.
+"""The trend of a metric over runs: its course, and the change points where its level moves.
 
-Where the level of a history changes; for the report on a main branch, never for a gate.
+It is for the report on a main branch, never for a gate: nothing is judged here.
 """
 
 from __future__ import annotations

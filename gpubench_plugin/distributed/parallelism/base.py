@@ -1,8 +1,7 @@
-"""What a parallelism does to a model, each a method that does nothing here.
+"""The base of all parallelisms: a no-op for each thing that one may do to a model.
 
-What a parallelism asks of workload, batches and precision, and how it may run a batch.
-
-Layers that see one rank's batch where one process would see the global one.
+Protocols say what a parallelism asks of workload, batches and precision, and how it may run a
+batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Pipeline parallelism: each rank has some stages of the model, which microbatches pass through.
-
-Into how many microbatches the batch of a pipeline is cut.
-"""
+"""Pipeline parallelism: each rank has some stages of the model, which microbatches pass through."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:
-    """The configured number, or the least that keeps all `stages` busy.
+    """The number of microbatches: as configured, or the least that keeps all `stages` busy.
 
     `samples` is the batch that all `ranks` work on.
 

@@ -1,7 +1,4 @@
-"""Tensor parallelism: the ranks share each layer, and all of them work on the same batch.
-
-Layers that every rank has as a whole, among others that the ranks share.
-"""
+"""Tensor parallelism: the ranks share each layer, and all of them work on the same batch."""
 
 from __future__ import annotations
 
@@ -32,6 +29,8 @@ if TYPE_CHECKING:
 
 class Replicated(ParallelStyle):
     """A layer with the same parameters and the same inputs on every rank.
+
+    Every rank has it as a whole, among other layers that the ranks share.
 
     Its parameters become DTensors, like all others: optimizers, clipping and GradScaler take no
     mixture of the two kinds.

@@ -1,7 +1,4 @@
-"""The processes of a gang: one per rank, each told its place by its environment.
-
-NCCL's flight recorder: which collectives each rank was in, written when a gang hangs.
-"""
+"""The processes of a gang, one per rank, each told its place by its environment."""
 
 from __future__ import annotations
 
@@ -204,9 +201,10 @@ _PAUSE_S: Final = 0.05
 
 
 def keep_flights(invitation: Invitation, folder: Path) -> list[Path]:
-    """Ask every rank for its record, and copy what they wrote into `folder`.
+    """Ask every rank for its flight recording, and copy what they wrote into `folder`.
 
-    A rank on NCCL listens on a named pipe; where there is none, nothing is waited for.
+    NCCL's flight recorder tells which collectives each rank was in, and is written when a gang
+    hangs. A rank on NCCL listens on a named pipe; where there is none, nothing is waited for.
     """
     pipes = _found(invitation.pipes)
     for pipe in pipes:

@@ -1,9 +1,4 @@
-"""Reports and warnings as JSON, bounded in size: what a rank sends of one benchmark.
-
-Messages between controller and rank: one JSON object a line, over a unix socket.
-
-What tells a process that it is a rank of a gang, and how to reach its controller.
-"""
+"""The protocol between a gang's controller and its ranks: invitation, messages, bounded reports."""
 
 from __future__ import annotations
 
@@ -178,6 +173,8 @@ _CHUNK: Final = 2**16
 class Wire:
     """One end of a connection. Reading blocks, unless the socket is set not to.
 
+    A message is a JSON object on one line, over a unix socket.
+
     It is closed for good when the other end is gone, or sends what is no message, or too long.
     """
 
@@ -256,7 +253,10 @@ _TOKEN: Final = "GPUBENCH_GANG_TOKEN"
 
 @dataclass(frozen=True, kw_only=True)
 class Invitation:
-    """The private folder of a gang, in which its socket is, and the word that opens it."""
+    """The private folder of a gang, in which its socket is, and the word that opens it.
+
+    It tells a process that it is a rank of the gang, and how to reach its controller.
+    """
 
     folder: Path
     token: str

@@ -3,10 +3,6 @@
 Every rank runs a session of its own over the same benchmarks. Rank zero alone prints and writes.
 What a rank logs of a test waits until all have ended it: so ``-x`` and ``--maxfail`` stop all of
 them after the same test. A rank that dies or hangs ends the session, on every rank.
-
-Whether all ranks collected the same benchmarks, and if not, what differs.
-
-What a session of pytest's own writes belongs to rank zero's: the others would overwrite it.
 """
 
 from __future__ import annotations
@@ -87,6 +83,8 @@ _WRITE_CACHE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 def leave_to_root(config: pytest.Config) -> None:
     """Write no junit file, no cache of failed and of new tests, and no log file any more.
+
+    What pytest itself writes belongs to rank zero's session: the others would overwrite it.
 
     pytest has opened ``--log-file`` already; what follows does not reach it.
     """

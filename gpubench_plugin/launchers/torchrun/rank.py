@@ -1,9 +1,4 @@
-"""What every rank of a session of torchrun's does alike, and what each kind does its own way.
-
-The benchmark that runs, as the ranks speak of it.
-
-pytest's own way to run one test, without logging its reports: the one adapter to it.
-"""
+"""The base of a rank's part in a torchrun session, and the adapter to pytest's own runner."""
 
 from __future__ import annotations
 
@@ -33,9 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Running:
-    """`item`, the benchmark with that `number` on every rank; `reports` once it has ended here.
+    """The benchmark that runs, as the ranks speak of it.
 
-    `deadline` is by the `clock`, which stands still while a rank of this host is stopped.
+    `item` has that `number` on every rank; `reports` are there once it has ended here. `deadline`
+    is by the `clock`, which stands still while a rank of this host is stopped.
     """
 
     item: pytest.Item
@@ -46,7 +42,10 @@ class Running:
 
 
 class Member(ABC):
-    """One rank's part in the verdicts, and in ending the session of this process."""
+    """One rank's part in the verdicts, and in ending the session of this process.
+
+    What every rank does alike is here; what each kind does its own way is abstract.
+    """
 
     margin_s: ClassVar[float]
     """Seconds beyond a benchmark's time after which this rank ends the session."""
@@ -154,5 +153,8 @@ def session_over(item: pytest.Item, reason: str, size: int) -> str:
 
 
 def run(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
-    """Run `item`, and tear down what `nextitem` does not need; its reports, not yet logged."""
+    """Run `item`, and tear down what `nextitem` does not need; its reports, not yet logged.
+
+    The one adapter to pytest's own way to run one test.
+    """
     return runtestprotocol(item, log=False, nextitem=nextitem)

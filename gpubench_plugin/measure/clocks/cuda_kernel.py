@@ -1,7 +1,4 @@
-"""The clock of single CUDA kernels: launches queue behind a spin, with a warm or a cold cache.
-
-A spin of known length: while the device turns idly, what the host queues waits behind it.
-"""
+"""The clock of single CUDA kernels: launches queue behind a spin, with a warm or a cold cache."""
 
 from __future__ import annotations
 
@@ -21,7 +18,10 @@ _CALIBRATION_CYCLES = 1_000_000
 
 
 class Spin:
-    """Spins for seconds instead of cycles, by one calibration against the device's events."""
+    """Spins for seconds instead of cycles, by one calibration against the device's events.
+
+    While the device turns idly, what the host queues waits behind it.
+    """
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device

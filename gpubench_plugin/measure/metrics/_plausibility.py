@@ -1,13 +1,6 @@
-"""Numbers that cannot be true are refused, with the reason, instead of being reported.
+"""Checks that refuse impossible numbers, and the totals, rates and medians that metrics share.
 
-Totals over all timed calls, on which rates are based.
-
-A rate is total work over total time, never work over a median: the median hides every stall that
-hits fewer than half of the calls.
-
-The rate of floating-point operations that TFLOP/s and MFU are about.
-
-The median step, which several metrics are about.
+A number that cannot be true is refused, with the reason, instead of being reported.
 """
 
 from __future__ import annotations
@@ -31,12 +24,18 @@ def timed_s(samples: Samples) -> float:
 
 
 def per_second(amount: float, samples: Samples) -> float:
-    """The rate at which an `amount` of work per call was done."""
+    """The rate at which an `amount` of work per call was done.
+
+    A rate is total work over total time, never work over a median: the median hides every stall
+    that hits fewer than half of the calls.
+    """
     return amount * samples.calls / timed_s(samples)
 
 
 def flops_per_device(seen: Observation) -> float | None:
     """FLOP/s of one device, the mean over the ranks; None where no operations were counted.
+
+    TFLOP/s and MFU are about this rate.
 
     Each rank has one device, so the sum of all ranks' work is divided by their number. Per device
     is how the field reports it: A. Chowdhery et al., PaLM (2022), appendix B,

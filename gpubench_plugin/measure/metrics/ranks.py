@@ -1,17 +1,4 @@
-"""What a pipeline of ranks gains over one process.
-
-Algorithm bandwidth of a collective.
-
-Bus bandwidth of a collective.
-
-How unevenly the ranks run.
-
-Communication that no computation hides.
-
-How evenly a mixture of experts is used.
-
-The phases of what is measured.
-"""
+"""Metrics of ranks: pipelines, collectives, skew, exposed communication, experts, phases."""
 
 from __future__ import annotations
 

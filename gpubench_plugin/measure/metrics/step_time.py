@@ -1,13 +1,4 @@
-"""How long a step takes.
-
-The size of the sample.
-
-What it took to reach the steady state.
-
-The first step, with all that happens only once.
-
-How fast a model of diffusion goes through its steps.
-"""
+"""Metrics of step time: the median, the sample size, warm-up, the first step, denoising steps."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""How much work is done per second, by all ranks together.
-
-Floating-point operations per second.
-
-Model FLOP/s utilization.
-
-How long a reader of generated text waits.
-"""
+"""Metrics of throughput: work and operations per second, MFU, and token latency."""
 
 from __future__ import annotations
 
@@ -27,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Throughput(MetricSource):
-    """Total work over total time, for each kind of work that the benchmark states."""
+    """Total work over total time, for each kind of work that the benchmark states.
+
+    The work is that of all ranks together.
+    """
 
     name = "throughput"
     produces: ClassVar = {
@@ -89,6 +85,8 @@ class Mfu(MetricSource):
 
 class TokenLatency(MetricSource):
     """The time to the first token and the time per output token, of a row of the batch.
+
+    It is how long a reader of generated text waits.
 
     MLPerf calls them so: https://docs.mlcommons.org/inference/benchmarks/language/llama2-70b/
     """

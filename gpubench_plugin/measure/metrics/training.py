@@ -1,15 +1,4 @@
-"""How long training takes to reach its target, and how good the model then is.
-
-The loss of the untimed check.
-
-Steps that changed no weight.
-
-Waiting for data.
-
-How far the first training steps are from plain fp32.
-
-The time that compilation takes.
-"""
+"""Metrics of training: convergence, loss, skipped steps, data wait, errors, compile time."""
 
 from __future__ import annotations
 
@@ -115,7 +104,8 @@ class DataWait(MetricSource):
 class ErrorAgainstReference(MetricSource):
     """The largest relative errors of the losses and of the gradient norms.
 
-    There to be read: a band judges them, beyond which the benchmark fails.
+    They say how far the first training steps are from plain fp32. They are there to be read: a band
+    judges them, beyond which the benchmark fails.
     """
 
     name = "reference-error"

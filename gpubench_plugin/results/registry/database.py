@@ -1,8 +1,6 @@
-"""The connection to a database: transactions, waiting for others, and the locks around it.
+"""The connection to the registry's database: transactions, locks, timeouts, and readable errors.
 
-A lock beside an SQLite file: shared while it is open, alone while it is made anew.
-
-What goes wrong with a database, in words a user can act on.
+Errors are in words that a user can act on.
 """
 
 from __future__ import annotations
@@ -39,10 +37,11 @@ _TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES})
 
 
 class FileLock:
-    """The lock file at `path`, made where it is missing and never removed.
+    """The lock file at `path` beside an SQLite file, made where it is missing and never removed.
 
-    The kernel lets go with the process, however that ends. Where the file cannot be made, on a
-    read-only disk, or the file system has no locks, there is none.
+    It is shared while the database is open, and held alone while that is made anew. The kernel lets
+    go with the process, however that ends. Where the file cannot be made, on a read-only disk, or
+    the file system has no locks, there is none.
     """
 
     def __init__(self, path: Path):

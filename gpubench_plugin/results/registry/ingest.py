@@ -1,7 +1,4 @@
-"""Runs stored: the same run twice changes nothing, a run that changed is replaced as a whole.
-
-A run directory as it is stored: the run, its tags, its verdicts, and its files' digest.
-"""
+"""Ingestion: the same run twice changes nothing, a run that changed is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -49,7 +46,10 @@ _AND: Final = "+"
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a run's files say. `state` is equal where they are; `regressed` holds node ids."""
+    """A run directory as it is stored: the run, its tags, its verdicts, and its files' digest.
+
+    `state`, the digest, is equal where the files are; `regressed` holds node ids.
+    """
 
     run: Run
     experiment: str

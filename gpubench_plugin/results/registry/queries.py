@@ -1,8 +1,7 @@
-"""What was measured of benchmarks before: one query for each, which reads one index and no more.
+"""Queries of the registry: earlier results of benchmarks, runs, and documents.
 
-Runs looked up and listed.
-
-Small texts that machines share, baselines for example; a writer merges, and overwrites none.
+A query for a benchmark's results reads one index and no more. Documents are small texts that
+machines share, baselines for example; a writer merges, and overwrites none.
 """
 
 from __future__ import annotations

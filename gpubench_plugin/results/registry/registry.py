@@ -102,7 +102,7 @@ class Registry:
         They are complete, clean and not regressed, and each benchmark in them was measured. Of
         each benchmark there are up to `limit` runs: the first ones from the run `since` on,
         itself included, or the latest where `since` is None. A `branch` of None means any. Where
-        `fingerprints` has one for a benchmark (:func:`~.comparability.fingerprint_of` of machine,
+        `fingerprints` has one for a benchmark (:func:`~.fingerprints.fingerprint_of` of machine,
         settings and clock), only runs with it count.
         """
         from gpubench_plugin.results.registry import queries
@@ -179,7 +179,7 @@ class Registry:
     ) -> str | None:
         """Replace a text by what `merged` makes of it; the text that was replaced.
 
-        See :func:`.documents.merge`: of writers at the same time none overwrites the other's.
+        See :func:`.queries.merge`: of writers at the same time none overwrites the other's.
         """
         from gpubench_plugin.results.registry import queries
 

@@ -1,7 +1,4 @@
-"""What the registry answers with, beside whole runs.
-
-Rows of the database as the records that comparisons know.
-"""
+"""Rows of the registry's database as records: whole runs, lines of a list, and points."""
 
 from __future__ import annotations
 

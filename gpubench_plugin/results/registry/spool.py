@@ -1,9 +1,8 @@
-"""Runs that wait to be stored: a marker each, in ``<results>/.spool/``.
+"""The spool: runs that wait to be stored, a marker for each in ``<results>/.spool/``.
 
 The marker is written before the database is asked and removed when it has answered, so a run that
-was cut off in between, or met a database that was down, is stored at the next opportunity.
-
-All runs below a folder stored, and those of them that wait.
+was cut off in between, or met a database that was down, is stored at the next opportunity. All runs
+below a folder are stored by :func:`ingest_all`.
 """
 
 from __future__ import annotations

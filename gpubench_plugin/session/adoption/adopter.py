@@ -1,9 +1,4 @@
-"""The role of the process that records adopted tests.
-
-What pytest-benchmark has measured, as an observation of ours.
-
-With which options pytest-benchmark measured a test: its numbers compare where they are equal.
-"""
+"""The adopter: records what pytest-benchmark measured of adopted tests, and with which options."""
 
 from __future__ import annotations
 
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def observation_of(recorded: Recorded, device: Device, facts: Mapping[str, float]) -> Observation:
-    """The observation of one rank; a round of pytest-benchmark's is one here too.
+    """What pytest-benchmark has measured, as an observation of one rank; a round is one here too.
 
     What came before the timed rounds (calibration, warm-up) pytest-benchmark does not tell.
     """
@@ -83,7 +78,10 @@ _ROUNDS: Final = ("rounds", "iterations", "warmup_rounds")
 
 
 class Options:
-    """The options of one test's fixture `benchmark`, which has not measured yet."""
+    """The options of one test's fixture `benchmark`, which has not measured yet.
+
+    Numbers of pytest-benchmark compare where they were measured with equal options.
+    """
 
     def __init__(self, benchmark: BenchmarkFixture, item: pytest.Item) -> None:
         self._benchmark = benchmark

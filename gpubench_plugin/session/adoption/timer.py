@@ -1,9 +1,8 @@
-"""The accelerator of this machine, as far as it can be known without starting it.
+"""The accelerator of this machine, and a timer that waits for it before it reads the clock.
 
-What torch has not been asked to start is left alone: a context takes memory and half a second, and
-a process that has one cannot fork any more.
-
-A timer that waits for the accelerator before it reads the clock.
+The accelerator is described as far as that is possible without starting it. What torch has not been
+asked to start is left alone: a context takes memory and half a second, and a process that has one
+cannot fork any more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The verdicts on a session's own run, found once, and what follows for each benchmark.
+"""The judgement of a session's own run: the verdicts, found once, and what follows from them.
 
-What the gate makes of verdicts: which fail it, which are only said, and in which words.
+The policy says which verdicts fail the gate and which are only reported.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""What ``--baseline`` names, as early as it can be known without loading what runs need not load.
+"""The lookup of ``--baseline``, as early as possible without importing the database's libraries.
 
 On a CPU a benchmark's peak of memory is that of this process: the libraries that speak with a
-database are loaded once all has been measured.
-
-What must be asked of the registry before anything is measured, by a process of its own.
-
-On a CPU a benchmark's peak of memory is that of this process, so the libraries that speak with a
-database are not loaded in it: they would be measured as well.
+database would be measured as well, so they are loaded once all has been measured. What must be
+asked of the registry before that is asked by a process of its own.
 """
 
 from __future__ import annotations

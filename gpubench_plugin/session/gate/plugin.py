@@ -1,13 +1,6 @@
 """The role that judges: it adds the gate items, and says at the end what was found.
 
-Gate items: ordinary tests, one per benchmark, that fail where the benchmark got worse.
-
-They have no fixtures and no marks, and stand directly below the session: nothing of a module or a
-package is set up again for them.
-
-What pytest remembers of a failed gate: the benchmark, so that ``--lf`` measures it again.
-
-Says of a gate that was asked for that it has judged nothing.
+Gate items are ordinary tests, one per benchmark, that fail where the benchmark got worse.
 """
 
 from __future__ import annotations
@@ -35,6 +28,9 @@ MARKER: Final = "::gate"
 
 class GateItem(pytest.Item):
     """Judges one benchmark, once all have been measured.
+
+    It has no fixtures and no marks, and stands directly below the session: nothing of a module or a
+    package is set up again for it.
 
     Args:
         benchmark: the item of the benchmark.
@@ -104,7 +100,8 @@ _STEPWISE: Final = "cache/stepwise"
 def remember_benchmarks(config: pytest.Config) -> None:
     """Let benchmarks take the place of their gate items in pytest's cache, if there is one.
 
-    A gate item alone could not be run: it judges what was measured in the same session.
+    So ``--lf`` measures the benchmark of a failed gate again. A gate item alone could not be run:
+    it judges what was measured in the same session.
     """
     cache = getattr(config, "cache", None)
     if cache is None:

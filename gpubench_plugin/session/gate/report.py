@@ -1,6 +1,7 @@
-"""What GitHub's runner is told of the verdicts, where the session runs in a job of its.
+"""Reports of the gate: lines for the terminal, and GitHub's job summary and annotations.
 
-What a session says of its verdicts, as lines with the markup of pytest's writer.
+The lines are spans with the markup of pytest's writer. GitHub's reports are made where the session
+runs in one of its jobs.
 """
 
 from __future__ import annotations

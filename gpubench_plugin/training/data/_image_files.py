@@ -1,15 +1,4 @@
-"""CIFAR-10 in its binary version: the archive as it is published, or the folder in it.
-
-Source of the format: https://www.cs.toronto.edu/~kriz/cifar.html
-
-What every kind of images on disk becomes: pictures by number, some of them held out.
-
-A folder of images with one folder per class, perhaps below ``train`` and ``test``.
-
-Images in MNIST's files, packed by gzip or not; Fashion-MNIST has the same.
-
-Source of the format: http://yann.lecun.com/exdb/mnist/
-"""
+"""Images on disk as pictures by number, some held out: CIFAR-10, MNIST, and folders of classes."""
 
 from __future__ import annotations
 
@@ -103,9 +92,12 @@ def is_cifar(path: Path) -> bool:
 
 
 def read_cifar(path: Path) -> Pictures:
-    """The images in the archive or folder at `path`; those of the test batch are held out.
+    """The images of CIFAR-10 at `path`; those of the test batch are held out.
 
-    The archive is read, never unpacked to disk.
+    They are in its binary version: the archive as it is published, which is read, never unpacked to
+    disk, or the folder in it.
+
+    Source of the format: https://www.cs.toronto.edu/~kriz/cifar.html
 
     Raises:
         UsageProblem: it is the python version, or a file is missing or damaged.
@@ -191,8 +183,9 @@ _HELD_OUT: Final = ("test", "val")
 def read_folder(path: Path, *, side: int) -> Pictures:
     """The images below `path`, scaled to `side` × `side` pixels as they are loaded.
 
-    Classes are the folders' names in their order, but for hidden ones. With a folder ``train``
-    those in it are trained on, and those in ``test`` or ``val`` are held out.
+    There is one folder per class, perhaps below ``train`` and ``test``. Classes are the folders'
+    names in their order, but for hidden ones. With a folder ``train`` those in it are trained on,
+    and those in ``test`` or ``val`` are held out.
 
     Raises:
         UsageProblem: there is no image, or none in one of the folders, or the folder that is held
@@ -287,7 +280,11 @@ def is_mnist(path: Path) -> bool:
 
 
 def read_mnist(path: Path) -> Pictures:
-    """The images in the folder at `path`; those of ``t10k`` are held out.
+    """The images in MNIST's files in the folder at `path`; those of ``t10k`` are held out.
+
+    The files may be packed by gzip; Fashion-MNIST has the same format.
+
+    Source of the format: http://yann.lecun.com/exdb/mnist/
 
     Raises:
         UsageProblem: a file is missing or damaged.

@@ -1,6 +1,6 @@
-"""Small real data sets that lie on the device as a whole.
+"""Small real data sets that are shipped with the package and lie on the device as a whole.
 
-Reading what is shipped with the package (``datasets/README.md``), and nothing else.
+What is shipped (``datasets/README.md``) is read, and nothing else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Table(NamedTuple):
 class InMemory(DataSource):
     """A table in a seeded order, the same in every epoch. A subclass reads and says what it is.
 
-    The ranks' shares are disjoint and equally large; see :mod:`_shares`.
+    The ranks' shares are disjoint and equally large; see :mod:`._loading`.
 
     Raises:
         UsageProblem: there are more ranks than samples.

@@ -1,7 +1,4 @@
-"""Pictures through torch's DataLoader: order, workers, pinned memory, and their end.
-
-Which samples a rank has, and in which order.
-"""
+"""Loading of pictures by workers of torch's DataLoader, and each rank's samples in their order."""
 
 from __future__ import annotations
 

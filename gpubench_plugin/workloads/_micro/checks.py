@@ -1,7 +1,4 @@
-"""Whether an operation computes what it should, to the precision it computes in.
-
-What torch or the device lacks makes a benchmark unsupported; what goes wrong does not.
-"""
+"""Checks of an operation: whether it is supported, and right to the precision it computes in."""
 
 from __future__ import annotations
 
@@ -64,6 +61,8 @@ def require_equal(what: str, actual: Tensor, expected: Tensor) -> None:
 @contextmanager
 def lacking(what: str) -> Iterator[None]:
     """Let torch's refusal of an operation be the reason why `what` is unsupported.
+
+    What torch or the device lacks makes a benchmark unsupported; what goes wrong does not.
 
     Raises:
         Unsupported: with the first line of what torch says.

@@ -1,7 +1,4 @@
-"""Denoising steps of one sample, on one rank.
-
-What one rank does in one call of the pipeline, and when.
-"""
+"""Denoising steps of one sample on one rank, and a log of what that rank did, and when."""
 
 from __future__ import annotations
 

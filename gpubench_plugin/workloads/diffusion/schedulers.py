@@ -1,7 +1,4 @@
-"""Noise schedulers whose steps may be split over ranks, and those whose steps may not.
-
-Which denoising steps a rank takes.
-"""
+"""Noise schedulers whose steps may be split over ranks, and which of the steps a rank takes."""
 
 from __future__ import annotations
 

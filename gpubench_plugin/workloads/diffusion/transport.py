@@ -1,9 +1,7 @@
-"""Latent images from rank to rank, each behind its header.
+"""Transport of latent images from rank to rank, each behind a header of fixed size.
 
-What stands before every latent image that is sent: gloo itself detects no mismatch.
-
-A tensor too short for what waits for it arrives without a word, one of another type as garbage,
-and one too long ends the process. So a header of fixed size comes first.
+gloo itself detects no mismatch: a tensor too short for what waits for it arrives without a word,
+one of another type as garbage, and one too long ends the process. So the header comes first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The U-Net that a pipeline of denoising steps runs: Stable Diffusion's, or a small stand-in.
-
-A stand-in for a U-Net: its inputs and outputs, one level, and little to compute.
-"""
+"""The U-Net that a pipeline of denoising steps runs: Stable Diffusion's, or a small stand-in."""
 
 from __future__ import annotations
 
@@ -24,6 +21,8 @@ class Denoised(NamedTuple):
 
 class DummyUNet(nn.Module):
     """Convolutions down and up again with a skip between, told the time step and the text.
+
+    It stands in for a U-Net: its inputs and outputs, one level, and little to compute.
 
     Args:
         channels: of the latent image, which comes out with as many.

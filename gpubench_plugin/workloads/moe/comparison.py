@@ -1,7 +1,4 @@
-"""How far a layer on its ranks is from one process with all tokens and all experts.
-
-What the layer must give, computed by one process without any of its machinery.
-"""
+"""Comparison of a layer on its ranks with one process that has all tokens and all experts."""
 
 from __future__ import annotations
 
@@ -27,6 +24,8 @@ def reference(
     shares: Sequence[Tensor], *, router: Router, w_in: Tensor, w_out: Tensor
 ) -> tuple[list[Tensor], Tensor]:
     """The outputs for the `shares` of tokens that ranks have, and the sum of balancing losses.
+
+    One process computes them without any of the layer's machinery.
 
     All experts stand in `w_in` and `w_out`, in the order of their numbers. Each share is routed by
     itself, as its rank would; then expert after expert computes all tokens that visit it.

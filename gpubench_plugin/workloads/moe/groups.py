@@ -1,7 +1,4 @@
-"""The process groups of a mixture-of-experts layer: data, expert and tensor parallel ranks.
-
-Which rank has which expert.
-"""
+"""Process groups of a mixture-of-experts layer: data, expert, tensor; and each rank's experts."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The layer: a router, a dispatcher's way to the experts, the experts, and the way back.
-
-The router as CUDA graphs of its forward and backward pass.
-
-It is the part of the layer whose shapes are fixed: what follows depends on where tokens go, and
-asks the host for lengths.
-"""
+"""A mixture-of-experts layer: a router, dispatch to the experts, the experts, and the way back."""
 
 from __future__ import annotations
 
@@ -85,7 +79,10 @@ class MoELayer(nn.Module):
 
 
 def captured(router: Router, tokens: Tensor) -> nn.Module:
-    """`router` replayed for tokens of the very shape of `tokens`, in place of being launched.
+    """`router` as CUDA graphs of its forward and backward pass, for tokens shaped as `tokens`.
+
+    The graphs are replayed in place of launching the router. It is the part of the layer whose
+    shapes are fixed: what follows depends on where tokens go, and asks the host for lengths.
 
     Raises:
         Unsupported: the device is no CUDA device.

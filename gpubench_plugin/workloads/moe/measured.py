@@ -1,9 +1,4 @@
-"""The layer, or a phase of it, as a thing to measure.
-
-The layer's matrix products on tensors without data, for a FLOP counter.
-
-How long each phase of a layer takes, in calls of their own beside the timed ones.
-"""
+"""A mixture-of-experts layer or a phase of it under measurement, its FLOPs and phase times."""
 
 from __future__ import annotations
 
@@ -41,6 +36,8 @@ def run_even_loads(
 ) -> None:
     """Run what one of `ranks` that share the experts computes of one call, with `rows` of visits.
 
+    The matrix products run on tensors without data, for a FLOP counter.
+
     How the rows are spread over its experts makes no difference. Per token that is
     2·width·experts by the router and 6·width·hidden for each expert visited, and three times as
     much with the `backward` pass.
@@ -67,6 +64,8 @@ def run_even_loads(
 
 def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
     """The median over some `calls` of each stage's seconds, by name; each feeds the next.
+
+    They are calls of their own beside the timed ones.
 
     On CUDA between events of the stream, so that it is the device's time, with what it waits for;
     elsewhere by the host's clock. Where a phase exchanges something, waiting for the other ranks

@@ -1,7 +1,4 @@
-"""How tokens travel to the ranks of their experts and back: one module per dispatcher.
-
-The dispatcher over fused kernels, DeepEP's or HybridEP's: refused, with the reason.
-"""
+"""Dispatchers: how tokens travel to the ranks of their experts and back, one module for each."""
 
 from __future__ import annotations
 
@@ -19,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def require_flex() -> None:
-    """Refuse it: without its library, and with it too, since its kernels were never run here.
+    """Refuse the dispatcher over fused kernels, DeepEP's or HybridEP's.
+
+    It is refused without its library, and with it too, since its kernels were never run here.
 
     Raises:
         Unsupported: what to install, or what was found.

@@ -1,7 +1,4 @@
-"""What the experts of a rank are: SwiGLU blocks, each with weights of its own.
-
-Experts one after another.
-"""
+"""The base of experts, SwiGLU blocks with weights of their own, and experts in sequence."""
 
 from __future__ import annotations
 
