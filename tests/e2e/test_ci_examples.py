@@ -17,7 +17,7 @@ from gpubench_plugin.cli import main
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples" / "ci").glob("*.yml"))
 VALUES = {

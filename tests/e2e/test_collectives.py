@@ -10,7 +10,7 @@ import pytest
 from gpubench_plugin import catalog
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 SUITE = Path(__file__).parents[2] / "benchmarks" / "distributed" / "test_collectives.py"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 COUNT = 4
 TEST = f"""

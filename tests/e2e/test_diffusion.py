@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.conftest import Project
+from tests.support.projects import Project
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Run
+    from tests.support.projects import Run
 
 SUITE = Path(__file__).parents[2] / "benchmarks" / "distributed" / "test_diffusion.py"
 

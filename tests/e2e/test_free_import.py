@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 HEAVY = ("torch", "transformers", "diffusers", "sqlalchemy", "numpy", "pydantic", "yaml")
 

@@ -14,7 +14,7 @@ from gpubench_plugin.results import RunDirectory, foreign_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.conftest import Project, Run
+    from tests.support.projects import Project, Run
 
 SUITE = """
 import gc, logging, os, pathlib, subprocess, sys, warnings
@@ -89,7 +89,7 @@ def noted(folder: Path, rank: str) -> list[Noted]:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Run]:
     """The suite after one session over two world sizes."""
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
     project = Project(tmp_path_factory.mktemp("suite"))
     project.write("test_suite.py", SUITE)

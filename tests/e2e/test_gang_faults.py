@@ -21,7 +21,7 @@ from tests.support import faulty
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tests.e2e.conftest import Project, Run
+    from tests.support.projects import Project, Run
 
 QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
 

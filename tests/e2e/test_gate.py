@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.conftest import Project, Run
+    from tests.support.projects import Project, Run
 
 SUITE = """
 import os
@@ -85,7 +85,7 @@ class Gated:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run directory of a plain session."""
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
     project = Project(tmp_path_factory.mktemp("measured"))
     project.write("test_it.py", SUITE)

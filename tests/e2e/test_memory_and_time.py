@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 
 def test_failures_leave_nothing_behind_and_a_hang_ends_with_stacks(project: Project) -> None:

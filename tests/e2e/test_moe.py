@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 SUITE = Path(__file__).parents[2] / "benchmarks" / "distributed" / "test_moe.py"
 WRONG = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.results.registry import Registry
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 SUITE = """
 import os

@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 TROUBLED = """
 import os, resource, signal

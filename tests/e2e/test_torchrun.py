@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 MLP = """
 import pytest

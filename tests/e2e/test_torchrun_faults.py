@@ -21,7 +21,7 @@ from tests.support import faulty
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.e2e.conftest import Project, Run
+    from tests.support.projects import Project, Run
 
 MARK = "GPUBENCH_TEST_RUN"
 

@@ -1,6 +1,6 @@
 """Records launches for the replay: fresh processes, each timing four small torch benchmarks.
 
-``python tests/compare/record.py FILE [LAUNCHES]`` writes for each launch and benchmark the minimum
+``python tests/support/record.py FILE [LAUNCHES]`` writes for each launch and benchmark the minimum
 and 21 quantiles of 200 samples, in nanoseconds per call, in the order of the launches.
 """
 
@@ -81,7 +81,7 @@ def main() -> None:
     seen = [json.loads(output) for output in outputs]
     recorded = {
         "what": "minimum and 21 quantiles of 200 samples of fresh processes of torch on a CPU, one "
-        "thread, in ns per call, in the order of the launches; see tests/compare/record.py",
+        "thread, in ns per call, in the order of the launches; see tests/support/record.py",
         "launches": {name: [one[name] for one in seen] for name in seen[0]},
     }
     # One line for each launch.

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 
 ROOT = Path(__file__).resolve().parents[2]
-MATRIX = "tests/acceptance/test_gang_faults.py"
+MATRIX = "tests/e2e/test_gang_faults.py"
 RUNS = 20
 
 

@@ -4,7 +4,7 @@
 
 With ``--twice`` what is done next is killed as well, at each of its own points, before it is done
 and everything is checked. The default tests leave statements of databases out, this does not. A
-database on a server is tested by ``tests/results/registry/test_kill_points.py``.
+database on a server is tested by ``tests/unit/results/registry/test_kill_points.py``.
 """
 
 from __future__ import annotations

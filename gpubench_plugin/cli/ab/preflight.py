@@ -102,14 +102,18 @@ def found(name):
     except ImportError:
         return False
 flags = []
-if found("gpubench_plugin.config.options"):
+if found("gpubench_plugin.config"):
     from gpubench_plugin.config.options import FLAGS
+    flags = list(FLAGS)
+elif found("gpubench_plugin.options"):  # a commit from before November 2026
+    from gpubench_plugin.options import FLAGS
     flags = list(FLAGS)
 print(json.dumps({
     "python": platform.python_version(),
     "pytest": found("pytest"),
     "flags": flags,
-    "freezes_rounds": found("gpubench_plugin.config.rounds_file"),
+    "freezes_rounds": found("gpubench_plugin.config.rounds_file")
+    or found("gpubench_plugin.measure.frozen"),
 }))
 """
 

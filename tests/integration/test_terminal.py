@@ -10,7 +10,7 @@ import pexpect
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 BENCHMARKS = """
 import pytest, time
@@ -42,6 +42,7 @@ def test_table_fits_the_terminal(project: Project, width: int) -> None:
     assert re.search(r"device cpu \(.+\).*precision fp32", run.out.replace("\n         ", ""))
 
 
+@pytest.mark.own_process
 def test_plain_ascii_where_the_terminal_has_no_more(project: Project) -> None:
     """With an ASCII encoding the signs are spelt, and nothing raises."""
     project.write("test_it.py", BENCHMARKS)

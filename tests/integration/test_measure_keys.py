@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.e2e.conftest import Project
+from tests.support.projects import Project
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Run
+    from tests.support.projects import Run
 
 TESTS = """
 import time

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 BENCHMARK = """
 import pytest
@@ -144,6 +144,7 @@ def test_broken_ini_value_is_refused_only_with_benchmarks_or_at_configure(small:
     assert "did you mean 'fp32'" in refused(small)
 
 
+@pytest.mark.own_process
 def test_measuring_beside_neighbours_is_refused(small: Project) -> None:
     """Under pytest-xdist nothing is measured, and one message says why."""
     run = small.run("-n", "2", quick=False)
@@ -155,6 +156,7 @@ def test_measuring_beside_neighbours_is_refused(small: Project) -> None:
 
 
 @pytest.mark.parametrize("off", ["--benchmark-skip", "--benchmark-disable"])
+@pytest.mark.own_process
 def test_neighbours_are_welcome_where_nothing_is_measured(small: Project, off: str) -> None:
     """With measuring off, pytest-xdist runs benchmarks like any other test."""
     run = small.run("-n", "2", off, "-p", "no:cacheprovider", quick=False)

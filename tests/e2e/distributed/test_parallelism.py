@@ -18,7 +18,7 @@ from gpubench_plugin.config import DistributedSection
 from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training import Inference
-from tests.integration.distributed.conftest import found_by
+from tests.e2e.distributed.conftest import found_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

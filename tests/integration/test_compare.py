@@ -17,7 +17,7 @@ from gpubench_plugin.cli.commands import Exit
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.results.registry import Registry
-from tests.e2e.conftest import Project
+from tests.support.projects import Project
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

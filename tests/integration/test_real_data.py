@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import Project
+from tests.support.projects import Project
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Run
+    from tests.support.projects import Run
 
 REGRESSION = """
     model: {name: regression, hidden_sizes: [16]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import Project, Run
+from tests.support.projects import Project, Run
 
 SMALL = """\
     model:

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 BOTH = """
 def test_ours(gpubench):
@@ -132,6 +132,7 @@ def test_histogram_draws_ours(both: Project) -> None:
     assert OURS in drawn.read_text()
 
 
+@pytest.mark.own_process
 def test_measurement_of_a_failed_run_is_not_compared_as_good(project: Project) -> None:
     """The run directory's benchmark.json and an autosave hold measured benchmarks only."""
     project.write(
@@ -152,6 +153,7 @@ def test_measurement_of_a_failed_run_is_not_compared_as_good(project: Project) -
         assert names == ["test_good[fp32-ws1]"]
 
 
+@pytest.mark.own_process
 def test_bare_environment_compares_two_of_our_files(both: Project, tmp_path: Path) -> None:
     """Where this plugin cannot be imported, ``pytest-benchmark compare`` reads our files."""
     files = []

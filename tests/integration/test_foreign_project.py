@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 FOREIGN = """
 import pytest
@@ -46,6 +46,7 @@ def test_output_exit_code_and_files_are_unchanged(project: Project, args: tuple[
     assert seen() == seen("-p", "no:gpubench")
 
 
+@pytest.mark.own_process
 def test_torchrun_output_of_an_unrelated_project_is_unchanged(project: Project) -> None:
     """Under torchrun the ranks of a session without benchmarks all print, as they always did."""
     project.write("test_it.py", "def test_x(): pass\n")

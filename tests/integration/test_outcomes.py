@@ -12,7 +12,7 @@ import pytest
 from tests.support.sessions import written_by
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 KINDS = """
 import pytest
@@ -242,6 +242,7 @@ def test_wrong_training_fails_instead_of_being_measured(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.own_process
 def test_interruption_keeps_what_was_measured(project: Project, number: signal.Signals) -> None:
     """Ctrl-C, a scheduler or a closed terminal: the first is recorded, the status says it.
 
@@ -298,6 +299,7 @@ def test_interruption_keeps_what_was_measured(project: Project, number: signal.S
     assert (directory / "benchmark.json").exists()
 
 
+@pytest.mark.own_process
 def test_ctrl_c_in_a_teardown_keeps_the_number(project: Project) -> None:
     """A benchmark that is measured stays measured, whatever happens to its teardown."""
     project.write(
@@ -345,6 +347,7 @@ def test_saving_that_fails_at_the_end_costs_nothing_of_ours(project: Project) ->
     assert (run.directory / "benchmark.json").exists()
 
 
+@pytest.mark.own_process
 def test_full_disk_stops_the_session_and_leaves_earlier_files_intact(project: Project) -> None:
     """When the journal cannot grow, the error is clear, and earlier lines are whole."""
     project.write(

@@ -13,7 +13,7 @@ import yaml
 from gpubench_plugin.results import RunDirectory, foreign_files
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Project
+    from tests.support.projects import Project
 
 SCHEMA = Path(__file__).parents[2] / "docs/schemas/summary.schema.json"
 

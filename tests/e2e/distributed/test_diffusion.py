@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.distributed.conftest import found_by
+from tests.e2e.distributed.conftest import found_by
 
 SCRIPT = Path(__file__).parent / "ranks" / "diffusion.py"
 DIFFUSION = runpy.run_path(str(SCRIPT))

@@ -1,0 +1,319 @@
+"""A workload, a precision, a metric, a parallelism and a format, each a file of somebody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.cli.main import main
+from tests.support.projects import Project, Run
+
+TESTS = Path(__file__).parents[1]
+
+WORKLOAD = """
+from torch import nn, randn
+
+from gpubench_plugin.workloads import Batch, Workload
+
+
+class Sum(Workload):
+    '''Fits the sum of four numbers.'''
+
+    def build(self):
+        return nn.Linear(4, 1)
+
+    def synthetic_batch(self, size, *, device, generator=None):
+        inputs = randn(size, 4, device=device, generator=generator)
+        return Batch(inputs, inputs.sum(1, keepdim=True))
+
+    def forward(self, module, batch):
+        return module(batch.inputs)
+
+    def loss(self, module, batch):
+        error = self.forward(module, batch).float() - batch.targets.float()
+        return error.square().mean()
+"""
+CONFIGURATION = """
+model:
+  name: toy-workload
+training:
+  batch_size: 16
+  learning_rate: 0.1
+  momentum: 0.0
+  loss_drop: 0.5
+precision:
+  init_scale: 128.0
+"""
+PRECISION = """
+import torch
+
+from gpubench_plugin.precision import Precision
+
+
+class ByAutocast(Precision):
+    '''Products in bf16.'''
+
+    name = "toy-precision"
+    compute_dtype = "bf16"
+    where = "devices with autocast"
+
+    def forward_context(self, device):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+"""
+METRIC = """
+from gpubench_plugin import Metric
+from gpubench_plugin.measure.metrics import MetricSource
+
+
+class Calls(MetricSource):
+    '''How often the step was called.'''
+
+    name = "toy-metric"
+    produces = {"toy_calls": "Timed calls of the step"}
+
+    def compute(self, seen):
+        calls = float(seen.samples.calls)
+        yield Metric(name="toy_calls", value=calls, unit="count", better="higher")
+"""
+PARALLELISM = """
+from contextlib import contextmanager
+
+import torch
+from torch import distributed
+
+from gpubench_plugin.distributed.parallelism import Parallelism
+
+
+class Averaging(Parallelism):
+    '''Each gradient averaged by itself.'''
+
+    name = "toy-parallelism"
+    exchanges = True
+
+    @torch.no_grad()
+    def wrap(self, module):
+        if self.group.world.size > 1:
+            for tensor in (*module.parameters(), *module.buffers()):
+                distributed.broadcast(tensor, src=0)
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(self.average)
+        return module
+
+    def average(self, parameter):
+        if self.exchanges:
+            distributed.all_reduce(parameter.grad)
+            parameter.grad /= self.group.world.size
+
+    @contextmanager
+    def no_sync(self, module):
+        self.exchanges = False
+        yield
+        self.exchanges = True
+"""
+FORMAT = """
+from gpubench_plugin.reports.formats import Format
+
+
+class Lines(Format):
+    '''A line for each verdict.'''
+
+    def render(self, comparisons, **options):
+        verdicts = [verdict for one in comparisons for verdict in one.verdicts]
+        lines = [f"- {v.id!a} {v.metric!a}: {v.kind}" for v in verdicts]
+        return "\\n".join(["toy", *lines, ""])
+"""
+ENTRY_POINTS = """
+[gpubench.workloads]
+toy-workload = toy_workload:Sum
+[gpubench.precision]
+toy-precision = toy_precision:ByAutocast
+[gpubench.metrics]
+toy-metric = toy_metric:Calls
+[gpubench.parallelism]
+toy-parallelism = toy_parallelism:Averaging
+[gpubench.formats]
+toy-format = toy_format:Lines
+"""
+DISTRIBUTION = {
+    "toy_workload.py": WORKLOAD,
+    "toy_precision.py": PRECISION,
+    "toy_metric.py": METRIC,
+    "toy_parallelism.py": PARALLELISM,
+    "toy_format.py": FORMAT,
+    "toys-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n",
+    "toys-1.0.dist-info/entry_points.txt": ENTRY_POINTS,
+}
+
+LISTED = {
+    ("workloads", "toy-workload", "Fits the sum of four numbers", "everywhere"),
+    ("precision", "toy-precision", "Products in bf16", "devices with autocast"),
+    ("metrics", "toy_calls", "Timed calls of the step", "everywhere"),
+    ("parallelism", "toy-parallelism", "Each gradient averaged by itself", "any number of ranks"),
+    ("formats", "toy-format", "A line for each verdict", "everywhere"),
+}
+
+CONTRACTS = {
+    "workload": ("mlp", "unit/workloads/test_contract.py", "unit/training/test_trainer.py"),
+    "precision": ("bf16", "unit/precision/test_precision_contract.py"),
+    "metric": ("throughput", "unit/measure/metrics/test_metric_contract.py"),
+    "parallelism": ("ddp", "e2e/distributed/test_parallelism.py"),
+    "format": ("csv", "unit/reports/test_verdict_reports.py"),
+}
+"""A shipped component to hold the newcomer against, and the files with tests of every one."""
+
+# Two ranks go through every shipped parallelism first: half a minute.
+OF_CONTRACTS = """
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    taken = [(i.nodeid, list(map(str, i.callspec.params.values()))) for i in items
+             if hasattr(i, "callspec")]
+    Path("collected.json").write_text(json.dumps(taken))
+    for item in items:
+        if "two_ranks" in item.fixturenames:
+            item.add_marker(pytest.mark.skip("starts ranks"))
+"""
+OUTCOME = re.compile(r"^(\S+::\S+) (PASSED|SKIPPED)", re.MULTILINE)
+
+BENCHMARK = """
+import pytest
+
+@pytest.mark.gpubench(config="toy-workload", ranks="any")
+def test_sum(gpubench, trainer):
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+"""
+
+
+@pytest.fixture(scope="module")
+def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the newcomers, as an installer leaves it."""
+    folder = tmp_path_factory.mktemp("installed")
+    for name, text in DISTRIBUTION.items():
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+@pytest.fixture
+def installed(distribution: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The newcomers are installed for this process."""
+    monkeypatch.syspath_prepend(distribution)
+    yield
+    for name in DISTRIBUTION:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def environment(distribution: Path) -> dict[str, str]:
+    """That of a process for which the newcomers are installed."""
+    others = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(distribution), others)))}
+
+
+@dataclass(frozen=True)
+class Contracts:
+    """What each parametrized test takes, by node id, and how those of the newcomers ended."""
+
+    taken: Mapping[str, list[str]]
+    outcomes: Mapping[str, str]
+
+    def tests_of(self, name: str, *files: str) -> set[str]:
+        """The tests in `files` that take the component, without their parameters."""
+        inside = tuple(f"tests/{file}::" for file in files)
+        return {
+            test.partition("[")[0]
+            for test, values in self.taken.items()
+            if name in values and test.startswith(inside)
+        }
+
+
+@pytest.fixture(scope="module")
+def contracts(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Contracts:
+    """A copy of the contract tests, beside which the workload's configuration lies, is run."""
+    project = Project(tmp_path_factory.mktemp("checkout"))
+    project.write("configs/toy-workload.yaml", CONFIGURATION)
+    project.write("conftest.py", OF_CONTRACTS)
+    compiled = shutil.ignore_patterns("__pycache__")  # which remembers where it lay
+    shutil.copytree(TESTS, project.path / "tests", ignore=compiled)
+    shutil.copy(TESTS.parent / "pyproject.toml", project.path)
+    files = [f"tests/{file}" for _, *of_kind in CONTRACTS.values() for file in of_kind]
+    chosen = ("-c", "pyproject.toml", "-v", "-k", "toy", *files)
+    run = project.run(*chosen, env=environment(distribution), quick=False)
+    assert run.code == 0, run.out + run.err
+    taken = json.loads((project.path / "collected.json").read_text())
+    return Contracts(dict(taken), dict(OUTCOME.findall(run.out)))
+
+
+@pytest.fixture(scope="module")
+def measured(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of the newcomers on two ranks."""
+    project = Project(tmp_path_factory.mktemp("project"))
+    project.write("configs/toy-workload.yaml", CONFIGURATION)
+    project.write("test_own.py", BENCHMARK)
+    chosen = ("--precision=toy-precision", "--distributed.parallelism=toy-parallelism")
+    run = project.run(*chosen, "--world-size=2", env=environment(distribution))
+    assert run.code == 0, run.out + run.err
+    return run
+
+
+@pytest.mark.usefixtures("installed")
+def test_newcomers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """``gpubench list`` has a line for each with its meaning and place, of formats when asked."""
+    found: list[dict[str, Any]] = []
+    for kinds in ((), ("formats",)):
+        assert main(["list", "--format=json", *kinds]) == 0
+        found += json.loads(capsys.readouterr().out)
+    assert {tuple(row.values()) for row in found if row["name"].startswith("toy")} == LISTED
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_contract_tests_cover_newcomers(kind: str, contracts: Contracts) -> None:
+    """All tests that take a shipped component of the kind take the newcomer, and it passes them."""
+    newcomer, (shipped, *files) = f"toy-{kind}", CONTRACTS[kind]
+    covering = contracts.tests_of(newcomer, *files)
+    assert covering == contracts.tests_of(shipped, *files)
+    assert {test.partition("::")[0] for test in covering} == {f"tests/{file}" for file in files}
+    ended = {contracts.outcomes[t] for t, values in contracts.taken.items() if newcomer in values}
+    assert ended == ({"PASSED", "SKIPPED"} if kind == "parallelism" else {"PASSED"})
+
+
+def test_newcomers_are_measured_together(measured: Run) -> None:
+    """The workload trains as precision and parallelism say, and the metric is in the record."""
+    (found,) = measured.summary["benchmarks"]
+    assert (found["name"], found["outcome"]) == ("test_sum[toy-precision-ws2]", "measured")
+    configuration = found["configuration"]
+    assert configuration["model"]["name"] == "toy-workload"
+    assert configuration["distributed"]["parallelism"] == "toy-parallelism"
+    (calls,) = (
+        sum(line["samples"]["block_calls"]) for line in measured.journal if "samples" in line
+    )
+    assert calls > 0
+    assert found["metrics"]["toy_calls"] == {"value": calls, "unit": "count", "better": "higher"}
+    assert found["correctness"]["differs_from_one_process"] is None
+    assert found["correctness"]["reference"]["loss_error"] > 0  # bf16 rounds
+
+
+@pytest.mark.usefixtures("installed")
+def test_newcomers_are_compared(measured: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """``gpubench compare`` judges the metric by a limit, and prints in the format."""
+    run = str(measured.directory)
+    limit = "--limit=toy_calls=1%"
+    assert main(["compare", run, run, limit, "--format=toy-format", "--registry=none"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "toy"
+    assert "- 'test_own.py::test_sum[toy-precision-ws2]' 'toy_calls': unchanged" in lines

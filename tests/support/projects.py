@@ -1,0 +1,187 @@
+"""Temporary projects with the plugin installed, whose pytest runs in processes, or in this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.support.sessions import (
+    READ_AS_PYTHON_STARTS,
+    TORCHRUN,
+    TookTooLongError,
+    preloaded,
+    written_by,
+)
+
+QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
+"""Options that keep a measurement short: what it says is not the point here."""
+
+PYTEST = (
+    "import atexit, gc, sys, pytest\natexit.register(gc.freeze)\nsys.exit(pytest.console_main())"
+)
+"""As Python ends it looks through all objects several times: half a second where torch is loaded.
+Sessions that tests start do without."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a finished pytest left: exit code, output, and the run directories."""
+
+    code: int
+    out: str
+    err: str
+    results: Path
+
+    @property
+    def directory(self) -> Path:
+        """The one run directory."""
+        (found,) = self.directories
+        return found
+
+    @property
+    def directories(self) -> list[Path]:
+        """All run directories, oldest first."""
+        return sorted(self.results.glob("*/*"))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The run's summary.json."""
+        loaded: dict[str, Any] = json.loads((self.directory / "summary.json").read_text())
+        return loaded
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """Each benchmark's outcome by name."""
+        return {b["name"]: b["outcome"] for b in self.summary["benchmarks"]}
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """The journal's lines."""
+        lines = (self.directory / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+class Project:
+    """A folder with tests and configurations, and ways to run pytest in it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.write("pytest.ini", "[pytest]\n")
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+        return file
+
+    def start(
+        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0
+    ) -> subprocess.Popen[str]:
+        """Start pytest, or with `ranks` torchrun with that many ranks of it."""
+        command = ("-m", *_torchrun(ranks)) if ranks else ("-c", PYTEST)
+        return subprocess.Popen(
+            [sys.executable, *command, *args],
+            cwd=self.path,
+            env={**_environment(), **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(
+        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
+    ) -> Run:
+        """Run pytest to its end; with `quick`, measurements are short."""
+        args = (*args, *(QUICK if quick else ()))
+        anew = any(name.startswith(READ_AS_PYTHON_STARTS) for name in env or {})
+        try:
+            code, out, err = (self._anew if anew else self._preloaded)(args, env, ranks)
+        except TookTooLongError as error:
+            pytest.fail(f"pytest did not end\n{error}")
+        return Run(code, out, err, self.path / "results")
+
+    def _preloaded(
+        self, args: tuple[str, ...], env: dict[str, str] | None, ranks: int
+    ) -> tuple[int, str, str]:
+        command = (*(_torchrun(ranks) if ranks else ("pytest",)), *args)
+        environment = {**_environment(), **(env or {})}
+        return preloaded().run(command, self.path, environment, within_s=240)
+
+    def _anew(
+        self, args: tuple[str, ...], env: dict[str, str] | None, ranks: int
+    ) -> tuple[int, str, str]:
+        process = self.start(*args, env=env, ranks=ranks)
+        out, err = written_by(process, within_s=240)
+        return process.returncode, out, err
+
+
+def _torchrun(ranks: int) -> tuple[str, ...]:
+    return (TORCHRUN, f"--nproc-per-node={ranks}", "--standalone", "-m", "pytest")
+
+
+def _environment() -> dict[str, str]:
+    """This process' environment, less what describes its own pytest, terminal and ranks."""
+    dropped = ("PYTEST", "COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    # A registry costs each session half a second; a test that is about it sets the variable to "".
+    return {**kept, "OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none"}
+
+
+class InlineProject(Project):
+    """A project whose sessions run within this process: nothing is started for them.
+
+    What a session imports stays imported, but for the modules of the project itself: torch cannot
+    be imported a second time.
+    """
+
+    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+        super().__init__(pytester.path)
+        self._pytester = pytester
+        self._monkeypatch = monkeypatch
+
+    def run(
+        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
+    ) -> Run:
+        """Run pytest to its end; with `quick`, measurements are short."""
+        if ranks:
+            raise NotImplementedError("ranks are processes of their own: mark the test own_process")
+        imported: dict[str, ModuleType] = {}
+        with self._monkeypatch.context() as patch:
+            for name in os.environ.keys() - _environment().keys():
+                patch.delenv(name)
+            for name, value in {**_environment(), **(env or {})}.items():
+                patch.setenv(name, value)
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")  # errors they are in this session, not in that one
+                done = self._pytester.runpytest_inprocess(
+                    *args, *(QUICK if quick else ()), plugins=[_Imported(imported)]
+                )
+        own = str(self.path)
+        for name, module in imported.items():
+            if not str(vars(module).get("__file__")).startswith(own):
+                sys.modules.setdefault(name, module)
+        out, err = done.stdout.str(), done.stderr.str()
+        return Run(int(done.ret), f"{out}\n", f"{err}\n", self.path / "results")
+
+
+class _Imported:
+    """Notes all modules as a session ends: pytester forgets those that are new."""
+
+    def __init__(self, modules: dict[str, ModuleType]):
+        self._modules = modules
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        self._modules.update(sys.modules)
