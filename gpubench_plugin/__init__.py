@@ -6,9 +6,14 @@ in whose environment the plugin is installed.
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
+from pkgutil import get_data
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpubench_plugin.api import load_run, run
     from gpubench_plugin.errors import (
         CorrectnessError,
@@ -38,8 +43,36 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """The public class or function called `name`."""
-    from gpubench_plugin.catalog import lazy_names
+def lazy_names(package: str) -> Callable[[str], object]:
+    """The ``__getattr__`` of a `package` that imports its public names when they are first used.
 
-    return lazy_names(__name__)(name)
+    They stand once, for the type checker and for this: under ``if TYPE_CHECKING:`` in its
+    ``__init__.py``, which is parsed when the first of them is wanted.
+    """
+
+    def name_in(name: str) -> object:
+        module = _modules_of(package).get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(import_module(module), name)
+        return value
+
+    return name_in
+
+
+@cache
+def _modules_of(package: str) -> dict[str, str]:
+    """The module of each public name of `package`."""
+    import ast
+
+    text = get_data(package, "__init__.py") or b""
+    (block,) = (node for node in ast.parse(text).body if isinstance(node, ast.If))
+    return {
+        one.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(package)
+        for one in node.names
+    }
+
+
+__getattr__ = lazy_names(__name__)

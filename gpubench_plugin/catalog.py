@@ -12,19 +12,14 @@ example ``[project.entry-points."gpubench.precision"]``.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ROOMS = {
     "collectives": "distributed/collectives",
@@ -144,29 +139,3 @@ def _from_entry_point(point: EntryPoint, kind: str) -> type:
         f"the entry point gpubench.{kind}:{point.name} must name a subclass of {base.__name__}"
     )
     raise UsageProblem(message)
-
-
-def lazy_names(package: str) -> Callable[[str], object]:
-    """The ``__getattr__`` of a `package` that imports its public names when they are first used.
-
-    They stand once, for the type checker and for this: under ``if TYPE_CHECKING:`` in its
-    ``__init__.py``, which is parsed when the first of them is wanted.
-    """
-
-    def name_in(name: str) -> object:
-        module = _modules_of(package).get(name)
-        if module is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(module), name)
-        return value
-
-    return name_in
-
-
-@cache
-def _modules_of(package: str) -> dict[str, str]:
-    """The module of each public name of `package`."""
-    text = pkgutil.get_data(package, "__init__.py") or b""
-    (block,) = (node for node in ast.parse(text).body if isinstance(node, ast.If))
-    imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
-    return {one.name: node.module or "" for node in imports for one in node.names}

@@ -10,8 +10,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 # What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.
 OF_THIS_SESSION = ("PYTEST_XDIST", "TOX_")
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 import re
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
-from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation, Samples, Work
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.measure import OwnMetric, measurement_of
+from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.results import RANKS_FOLDER
 
 if TYPE_CHECKING:
@@ -31,73 +32,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results import BenchmarkFixture, Metadata, Notes
 
     Step = Callable[[], object]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnMetric:
-    """A metric that a benchmark adds to its own record, or the function that knows its value."""
-
-    name: str
-    value: float | Callable[[], float]
-    unit: str
-    better: Better
-
-    def metric(self) -> Metric:
-        """Its value now.
-
-        Raises:
-            UsageProblem: there is no such unit, or no such direction.
-        """
-        from gpubench_plugin.measure.metrics import UNITS
-
-        if self.unit not in UNITS:
-            raise not_one_of(f"gpubench.record({self.name!r}): unit", self.unit, UNITS)
-        if self.better not in get_args(Better):
-            raise not_one_of(
-                f"gpubench.record({self.name!r}): better", self.better, get_args(Better)
-            )
-        value = self.value() if callable(self.value) else self.value
-        return Metric(name=self.name, value=float(value), unit=self.unit, better=self.better)
-
-
-def concluded(
-    item: pytest.Item,
-    case: Case,
-    observation: Observation,
-    check: Check,
-    *,
-    own: Iterable[OwnMetric] = (),
-) -> Measurement:
-    """The record of what was observed: all metrics, and what other plugins make of it.
-
-    Raises:
-        MeasurementError: the numbers cannot be true.
-        UsageProblem: a metric of the benchmark's `own` has a name that is taken, or no known unit.
-    """
-    from gpubench_plugin.measure.metrics import check_values, compute_all
-
-    hook = item.ihook
-    metrics = compute_all(observation)
-    for metric in (own_metric.metric() for own_metric in own):
-        if metric.name in metrics:
-            raise UsageProblem(f"{item.nodeid}: gpubench.record({metric.name!r}): it is there")
-        metrics[metric.name] = metric
-    for more in hook.pytest_gpubench_metrics(item=item, observation=observation):
-        metrics.update({metric.name: metric for metric in more})
-    check_values(metrics, observation)
-    measurement = replace(
-        case.record("measured"),
-        timer=observation.samples.timer,
-        samples=observation.samples,
-        metrics=metrics,
-        ranks=observation.ranks,
-        flags=observation.samples.flags,
-        correctness=check.correctness,
-    )
-    changed: Measurement | None = hook.pytest_gpubench_measurement(
-        item=item, measurement=measurement
-    )
-    return changed or measurement
 
 
 class Bench:
@@ -361,7 +295,9 @@ class Bench:
         failure: Exception | None = None
         try:
             seen = self._reduction.over_ranks(own)
-            measurement = concluded(self._item, self._case, seen, check, own=self._own.values())
+            measurement = measurement_of(
+                self._item, self._case, seen, check, own=self._own.values()
+            )
         except Exception as error:
             failure = error
         self._reduction.concluded(failure)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.catalog import lazy_names
+from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import CASE, Case, case_on_ranks, device_models, devices_of

@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.catalog import lazy_names
+from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.measure.interval import interval_ranks, median_interval
     from gpubench_plugin.measure.loop import Progress, measure
+    from gpubench_plugin.measure.measurement import OwnMetric, measurement_of
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
     from gpubench_plugin.measure.protocols import Agreement, Alone, Subject
     from gpubench_plugin.measure.ratio import time_ratio

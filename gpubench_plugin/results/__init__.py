@@ -5,7 +5,7 @@ Only rank zero writes, and it needs no torch for it. A file appears whole or not
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.catalog import lazy_names
+from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.journal import Journal, utc_now

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -142,13 +144,12 @@ def _environment() -> dict[str, str]:
 class InlineProject(Project):
     """A project whose sessions run within this process: nothing is started for them.
 
-    What a session imports stays imported, but for the modules of the project itself: torch cannot
-    be imported a second time.
+    pytest's own ``pytester`` has a process forget the modules that a session imported, and torch
+    cannot be imported a second time. Here those of the project itself are forgotten.
     """
 
-    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
-        super().__init__(pytester.path)
-        self._pytester = pytester
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch):
+        super().__init__(path)
         self._monkeypatch = monkeypatch
 
     def run(
@@ -157,31 +158,39 @@ class InlineProject(Project):
         """Run pytest to its end; with `quick`, measurements are short."""
         if ranks:
             raise NotImplementedError("ranks are processes of their own: mark the test own_process")
-        imported: dict[str, ModuleType] = {}
-        with self._monkeypatch.context() as patch:
-            for name in os.environ.keys() - _environment().keys():
+        out, err = _Written(), _Written()
+        with self._as_its_own(env or {}), redirect_stdout(out), redirect_stderr(err):
+            code = int(pytest.main([*args, *(QUICK if quick else ())]))
+        return Run(code, out.text(), err.text(), self.path / "results")
+
+    @contextmanager
+    def _as_its_own(self, env: dict[str, str]) -> Iterator[None]:
+        """The folder, variables, warnings and modules that a process of its own would have."""
+        path = [*sys.path]
+        with self._monkeypatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("default")  # errors they are in this session, not in that one
+            patch.chdir(self.path)
+            variables = {**_environment(), **env}
+            for name in os.environ.keys() - variables.keys():
                 patch.delenv(name)
-            for name, value in {**_environment(), **(env or {})}.items():
+            for name, value in variables.items():
                 patch.setenv(name, value)
-            with warnings.catch_warnings():
-                warnings.simplefilter("default")  # errors they are in this session, not in that one
-                done = self._pytester.runpytest_inprocess(
-                    *args, *(QUICK if quick else ()), plugins=[_Imported(imported)]
-                )
-        own = str(self.path)
-        for name, module in imported.items():
-            if not str(vars(module).get("__file__")).startswith(own):
-                sys.modules.setdefault(name, module)
-        out, err = done.stdout.str(), done.stderr.str()
-        return Run(int(done.ret), f"{out}\n", f"{err}\n", self.path / "results")
+            try:
+                yield
+            finally:
+                sys.path[:] = path
+                for name, module in [*sys.modules.items()]:
+                    if str(vars(module).get("__file__")).startswith(f"{self.path}{os.sep}"):
+                        del sys.modules[name]
 
 
-class _Imported:
-    """Notes all modules as a session ends: pytester forgets those that are new."""
+class _Written(io.TextIOWrapper):
+    """What a session writes: text with bytes below it, as a standard stream has them."""
 
-    def __init__(self, modules: dict[str, ModuleType]):
-        self._modules = modules
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
-        self._modules.update(sys.modules)
+    def text(self) -> str:
+        """All of it."""
+        self.seek(0)
+        return self.read()

@@ -1,4 +1,4 @@
-"""Disks that are full or cannot be written to, and records to write."""
+"""Disks that are full or cannot be written to, records to write, and which tests start nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+
+_STARTS = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen")
+_started: list[str] = []
+sys.addaudithook(lambda event, arguments: _started.append(event) if event in _STARTS else None)
+
+
+@pytest.fixture(autouse=True)
+def _starts_no_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that starts a process and is not marked ``slow``: ``tox -e quick`` runs it."""
+    _started.clear()
+    yield
+    if _started and not request.node.get_closest_marker("slow"):
+        pytest.fail(f"{', '.join(_started)}: mark the test slow")
 
 
 def _mount(folder: Path, options: str) -> None:

@@ -5,7 +5,7 @@ The run directories are the truth; all that is stored here can be rebuilt from t
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.catalog import lazy_names
+from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.registry.checking import check

@@ -6,7 +6,7 @@ Afterwards what it measured is recorded like a measurement of ours.
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.catalog import lazy_names
+from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.session.adoption.adopter import Adopter

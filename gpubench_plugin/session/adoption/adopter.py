@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench import concluded
 from gpubench_plugin.config import CASE, FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.measure import measurement_of
 from gpubench_plugin.records import Check, Observation, Samples, Work
 from gpubench_plugin.results import (
     CARRIED,
@@ -244,7 +244,7 @@ class _Watched:
             return recorded
         try:
             observation = observation_of(recorded, case.device, self._facts())
-            measurement = concluded(item, case, self._placed(observation), Check())
+            measurement = measurement_of(item, case, self._placed(observation), Check())
         except (GpubenchError, ArithmeticError) as error:
             return str(error)
         samples = measurement.samples

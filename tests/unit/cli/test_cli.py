@@ -71,6 +71,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert f"gpubench {name}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     """All commands are loaded to parse a command line, so none imports a heavy library."""
     script = (
@@ -94,6 +95,7 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == schema_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="a device of Linux")
 def test_a_full_disk_behind_the_output_is_one_line() -> None:
     """Exit code 4: no traceback, and nothing that Python adds at its end."""
@@ -136,6 +138,7 @@ def test_arguments_of_pytest_before_the_dashes_are_explained(
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams_keep_the_exit_code(tmp_path: Path, closed: str) -> None:
     """``gpubench compare … >&-`` tells a regression all the same, and writes into no other file."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     Run = Callable[..., tuple[int, str, str]]
 
+pytestmark = pytest.mark.slow
+
+
 DEEP = "[" * 200_000
 SOUND, DAMAGED, LATER = run_id(1), run_id(2), run_id(3)
 

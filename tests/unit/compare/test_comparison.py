@@ -107,6 +107,7 @@ def test_options_reach_the_matching():
     assert len(exempt.environment_differences) == 1
 
 
+@pytest.mark.slow
 def test_comparing_two_runs_imports_nothing_heavy():
     """Neither torch nor what only statistics need."""
     heavy = {"torch", "numpy", "scipy", "pydantic", "yaml", "ruptures"}

@@ -9,6 +9,7 @@ from tests.support.replay import FILE, Recording
 SUITES = 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", Recording.names())
 def test_the_paired_gate_is_right_about_recorded_launches(name):
     """Few false alarms, five percent mostly caught, ten nearly always, neither called unchanged."""

@@ -66,6 +66,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
         assert [one.kind == "regressed" for one in judged] == called[suite].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", sim.NOISES)
 def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(noise):
     """Base equal to head, 20 benchmarks, up to three looks."""
@@ -73,6 +74,7 @@ def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(noise):
     assert alarms <= 0.01
 
 
+@pytest.mark.slow
 def test_the_paired_gate_catches_five_percent(rates):
     """At least 95 % of them at up to one percent of noise, 80 % at two."""
     assert rates[0.005, 0.05].caught >= 0.95

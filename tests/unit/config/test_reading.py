@@ -65,6 +65,7 @@ def test_anchors_are_values() -> None:
     assert yaml_reader.parse("a: &x [1]\nb: *x", "x.yaml") == {"a": [1], "b": [1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [

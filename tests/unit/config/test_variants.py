@@ -91,6 +91,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_way_to_train_is_a_case(collected: dict[str, list[Any]]) -> None:
     """Each variant has an id of its own, its keys, profile and ranks; the plain one a bare id."""
     own = {name: said for name, said in collected.items() if "own" in name}

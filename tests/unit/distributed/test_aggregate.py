@@ -149,6 +149,7 @@ def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_rank_zero_that_only_aggregates_needs_no_torch() -> None:
     """Neither torch nor numpy is imported with the code that brings the ranks together."""
     code = (

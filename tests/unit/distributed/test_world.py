@@ -75,6 +75,7 @@ def test_an_impossible_value_is_refused(name: str, value: str, allowed: str) -> 
         World.from_environment({**TORCHRUN, name: value})
 
 
+@pytest.mark.slow
 def test_import_costs_no_torch() -> None:
     """The world is read when pytest configures itself, before anybody wants torch."""
     code = "import sys, gpubench_plugin.distributed.world; print('torch' in sys.modules)"

@@ -59,6 +59,7 @@ def test_size_limit_leaves_the_earlier_file(
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("summary.json", "earlier")]
 
 
+@pytest.mark.slow
 def test_full_disk_leaves_the_earlier_file(
     small_disk: Path, fill_up: Callable[[Path], None]
 ) -> None:
@@ -72,6 +73,7 @@ def test_full_disk_leaves_the_earlier_file(
     assert sorted(p.name for p in small_disk.iterdir()) == ["filler", "summary.json"]
 
 
+@pytest.mark.slow
 def test_read_only_folder_is_an_error(read_only_folder: Path) -> None:
     """In a read-only folder the error names the file and the system's reason."""
     with pytest.raises(ResultsError, match=r"a\.txt was not written: (Read-only|Permission)"):

@@ -14,6 +14,9 @@ import pytest
 from gpubench_plugin import records
 from gpubench_plugin.environment import collect
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(records.__file__).parents[1]
 
 

@@ -85,6 +85,7 @@ def test_names_and_what_launchers_set_do_not(path: str) -> None:
     assert fingerprint(changed(path, "other")) == fingerprint(FACTS)
 
 
+@pytest.mark.slow
 def test_this_machine_is_itself(pytestconfig: pytest.Config) -> None:
     """Facts collected twice have the same fingerprint, and it holds this machine's processor."""
     first, second = (fingerprint(collect(pytestconfig.rootpath)) for _ in range(2))

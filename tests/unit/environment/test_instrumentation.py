@@ -42,6 +42,7 @@ def told(*options: str, **environ: str) -> Any:
     return json.loads(started.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "environ", "facts", "flagged", "handed_on"),
     [

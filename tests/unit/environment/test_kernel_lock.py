@@ -22,6 +22,9 @@ from tests.support.runs_builder import write_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.slow
+
+
 OWNER = """
 import multiprocessing, os, sys, time
 from pathlib import Path

@@ -38,6 +38,7 @@ def myself() -> ProcessIdentity:
     return identity
 
 
+@pytest.mark.slow
 def test_a_process_that_has_ended_is_gone(dead: ProcessIdentity) -> None:
     """Nobody has its number, and it survives being written down."""
     assert dead.is_gone()
@@ -54,6 +55,7 @@ def test_a_number_that_was_given_again_is_of_another_process() -> None:
     assert replace(myself(), started=myself().started - 1).is_gone()
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_gone_before_its_parent_has_asked() -> None:
     """A zombie runs no more; under a parent that never asks, as in many containers, it stays."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
@@ -82,6 +84,7 @@ def test_of_another_host_boot_container_or_user_nothing_is_known(
     assert not replace(dead, **elsewhere).is_gone()
 
 
+@pytest.mark.slow
 def test_of_another_container_nothing_is_known() -> None:
     """Its processes have numbers of their own; with a procfs that is not theirs, they tell none."""
     container = ("unshare", "--pid", "--fork")

@@ -113,6 +113,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_state_of_a_process_tells_whether_it_is_stopped(asleep: subprocess.Popen[bytes]) -> None:
     """From SIGSTOP to SIGCONT it is; one that is gone is not."""
     assert not is_stopped(asleep.pid)
@@ -125,6 +126,7 @@ def test_state_of_a_process_tells_whether_it_is_stopped(asleep: subprocess.Popen
     assert not is_stopped(asleep.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "stands"), [("here", True), ("another host", False)])
 def test_clock_of_torchruns_ranks_waits_for_those_of_its_host(
     asleep: subprocess.Popen[bytes], place: str, stands: bool

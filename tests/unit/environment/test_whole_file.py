@@ -29,6 +29,7 @@ def left(folder: Path, name: str = TEMPORARY, *, age_s: float = 3600) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_name_comes_after_its_content_and_is_made_durable(tmp_path: Path) -> None:
     """Content, fsync, name, fsync of the folder: power that fails leaves old or new, and whole."""
     assert points(lambda _: written(tmp_path)) == [
@@ -41,6 +42,7 @@ def test_a_name_comes_after_its_content_and_is_made_durable(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_a_removal_is_made_durable(tmp_path: Path) -> None:
     """Else a summary would come back that says of a run that goes on that it has ended."""
     written(tmp_path)
@@ -48,6 +50,7 @@ def test_a_removal_is_made_durable(tmp_path: Path) -> None:
     assert calls == ["unlink a.json", f"fsync {tmp_path.name}"]
 
 
+@pytest.mark.slow
 def test_a_line_of_the_journal_is_on_the_disk_before_the_next(tmp_path: Path) -> None:
     """Its name is, too: the journal is new."""
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     Start = Callable[..., Gang]
 
+pytestmark = pytest.mark.slow
+
+
 LONG = Patience(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
 PATIENCE = Patience(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     Launch = Callable[..., Launcher]
 
+pytestmark = pytest.mark.slow
+
+
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
 
 TELL = """

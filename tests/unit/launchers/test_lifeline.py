@@ -14,7 +14,11 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's"),
+    pytest.mark.slow,
+]
 
 CHILD = """
 import os, pathlib, sys, time

@@ -39,6 +39,7 @@ def test_folder_is_for_its_owner_alone_and_goes_with_all_in_it() -> None:
     assert set(Path("/proc/self/fd").iterdir()) == before
 
 
+@pytest.mark.slow
 def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

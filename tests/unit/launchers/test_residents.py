@@ -16,6 +16,8 @@ from gpubench_plugin.launchers import Residents
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.slow
+
 
 class Circle:
     """An object that only a garbage collection frees."""

@@ -68,6 +68,7 @@ def test_a_folder_is_its_owners_alone_and_has_a_token(parent: Path) -> None:
     assert token["facts"] == {"colour": "red"}
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_abandoned(left: Path) -> None:
     """It is found with what its maker wrote down, and removed with all that is in it."""
     (folder,) = abandoned(left.parent, PREFIX)
@@ -214,6 +215,7 @@ def test_a_folder_below_another_one_is_left_alone(left: Path) -> None:
     assert abandoned(left.parent, PREFIX) == []
 
 
+@pytest.mark.slow
 def test_a_folder_in_which_a_process_works_is_left_alone(left: Path) -> None:
     """Somebody who looks at what is left, or a launch that has not ended yet."""
     with subprocess.Popen(["sleep", "60"], cwd=left / "sub") as process:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpubench_plugin.launchers import stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubench_plugin.launchers.gang import Invitation, Launcher
+
+pytestmark = pytest.mark.slow
+
 
 BUSY = """
 import os, time

@@ -28,6 +28,7 @@ def termination(notices: queue.Queue[Notice]) -> Iterator[Termination]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "status"), [("os.kill(os.getpid(), 9)", 9), ("os._exit(3)", 3 << 8)]
 )
@@ -55,6 +56,7 @@ def test_death_is_told_with_its_status(
     reaper.join()
 
 
+@pytest.mark.slow
 def test_call_through_the_pipe_is_told(
     termination: Termination, notices: queue.Queue[Notice], tmp_path: Path
 ) -> None:
@@ -72,6 +74,7 @@ def test_call_through_the_pipe_is_told(
         assert not notices.get(timeout=30).called
 
 
+@pytest.mark.slow
 def test_error_while_ending_ends_the_process_loudly() -> None:
     """SIGTERM stops the main thread for good, so nobody else would end it."""
     code = """
@@ -145,6 +148,7 @@ def test_nohup_is_respected(notices: queue.Queue[Notice]) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_sigterm_and_ctrl_c_deep_in_c_are_told_from_outside() -> None:
     """A main thread that never comes back to Python does not keep its process from ending."""
     code = """

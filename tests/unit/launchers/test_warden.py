@@ -8,7 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from gpubench_plugin.launchers.gang import Warden, wait_and_kill
+
+pytestmark = pytest.mark.slow
+
 
 CONTROLLER = """
 import pathlib, subprocess, sys, time

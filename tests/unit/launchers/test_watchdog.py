@@ -65,6 +65,7 @@ def test_debugger_has_all_the_time() -> None:
         assert not barked.wait(0.4)
 
 
+@pytest.mark.slow
 def test_error_in_a_bark_ends_the_process_loudly() -> None:
     """Whoever waits for the end of the process does not wait for a thread that is gone."""
     code = """
@@ -89,6 +90,7 @@ with Watchdog(lambda: os._exit(7)).guarding(1.5):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answered", "code"), [(True, 0), (False, 7)])
 def test_time_in_which_the_process_is_stopped_does_not_count(answered: bool, code: int) -> None:
     """Stopped longer than it may take and continued, it has its time; a hang is found after all."""

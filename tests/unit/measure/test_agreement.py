@@ -109,6 +109,7 @@ def run_all(ranks: list[Rank], section: MeasureSection) -> list[Samples]:
         return list(pool.map(run, range(len(ranks))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speeds_us", [(20, 300, 9000), (9000, 300, 4), (40, 50, 60)])
 @pytest.mark.parametrize("by", ["ci", "steps", "time"])
 @pytest.mark.parametrize("kind", ["cpu", "cuda_step", "cuda_kernel", "synchronised"])

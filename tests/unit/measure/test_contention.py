@@ -33,6 +33,7 @@ def one_processor() -> Iterator[int]:
     os.sched_setaffinity(0, allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_processor")
 def test_neighbours_on_the_same_processor_are_flagged() -> None:
     """Two busy processes on our processor leave us a third of it, and the flag says so."""

@@ -40,6 +40,7 @@ def test_the_interval_is_the_narrowest_that_covers_enough(confidence: float) -> 
         assert low == (count + 1) // 2 or coverage(count, low + 1) < confidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1001, 1002, 3000])
 def test_large_counts_keep_the_exact_ranks(count: int) -> None:
     """Above the exact range of the computation the ranks are still those of exact integers."""

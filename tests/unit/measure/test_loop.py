@@ -107,6 +107,7 @@ def test_a_wider_target_is_reached_sooner() -> None:
     assert samples.flags == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_call_ns", [100, 4_000, 7_000, 400_000, 5 * MS])
 @pytest.mark.parametrize("steps", [1, 7, 50, 1200])
 def test_by_steps_exactly_so_many_calls_are_timed(per_call_ns: int, steps: int) -> None:

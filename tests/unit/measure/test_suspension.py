@@ -44,6 +44,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("happens", "flags"), [(stop, "('suspended',)"), (interrupt, "()")])
 def test_stop_is_noticed_and_a_signal_is_none(
     happens: Callable[[subprocess.Popen[str]], None], flags: str

@@ -278,6 +278,7 @@ later()
 """
 
 
+@pytest.mark.slow
 def test_coverage_misses_the_step_and_nothing_else(tmp_path: Path) -> None:
     """Real coverage: its book of files and lines is right behind the pause."""
     (tmp_path / "script.py").write_text(SCRIPT)

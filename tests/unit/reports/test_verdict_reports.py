@@ -316,6 +316,7 @@ def test_step_summary_tells_what_changed_first() -> None:
     assert "gpubench accept `id`" in folded
 
 
+@pytest.mark.slow
 def test_step_summary_stays_below_the_limit_of_github() -> None:
     """Of a page too long the folded rest goes, then the table, never the headline."""
     many = [verdict(f"test_{i}", "unchanged", 0.0, reason="x" * 2000) for i in range(600)]

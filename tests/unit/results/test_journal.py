@@ -142,6 +142,7 @@ def test_partly_taken_line_is_cut_off(
     assert [event["event"] for event in journal.read(path)] == ["first", "third"]
 
 
+@pytest.mark.slow
 def test_full_disk_keeps_the_lines_before(small_disk: Path) -> None:
     """On a disk that fills up the error says so, and every line appended before is there."""
     appended = []
@@ -159,6 +160,7 @@ def test_full_disk_keeps_the_lines_before(small_disk: Path) -> None:
     assert len(appended) > 10
 
 
+@pytest.mark.slow
 def test_kill_loses_no_appended_line(tmp_path: Path) -> None:
     """Killed without warning a process leaves all it appended, and the journal to others."""
     path = tmp_path / "metrics.jsonl"

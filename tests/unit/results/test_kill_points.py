@@ -12,6 +12,9 @@ from tests.support.scenarios import SCENARIOS
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
+
 STATEMENTS_APART = 5
 """A transaction is there as a whole or not at all, so one statement is much like the next."""
 

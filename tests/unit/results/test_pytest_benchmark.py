@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Measurement
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(records.__file__).parents[1]
 
 CONFTEST = '''

@@ -52,6 +52,7 @@ def test_events_of_a_call_stand_beside_the_samples(tmp_path: Path) -> None:
     assert told[0]["events"] == events
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_named(read_only_folder: Path) -> None:
     """The error says which, and why."""
     with pytest.raises(ResultsError, match=r"rank-0\.jsonl was not written: .*[Rr]ead-only|denied"):

@@ -76,6 +76,7 @@ def test_unfinished_run_has_its_journal(
     assert event["samples"]["durations_s"] == list(measured().samples.durations_s)
 
 
+@pytest.mark.slow
 def test_disk_that_fills_up_keeps_the_earlier_benchmarks(
     small_disk: Path,
     fill_up: Callable[[Path], None],

@@ -95,12 +95,14 @@ def test_file_in_the_way_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path}/file is not a folder" in message
 
 
+@pytest.mark.slow
 def test_read_only_folder_is_refused(read_only_folder: Path) -> None:
     """A folder that cannot be written into is refused with the system's reason."""
     with pytest.raises(UsageProblem, match=r"--results-dir: .*(Read-only|Permission denied)"):
         RunDirectory.create(read_only_folder / "results", "resnet", RUN)
 
 
+@pytest.mark.slow
 def test_full_disk_is_refused(small_disk: Path, fill_up: Callable[[Path], None]) -> None:
     """A disk that is full already is found before anything is measured; no folder is left."""
     fill_up(small_disk)

@@ -96,6 +96,7 @@ def without_configuration(run: Run) -> dict[str, Result]:
     return {name: replace(result, configuration={}) for name, result in run.results.items()}
 
 
+@pytest.mark.slow
 def test_run_reads_the_same_wherever_it_is_read(session: Path) -> None:
     """Folder, id, its beginning, summary and journal give one run; the JSON equal benchmarks."""
     (folder,) = session.glob("results/*/*")
@@ -140,6 +141,7 @@ def test_journal_obeys_the_published_schema(session: Path) -> None:
         validator.validate(line)
 
 
+@pytest.mark.slow
 def test_foreign_file_is_read(foreign: Path) -> None:
     """Of a file of pytest-benchmark alone, times and the machine as far as it knows are read."""
     run = read(foreign, foreign.parent)
@@ -294,6 +296,7 @@ def test_null_in_our_part_was_not_finite(tmp_path: Path) -> None:
     assert (set(result.metrics), result.launches) == ({"step_time_s"}, ({"step_time_s": 0.5},))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("junk", [5, "x", [], {}, None, True, [None], [[]], {"a": []}, 10**400])
 @pytest.mark.parametrize("path", list(_paths(WRITTEN)))
 def test_our_part_of_another_shape_costs_at_most_its_benchmark(

@@ -200,6 +200,7 @@ class Saving(Scenario):
         assert len(list(folder.glob("step-*"))) == 1
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_point_leaves_whole_checkpoints(started, in_memory):
     """The latest and the best are the earlier or the new ones, and the next one can be saved."""
     survive(Saving(started), in_memory)

@@ -65,6 +65,7 @@ os._exit(0)  # gloo's threads sometimes abort a process that ends right after th
 """
 
 
+@pytest.mark.slow
 def test_background_thread_writes_the_same(tmp_path):
     """DCP in the background needs a process group, and gives back what was written."""
     done = subprocess.run(

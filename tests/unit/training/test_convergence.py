@@ -114,6 +114,7 @@ def weights(module):
 # The shipped configurations.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"),
     [

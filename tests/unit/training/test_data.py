@@ -76,6 +76,7 @@ def test_restart_begins_anew(name, source):
     assert all(next(made).inputs.equal(before) for before in first)
 
 
+@pytest.mark.slow
 @every_source
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_held_out_samples_belong_to_one_rank_each(name, world_size, source):

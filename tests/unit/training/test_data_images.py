@@ -200,6 +200,7 @@ def test_ranks_take_disjoint_shares(images, binary_cifar):
 # Workers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [True, False])
 def test_workers_load_the_same_and_end(persistent, images, binary_cifar):
     """Workers give the batches that this process would, also after a restart; closing ends them."""
@@ -225,6 +226,7 @@ def _seed_with_last(row, count=6):
     return next(seed for seed in range(100) if epoch_of(count, seed=seed, **share)[-1] == row)
 
 
+@pytest.mark.slow
 def test_broken_image_is_named_and_workers_end(images, tmp_path):
     """An image that cannot be read by a worker is one message that names it; nothing is left."""
     folder_of(tmp_path)

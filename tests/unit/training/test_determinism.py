@@ -36,6 +36,7 @@ def switches():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "resnet18"])
 def test_two_runs_are_equal_bit_by_bit(name, shipped):
     """In deterministic mode losses and weights of two equal trainings are equal in every bit."""

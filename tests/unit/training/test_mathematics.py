@@ -32,6 +32,7 @@ def test_trainer_counts_all_accumulated_batches(make_trainer):
     assert 3 * one == flops(make_trainer(batch_size=8, accumulation_steps=3).flops_step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "widths", "gflop"),
     [("resnet18", [64, 128, 256, 512], 3.63), ("resnet50", [256, 512, 1024, 2048], 8.178)],
@@ -64,6 +65,7 @@ def test_counting_leaves_no_trace(slope):
     )
 
 
+@pytest.mark.slow
 def test_activations_computed_again_are_not_counted(shipped):
     """With model.activation_checkpointing a step has the FLOPs of one without."""
     plain = shipped("vit", "fp32")

@@ -67,6 +67,7 @@ def test_precision_converts_the_module():
     assert {torch.float16} == {p.dtype for p in module.parameters()}
 
 
+@pytest.mark.slow
 def test_compiled_module_is_compiled(monkeypatch):
     """With model.compile the forward pass runs as one compiled graph, and eager without."""
     # The back end makes no difference here, except that a real one takes many seconds.

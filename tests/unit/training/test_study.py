@@ -11,6 +11,8 @@ from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Work
 from gpubench_plugin.training import CompiledStep, captured, compiler
 
+pytestmark = pytest.mark.slow
+
 
 def _silent(event: Mapping[str, object]) -> None:
     pass

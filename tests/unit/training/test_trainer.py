@@ -42,6 +42,7 @@ SLOW_IN_FP16 = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"),
     [

@@ -17,6 +17,7 @@ def batch_of(workload, size, seed=0):
     return workload.synthetic_batch(size, device=CPU, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.slow
 @every_workload
 def test_tiny_preset_trains_every_parameter(name, make_workload):
     """One backward pass of the tiny preset gives every trainable parameter a finite gradient."""
@@ -33,6 +34,7 @@ def test_tiny_preset_trains_every_parameter(name, make_workload):
     assert (loss.ndim, bool(loss.isfinite()), lacking) == (0, True, [])
 
 
+@pytest.mark.slow
 @every_workload
 def test_full_preset_builds_and_runs_without_data(name, make_workload):
     """The full preset's forward and backward pass run on fake tensors."""
@@ -44,6 +46,7 @@ def test_full_preset_builds_and_runs_without_data(name, make_workload):
         assert all(p.grad is not None for p in module.parameters() if p.requires_grad)
 
 
+@pytest.mark.slow
 @every_workload
 def test_weights_follow_the_seed(name, make_workload):
     """The same seed gives the same weights, another seed gives others."""

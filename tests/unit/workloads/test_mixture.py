@@ -82,6 +82,7 @@ def test_ranks_with_parts_of_the_batch_are_said_to_differ(name, make_workload):
     assert drawn_or_normalised_per_rank(module.eval()) is None
 
 
+@pytest.mark.slow
 @both
 def test_experts_in_a_loop_are_counted_like_grouped_ones(name, make_workload):
     """The loop depends on data that a count does not have, and does the same mathematics."""

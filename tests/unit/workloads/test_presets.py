@@ -57,6 +57,7 @@ OTHERS = {
 WITHOUT_MODEL = {"collectives", "micro"}
 
 
+@pytest.mark.slow
 @every_preset
 def test_full_preset_has_the_stated_figures(name: str) -> None:
     """Parameters, operations and memory of each full preset are as stated, within 1 %."""
@@ -83,6 +84,7 @@ def test_document_states_every_full_preset() -> None:
     assert (missing, set(STATED) ^ set(COUNTING["PRESETS"])) == ([], set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_full_preset_has_the_stated_figures(name: str) -> None:
     """Parameters and operations are as stated, and the weights alone fit into the memory."""

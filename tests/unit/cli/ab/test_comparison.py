@@ -11,6 +11,8 @@ import pytest
 from gpubench_plugin.cli.ab import Asked, Progress, compare, earlier_state, new_state
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
+pytestmark = pytest.mark.slow
+
 
 def test_results_are_no_changes_of_the_tree(repo: Any) -> None:
     """Kept inside the repository, they do not show up in git, nor do they make the head differ."""

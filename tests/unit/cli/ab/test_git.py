@@ -11,6 +11,8 @@ import pytest
 from gpubench_plugin.cli.ab import Repository, unregister
 from gpubench_plugin.errors import ResultsError, UsageProblem
 
+pytestmark = pytest.mark.slow
+
 
 def repository(repo: Any) -> Repository:
     found = Repository.around(repo.path / "src")

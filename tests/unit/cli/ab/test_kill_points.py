@@ -6,12 +6,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gpubench_plugin.cli.ab import STATE, Asked, Launched, Order, State, new_state
 from tests.support.kill_points import Scenario, survive, unwatched
 from tests.unit.cli.ab.stage import Fake, Stage, clear, stage_in
 
 if TYPE_CHECKING:
     from tests.support.kill_points import Ended
+
+pytestmark = pytest.mark.slow
+
 
 LAUNCHES = 12
 """The rehearsal and five pairs, after which all is decided."""

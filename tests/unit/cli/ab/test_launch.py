@@ -28,6 +28,9 @@ from gpubench_plugin.cli.ab import (
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import ended_by_signals
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[4]
 NEW = Offers(python="3.11.7", flags=("registry",), freezes_rounds=True)
 OLD = Offers(python="3.11.7", flags=(), freezes_rounds=False)

@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gpubench_plugin.cli.ab import probe
+
+pytestmark = pytest.mark.slow
+
 
 TESTS = """
 import pytest

@@ -69,6 +69,7 @@ def test_arguments_with_secrets_are_given_again() -> None:
     assert again(recorded, arguments=secret.arguments) == secret
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -11,6 +11,8 @@ import pytest
 from gpubench_plugin.cli.ab import Repository, Source, side, source
 from gpubench_plugin.errors import UsageProblem
 
+pytestmark = pytest.mark.slow
+
 
 def base(text: str | None, here: Path, *, python: str | None = None) -> Source:
     return source("base", text, python, here=here, repository=Repository.around(here))

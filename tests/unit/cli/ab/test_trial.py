@@ -37,6 +37,7 @@ def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
     }
 
 
+@pytest.mark.slow
 def test_only_the_undecided_go_on(stage: Stage) -> None:
     """After the first look the decided benchmarks are left out, up to the last pair asked for."""
     fake = stage.fake(one_is_noisy)
@@ -56,6 +57,7 @@ def test_rounds_are_fixed_after_the_rehearsal(stage: Stage) -> None:
     assert frozen["benchmarks"]["t::slow"]["rounds"] == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2, 3, 6])
 def test_an_interrupted_comparison_goes_on(stage: Stage, at: int) -> None:
     """Whole pairs are kept, half a pair runs again, and the verdicts are those of one go."""

@@ -15,6 +15,9 @@ import pytest
 from gpubench_plugin.cli.ab import Repository, workspace
 from gpubench_plugin.launchers import TOKEN
 
+pytestmark = pytest.mark.slow
+
+
 OCCUPY = """
 import os, signal, sys
 from pathlib import Path

@@ -236,6 +236,7 @@ def test_a_file_that_cannot_catch_up_is_said(
         assert "No space left" in note
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_said(read_only_folder: Path) -> None:
     """Reading there works."""
     baselines = Baselines(read_only_folder)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Comparison
 
+pytestmark = pytest.mark.slow
+
+
 RUNS = 40
 NOISE = 0.005
 

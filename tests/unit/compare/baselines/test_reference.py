@@ -53,6 +53,7 @@ def store(results: Path, url: str) -> None:
                 registry.ingest(RunDirectory(path=journal.parent))
 
 
+@pytest.mark.slow
 def test_a_baseline_has_its_pins_and_the_fit_later_runs(tmp_path: Path, url: str) -> None:
     """Not sampled: earlier ones, other branches, failed, killed, dirty or regressed runs."""
     for number in range(3):
@@ -74,6 +75,7 @@ def test_a_baseline_has_its_pins_and_the_fit_later_runs(tmp_path: Path, url: str
     assert found.notes == ()
 
 
+@pytest.mark.slow
 def test_the_window_is_the_first_twenty_from_the_pin_on(tmp_path: Path, url: str) -> None:
     """It does not slide, and is counted for each machine and each benchmark's settings alone."""
     other = {"cpu": {"model": "Another processor", "usable_cores": 2}}

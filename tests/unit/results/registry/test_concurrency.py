@@ -9,9 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.results import run_in, tags_of
 from gpubench_plugin.results.registry import Registry, check, ingest_all
+
+pytestmark = pytest.mark.slow
+
 
 WRITERS = Path(__file__).with_name("writers.py")
 

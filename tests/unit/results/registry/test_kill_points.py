@@ -14,6 +14,9 @@ from tests.support.scenarios import Accept, Ingest, Rebuild, Results
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
+
 TABLES = ("facts", "benchmarks", "runs", "results", "tags", "documents")
 """Those first that others refer to."""
 STATEMENTS_APART = 5

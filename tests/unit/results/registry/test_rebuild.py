@@ -30,6 +30,7 @@ def db(backend: Any, capsys: pytest.CaptureFixture[str]) -> Any:
 RUN, LATER = "20260101T000000Z_run_000000", "20260102T000000Z_run_000001"
 
 
+@pytest.mark.slow
 def test_upgrade_makes_the_tables(db: Any) -> None:
     """Asked a second time there is nothing to do."""
     assert db("check")[0] == 4

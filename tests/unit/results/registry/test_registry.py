@@ -140,6 +140,7 @@ def test_run_that_cannot_be_read_is_refused_and_changes_nothing(
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[]", '{"tags": 3}', '{"tags": [3]}', "{"])
 def test_broken_tags_are_an_error_of_the_results(backend: Any, make_run: Any, text: str) -> None:
     """A ``tags.json`` that holds no tags is named."""
@@ -319,6 +320,7 @@ def test_odd_texts_are_stored(backend: Any, make_run: Any) -> None:
         assert len(registry.points(same, "step_time_s", branch="b" * 5000)) == 1
 
 
+@pytest.mark.slow
 def test_queries_read_one_index_each(backend: Any, make_run: Any) -> None:
     """However many results there are: neither a scan of the table nor a sort."""
     from sqlalchemy import create_engine

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -36,6 +37,7 @@ def test_migrations_make_the_tables_that_queries_know(backend: Any) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_alembic_is_imported_only_to_change_tables(results_dir: Path) -> None:
     """Opening a registry of this version costs no import of Alembic, its modules cost nothing."""
     program = (

@@ -87,6 +87,7 @@ def test_registry_that_is_not_to_be_made(backend: Any) -> None:
     assert not (backend.results_dir / "registry.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_locked_database_costs_no_run(backend: Any, make_run: Any) -> None:
     """Another one's lock that lasts too long is said; the next opportunity stores both runs."""
     from sqlalchemy import create_engine
@@ -110,6 +111,7 @@ def test_locked_database_costs_no_run(backend: Any, make_run: Any) -> None:
         assert [row.run_id for row in registry.runs()] == [second.run_id, first.run_id]
 
 
+@pytest.mark.slow
 def test_lock_that_ends_in_time_is_waited_for(backend: Any, make_run: Any) -> None:
     """A writer who is done within the patience is no trouble at all."""
     from sqlalchemy import create_engine
@@ -143,6 +145,7 @@ def test_server_that_is_down_costs_no_run(results_dir: Path, make_run: Any) -> N
     assert "hunter2" not in marker.read_text()
 
 
+@pytest.mark.slow
 def test_server_that_does_not_answer_is_not_waited_for_long(
     results_dir: Path, make_run: Any
 ) -> None:
@@ -207,6 +210,7 @@ def test_damaged_page_is_noticed(results_dir: Path, make_run: Any) -> None:
         look()
 
 
+@pytest.mark.slow
 def test_full_disk_costs_no_run(disk: Path, results_dir: Path, make_run: Any, fill_up: Any) -> None:
     """A registry without room says so, the run waits, and room again stores it."""
     url = f"sqlite:///{disk / 'registry.sqlite'}"
@@ -235,6 +239,7 @@ def test_file_that_may_not_grow_costs_no_run(
         assert registry.ingest(many)
 
 
+@pytest.mark.slow
 def test_read_only_registry_is_read_and_costs_no_run(
     disk: Path, results_dir: Path, make_run: Any
 ) -> None:

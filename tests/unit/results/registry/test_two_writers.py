@@ -131,6 +131,7 @@ def test_one_of_two_levels_of_a_benchmark_counts_and_the_other_is_told(machines:
     assert f"it was accepted from {RUNS[2]} on" in note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
 def test_an_acceptance_survives_a_new_pin(machines: Any, order: int) -> None:
     """Whichever of them is the later one: accepted levels stay unless they are reset."""
@@ -151,6 +152,7 @@ def test_a_later_reset_ends_an_acceptance_and_that_is_told(machines: Any) -> Non
     assert "it was set without the levels accepted before" in note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
 def test_a_removed_baseline_stays_removed(machines: Any, order: int) -> None:
     """Whichever comes later, an acceptance needs a baseline; that it counts for nothing is told."""
@@ -193,6 +195,7 @@ def test_what_was_done_without_the_database_is_merged_later(machines: Any) -> No
     assert f"accepting both from {RUNS[1]} on" in note
 
 
+@pytest.mark.slow
 def test_eight_machines_lose_nothing(machines: Any) -> None:
     """All of them read the same, then all write."""
     eight = machines(8)

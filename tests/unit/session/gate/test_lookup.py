@@ -59,6 +59,7 @@ def test_a_name_that_is_not_there_is_missing_and_said(tmp_path: Path) -> None:
     assert "there are: main" in " ".join(found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True], ids=["file", "registry"])
 def test_a_near_miss_of_a_name_is_a_problem_of_usage(tmp_path: Path, shared: bool) -> None:
     """Before anything is measured, also where only the registry knows the name that is meant."""
@@ -87,6 +88,7 @@ def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
         found.reference(run_of("head", [measurement()], environment(), run_id="now"))
 
 
+@pytest.mark.slow
 def test_a_name_that_a_registry_may_know_is_looked_up_later(tmp_path: Path) -> None:
     """Its libraries would be part of the memory that is measured."""
     found = early(tmp_path, "main", registry="postgresql+psycopg://nowhere/x")

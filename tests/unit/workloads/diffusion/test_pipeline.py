@@ -53,6 +53,7 @@ def together(pipelines: Sequence[Pipeline], act: Callable[[Pipeline], Any]) -> l
         return list(threads.map(act, pipelines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "keys"),
     [

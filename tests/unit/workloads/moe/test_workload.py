@@ -11,6 +11,7 @@ from gpubench_plugin.measure.probes import count_flops
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_full_preset_has_the_flops_of_the_formula(make_workload):
     """Embedding, router, two visits of each token, head: 605 M parameters, 2.48 TFLOP a batch."""
     workload = make_workload("moe", "full")
@@ -30,6 +31,7 @@ def test_full_preset_has_the_flops_of_the_formula(make_workload):
     assert parameters == [605_392_872]
 
 
+@pytest.mark.slow
 def test_full_preset_fits_into_the_memory_it_asks_for(make_workload):
     """Weights, gradients and AdamW's state, and saved activations: 18 GiB of the 24."""
     workload = make_workload("moe", "full")
