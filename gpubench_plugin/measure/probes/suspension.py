@@ -15,6 +15,8 @@ import select
 import signal
 import sys
 import threading
+from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self
 
 from gpubench_plugin.environment import SUSPENDED, HelperThread
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _EVENT_BYTES: Final = 16
 """``struct epoll_event`` takes 12 or 16, by the processor: <sys/epoll.h>."""
+_BLOCKED_WITHIN_S: Final = 0.1
+"""Where the thread does not come to its call within this time, it is not waited for any longer."""
 
 
 class Suspension:
@@ -38,10 +42,12 @@ class Suspension:
         if sys.platform == "linux":
             self._epoll = select.epoll()
             self._end = os.eventfd(0, os.EFD_CLOEXEC)
+            self._event = ctypes.create_string_buffer(_EVENT_BYTES)
             self._epoll.register(self._end, select.EPOLLIN)
             self._thread = HelperThread("gpubench-suspension", self._listen)
             self._thread.start()
             self._listens.wait()
+            self._await_kernel(self._thread)
         return self
 
     def __exit__(
@@ -57,13 +63,29 @@ class Suspension:
         self._epoll.close()
         os.close(self._end)
 
+    def _await_kernel(self, thread: threading.Thread) -> None:
+        """Wait until the thread is blocked in its call: a stop before that would go unnoticed.
+
+        It still has to get there when it has said that it listens, which takes it some
+        microseconds, or milliseconds on a busy machine: 4 of 8 stops at once were missed there.
+        """
+        buffer = f"{ctypes.addressof(self._event):#x}"
+        deadline = monotonic() + _BLOCKED_WITHIN_S
+        while monotonic() < deadline:
+            try:
+                call = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text("ascii")
+            except OSError:  # the kernel does not tell
+                return
+            if buffer in call.split():  # its number and arguments; "running" where there is none
+                return
+            sleep(0)
+
     def _listen(self) -> None:
         # A handler of a signal interrupts, too; there are other threads to run it.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         wait = ctypes.CDLL(None, use_errno=True).epoll_wait  # Python's own begins anew by itself
-        event = ctypes.create_string_buffer(_EVENT_BYTES)
         self._listens.set()
-        while wait(self._epoll.fileno(), event, 1, -1) < 0:
+        while wait(self._epoll.fileno(), self._event, 1, -1) < 0:
             if ctypes.get_errno() != errno.EINTR:
                 return
             self.flags = (SUSPENDED,)
