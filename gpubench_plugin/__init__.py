@@ -6,9 +6,11 @@ in whose environment the plugin is installed.
 
 from __future__ import annotations
 
+import re
+import sys
 from functools import cache
 from importlib import import_module
-from pkgutil import get_data
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,11 +45,14 @@ __all__ = [
 ]
 
 
+_IMPORT = r"^    from (gpubench_plugin[\w.]+) import (\([^)]*\)|[\w, ]+)$"
+
+
 def lazy_names(package: str) -> Callable[[str], object]:
     """The ``__getattr__`` of a `package` that imports its public names when they are first used.
 
     They stand once, for the type checker and for this: under ``if TYPE_CHECKING:`` in its
-    ``__init__.py``, which is parsed when the first of them is wanted.
+    ``__init__.py``, which is read when the first of them is wanted.
     """
 
     def name_in(name: str) -> object:
@@ -62,16 +67,15 @@ def lazy_names(package: str) -> Callable[[str], object]:
 
 @cache
 def _modules_of(package: str) -> dict[str, str]:
-    """The module of each public name of `package`."""
-    import ast
+    """The module of each public name of `package`.
 
-    text = get_data(package, "__init__.py") or b""
-    (block,) = (node for node in ast.parse(text).body if isinstance(node, ast.If))
+    Found by an expression: to parse the files that the plugin needs at once took 4 ms.
+    """
+    text = Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8")
     return {
-        one.name: node.module
-        for node in block.body
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(package)
-        for one in node.names
+        name: module
+        for module, names in re.findall(_IMPORT, text, re.MULTILINE)
+        for name in re.findall(r"\w+", names)
     }
 
 

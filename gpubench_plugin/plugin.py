@@ -13,41 +13,36 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+# By file: to look the names up in their packages took 2 ms in every session that is started.
 from gpubench_plugin import hookspecs
-from gpubench_plugin.bench import (
-    collective,
-    convergence,
-    data,
-    decode,
-    diffusion,
-    exposed_communication,
-    gpubench,
+from gpubench_plugin.bench.device import (
     gpubench_config,
-    inference,
-    model,
-    moe_layer,
     precision,
-    prefill,
     process_group,
     torch_device,
-    trainer,
-    workload,
     world_size,
 )
-from gpubench_plugin.bench.fixtures import _gpubench_carrier
-from gpubench_plugin.bench.training import _gpubench_parallelism
-from gpubench_plugin.config import (
-    MARKS,
-    add_options,
+from gpubench_plugin.bench.fixtures import _gpubench_carrier, collective, gpubench
+from gpubench_plugin.bench.generation import decode, prefill
+from gpubench_plugin.bench.systems import diffusion, moe_layer
+from gpubench_plugin.bench.targets import convergence, exposed_communication
+from gpubench_plugin.bench.training import (
+    _gpubench_parallelism,
+    data,
+    inference,
+    model,
+    trainer,
+    workload,
+)
+from gpubench_plugin.config.options import MARKS, add_options, is_asked_for, lend_short_names
+from gpubench_plugin.config.parametrization import (
     fixture_names,
     is_adopted,
-    is_asked_for,
     is_benchmark,
-    lend_short_names,
     parametrize,
 )
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import GANG, Valve, is_secondary
+from gpubench_plugin.launchers.output import GANG, Valve, is_secondary
 from gpubench_plugin.session import xdist
 
 if TYPE_CHECKING:
