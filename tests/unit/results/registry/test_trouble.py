@@ -156,6 +156,7 @@ def test_server_that_does_not_answer_is_not_waited_for_long(
         assert "timeout" in str(spool.keep(url, results_dir, make_run(1), patience_s=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 def test_connection_that_breaks_is_an_error_of_the_registry(
     postgresql: str, backend: Any, make_run: Any
@@ -175,6 +176,7 @@ def test_connection_that_breaks_is_an_error_of_the_registry(
         registry.ingest(make_run(2))  # the next attempt connects anew
 
 
+@pytest.mark.slow
 def test_wrong_database_name_is_said(postgresql: str, results_dir: Path, make_run: Any) -> None:
     """A server without that database answers so."""
     url = postgresql.replace("/postgres?", "/no_such_database?")
