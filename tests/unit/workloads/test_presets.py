@@ -69,6 +69,7 @@ def test_full_preset_has_the_stated_figures(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 @every_preset
 def test_full_preset_asks_for_the_memory_it_takes(name: str) -> None:
     """``needs_memory_gib`` covers a training step, and does not keep fitting devices out."""
@@ -124,6 +125,7 @@ def expected_flops(section: Any) -> float:
     return float(2 * length * (section.layers * layer + head))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["gpt2", "gpt2-xl", "bert", "llama", "llama-3b", "llama-8b", "mixtral", "qwen-moe"],
