@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 NOISY: Final = re.compile(
-    r".*_(s|ns|bytes|per_s|fraction|joules)|.*time.*|tflops|mfu|run_id|commit.*|dirty|branch|command|path"
-    r"|(rounds|iterations|warmup|calls).*|durations|samples|block_calls|flags|drop.*"
+    r".*_(s|ns|per_s|fraction)|peak_memory_bytes|.*memory.*_bytes|time|datetime|tflops|mfu"
+    r"|warmup_(calls|iterations)|rounds|iterations|durations|block_.*|flags|load.*|hz_.*"
     r"|min|max|mean|median|stddev|iqr|q1|q3|ops|total|data|ld15iqr|hd15iqr|outliers|.*_outliers"
-    r"|digest|.*digest|sha.*|pid|version|author_time|load.*|hz_.*|cpu|fingerprint"
+    r"|run_id|command|path|pid|digest"
 )
-"""Keys whose values follow the clock, the scheduler, the allocator or the commit."""
+"""Keys whose values follow the clock, the scheduler, the allocator or the checkout."""
 
 OF_THE_CHECKOUT: Final = frozenset(
     {"code", "commit_info", "files", "finished", "git", "project", "started"}
