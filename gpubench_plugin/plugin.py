@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-# By file: to look the names up in their packages took 2 ms in every session that is started.
-from gpubench_plugin import hookspecs
+# By file: to look the names up in their packages took 2 ms in every session that is started. So
+# would `from package import module`, which asks the package for that name first.
+import gpubench_plugin.hookspecs as hookspecs  # noqa: PLR0402
+import gpubench_plugin.session.xdist as xdist  # noqa: PLR0402
 from gpubench_plugin.bench.device import (
     gpubench_config,
     precision,
@@ -43,7 +45,6 @@ from gpubench_plugin.config.parametrization import (
 )
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers.output import GANG, Valve, is_secondary
-from gpubench_plugin.session import xdist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,6 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.support.projects import InlineProject, Project
+
 # What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.
 OF_THIS_SESSION = ("PYTEST_XDIST", "TOX_")
 
@@ -35,6 +37,18 @@ def _residents() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _coverage_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let coverage follow processes where a module is marked ``followed`` only.
+
+    Ranks take a third longer under it, and most run what those of another module have run.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.node.get_closest_marker("followed"):
+            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        yield
+
+
 @pytest.fixture
 def in_memory(tmp_path: Path) -> Iterator[Path]:
     """An empty folder, in memory where there is a file system for that."""
@@ -44,3 +58,12 @@ def in_memory(tmp_path: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(dir=memory) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    """An empty project; its sessions are processes for a test that is marked ``own_process``."""
+    path = tmp_path / "project"
+    path.mkdir()
+    kind = Project if request.node.get_closest_marker("own_process") else InlineProject
+    return kind(path)

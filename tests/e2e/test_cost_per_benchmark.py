@@ -10,6 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
+pytestmark = pytest.mark.own_process
+
 COUNT = 4
 TEST = f"""
 import pytest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.projects import Project
+from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from tests.support.projects import Run
@@ -90,7 +90,7 @@ ENDINGS = {
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A session of two ranks with all of it."""
-    project = Project(tmp_path_factory.mktemp("project"))
+    project = InlineProject(tmp_path_factory.mktemp("project"))
     project.write("test_a.py", SUITE.read_text())
     project.write("test_b.py", MORE)
     return project.run("-k", "dummy-8-fp32 or test_b", "--world-size=2", "--precision=fp32")

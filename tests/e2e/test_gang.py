@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.results import RunDirectory, foreign_files
+from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,9 +90,7 @@ def noted(folder: Path, rank: str) -> list[Noted]:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Run]:
     """The suite after one session over two world sizes."""
-    from tests.support.projects import Project
-
-    project = Project(tmp_path_factory.mktemp("suite"))
+    project = InlineProject(tmp_path_factory.mktemp("suite"))
     project.write("test_suite.py", SUITE)
     flags = (
         *("--junitxml=junit.xml", "--durations=3", "--benchmark-save=first"),

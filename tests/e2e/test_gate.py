@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.projects import InlineProject
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,11 +19,9 @@ if TYPE_CHECKING:
 
 SUITE = """
 import os
-import sys
 import pytest
 
 def test_plain(gpubench):
-    assert not {"sqlalchemy", "scipy"} & set(sys.modules)  # they would be measured, too
     gpubench(lambda: sum(range(2000)), samples=4)
 
 @pytest.mark.gpubench(limits={"samples_per_s": "2.5%", "step_time_max_s": "<=1000"})
@@ -85,9 +85,7 @@ class Gated:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run directory of a plain session."""
-    from tests.support.projects import Project
-
-    project = Project(tmp_path_factory.mktemp("measured"))
+    project = InlineProject(tmp_path_factory.mktemp("measured"))
     project.write("test_it.py", SUITE)
     return project.run().directory
 
@@ -138,7 +136,7 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     assert [e["event"] for e in events][-2:] == ["verdicts", "run_finished"]
     assert events[-2]["verdicts"] == verdicts
     assert "gate: failed: 2 benchmarks" in run.out
-    assert "::error file=test_it.py,line=6" in run.out
+    assert "::error file=test_it.py,line=5" in run.out
     assert faster in page.read_text()
 
     again = gated.run("-v", "--lf", f"--baseline={slower}", "--gate")
@@ -148,6 +146,18 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     assert f"test_it.py::{PLAIN} PASSED" in again.out
     assert "4 passed" in again.out, again.out
     assert "gate: passed" in again.out
+
+
+@pytest.mark.own_process
+def test_what_judging_needs_is_not_measured(gated: Gated) -> None:
+    """Libraries of judging and of the registry are loaded after the last benchmark only."""
+    heavy = "def test_first(gpubench):\n    assert not {'sqlalchemy', 'scipy'} & {*sys.modules}\n"
+    gated.project.write("test_it.py", f"import sys\n{heavy}    gpubench(lambda: None)\n{SUITE}")
+
+    run = gated.run("-k", "first or plain", f"--baseline={gated.earlier(FASTER)}", "--gate")
+
+    assert run.code == 1, run.out + run.err
+    assert "1 failed, 3 passed" in run.out, run.out
 
 
 def test_all_verdicts_are_said_though_the_session_stops_at_the_first(gated: Gated) -> None:

@@ -9,6 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
+pytestmark = pytest.mark.own_process
+
 CONFTEST = """
 import os
 import coverage

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
+
+pytestmark = pytest.mark.own_process
 
 
 def test_failures_leave_nothing_behind_and_a_hang_ends_with_stacks(project: Project) -> None:

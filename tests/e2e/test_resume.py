@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from tests.support.projects import Project
 
+pytestmark = pytest.mark.own_process
+
 TROUBLED = """
 import os, resource, signal
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.projects import InlineProject
+
 if TYPE_CHECKING:
-    from tests.support.projects import Project
+    from tests.support.projects import Project, Run
 
 MLP = """
 import pytest
@@ -81,54 +83,22 @@ def test_two_ranks_train_print_once_and_write_one_run(project: Project) -> None:
     assert "2 passed" in (run.directory / "ranks" / "rank-1.log").read_text()
 
 
-def test_headline_is_the_slowest_ranks(project: Project) -> None:
-    """A rank that sleeps twice as long decides the step time; the fast rank does not hide it."""
-    project.write(
-        "test_it.py",
-        """
+TOGETHER = {
+    "test_headline.py": """
         import time, pytest
         @pytest.mark.gpubench(ranks="any")
-        def test_x(gpubench, process_group):
+        def test_uneven(gpubench, process_group):
             gpubench(lambda: time.sleep(0.02 * (1 + process_group.world.rank)))
-        """,
-    )
-
-    run = project.run(ranks=2)
-
-    (benchmark,) = run.summary["benchmarks"]
-    assert benchmark["metrics"]["step_time_s"]["value"] >= 0.04
-    assert benchmark["metrics"]["rank_skew_s"]["value"] >= 0.015
-
-
-def test_benchmark_for_one_rank_is_skipped_with_the_reason(project: Project) -> None:
-    """World sizes that do not fit are skipped; the others are measured."""
-    project.write(
-        "test_it.py",
-        """
+    """,
+    "test_sizes.py": """
         import pytest
         def test_one(gpubench): gpubench(lambda: None)
         @pytest.mark.gpubench(ranks=(2, 4))
         def test_two(gpubench): gpubench(lambda: None)
         @pytest.mark.gpubench(ranks=">=3")
         def test_three(gpubench): gpubench(lambda: None)
-        """,
-    )
-
-    run = project.run(ranks=2)
-
-    assert run.outcomes == {
-        "test_one[fp32-ws2]": "skipped",
-        "test_two[fp32-ws2]": "measured",
-        "test_three[fp32-ws2]": "skipped",
-    }
-    assert "ranks=1" in run.summary["benchmarks"][0]["reason"]
-
-
-def test_failed_check_on_one_rank_fails_the_benchmark_on_both(project: Project) -> None:
-    """The ranks exchange what their checks found, so that none waits for a rank that gave up."""
-    project.write(
-        "test_it.py",
-        """
+    """,
+    "test_checks.py": """
         import pytest
         class Broken:
             def __init__(self, rank): self.rank = rank
@@ -138,27 +108,14 @@ def test_failed_check_on_one_rank_fails_the_benchmark_on_both(project: Project) 
                 from gpubench_plugin.records import Check
                 return Check()
         @pytest.mark.gpubench(ranks="any")
-        def test_x(gpubench, process_group):
+        def test_broken(gpubench, process_group):
             gpubench._subjects.append(Broken(process_group.world.rank))
             gpubench(lambda: None)
         @pytest.mark.gpubench(ranks="any")
-        def test_y(gpubench):
+        def test_after_broken(gpubench):
             gpubench(lambda: None)
-        """,
-    )
-
-    run = project.run(ranks=2)
-
-    assert run.code != 0
-    assert run.outcomes == {"test_x[fp32-ws2]": "failed", "test_y[fp32-ws2]": "measured"}
-    assert "rank 1: no luck" in run.summary["benchmarks"][0]["reason"]
-
-
-def test_failure_or_skip_on_one_rank_is_everybodys(project: Project) -> None:
-    """A test that ends differently on the ranks is mismatched_ranks; the next one is measured."""
-    project.write(
-        "test_it.py",
-        """
+    """,
+    "test_endings.py": """
         import os, pytest
         pytestmark = pytest.mark.gpubench(ranks="any")
         RANK = int(os.environ["RANK"])
@@ -171,20 +128,66 @@ def test_failure_or_skip_on_one_rank_is_everybodys(project: Project) -> None:
             gpubench(lambda: None)
         def test_good(gpubench):
             gpubench(lambda: None)
-        """,
-    )
+    """,
+}
+"""Benchmarks of one session: what one of them does is nothing to the next."""
 
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One session of two ranks over all those files."""
+    project = InlineProject(tmp_path_factory.mktemp("together"))
+    for name, text in TOGETHER.items():
+        project.write(name, text)
     run = project.run(ranks=2)
-
     assert run.code != 0
-    assert run.outcomes == {
-        "test_fails_after[fp32-ws2]": "mismatched_ranks",
-        "test_skips[fp32-ws2]": "mismatched_ranks",
-        "test_good[fp32-ws2]": "measured",
-    }, run.out + run.err
-    reasons = [benchmark["reason"] for benchmark in run.summary["benchmarks"]]
-    assert "rank 1 failed" in reasons[0]
     assert "INTERNALERROR" not in run.out + run.err
+    return run
+
+
+def recorded(run: Run, file: str) -> dict[str, dict[str, Any]]:
+    """The records of one file's benchmarks by name."""
+    return {
+        benchmark["name"].partition("[")[0]: benchmark
+        for benchmark in run.summary["benchmarks"]
+        if benchmark["id"].startswith(f"{file}::")
+    }
+
+
+def outcomes(run: Run, file: str) -> dict[str, str]:
+    """The outcomes of one file's benchmarks by name."""
+    return {name: benchmark["outcome"] for name, benchmark in recorded(run, file).items()}
+
+
+def test_headline_is_the_slowest_ranks(together: Run) -> None:
+    """A rank that sleeps twice as long decides the step time; the fast rank does not hide it."""
+    metrics = recorded(together, "test_headline.py")["test_uneven"]["metrics"]
+    assert metrics["step_time_s"]["value"] >= 0.04
+    assert metrics["rank_skew_s"]["value"] >= 0.015
+
+
+def test_benchmark_for_one_rank_is_skipped_with_the_reason(together: Run) -> None:
+    """World sizes that do not fit are skipped; the others are measured."""
+    expected = {"test_one": "skipped", "test_two": "measured", "test_three": "skipped"}
+    assert outcomes(together, "test_sizes.py") == expected
+    assert "ranks=1" in recorded(together, "test_sizes.py")["test_one"]["reason"]
+
+
+def test_failed_check_on_one_rank_fails_the_benchmark_on_both(together: Run) -> None:
+    """The ranks exchange what their checks found, so that none waits for a rank that gave up."""
+    expected = {"test_broken": "failed", "test_after_broken": "measured"}
+    assert outcomes(together, "test_checks.py") == expected
+    assert "rank 1: no luck" in recorded(together, "test_checks.py")["test_broken"]["reason"]
+
+
+def test_failure_or_skip_on_one_rank_is_everybodys(together: Run) -> None:
+    """A test that ends differently on the ranks is mismatched_ranks; the next one is measured."""
+    assert outcomes(together, "test_endings.py") == {
+        "test_fails_after": "mismatched_ranks",
+        "test_skips": "mismatched_ranks",
+        "test_good": "measured",
+    }
+    assert "rank 1 failed" in recorded(together, "test_endings.py")["test_fails_after"]["reason"]
 
 
 def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.projects import Project
+from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +105,7 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose tests know nothing of gpubench, but for one mark."""
-    project = Project(tmp_path_factory.mktemp("foreign"))
+    project = InlineProject(tmp_path_factory.mktemp("foreign"))
     project.write("test_it.py", FOREIGN)
     return project
 

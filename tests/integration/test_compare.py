@@ -17,7 +17,7 @@ from gpubench_plugin.cli.commands import Exit
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.results.registry import Registry
-from tests.support.projects import Project
+from tests.support.projects import InlineProject
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a real session with benchmarks of both plugins."""
-    project = Project(tmp_path_factory.mktemp("session"))
+    project = InlineProject(tmp_path_factory.mktemp("session"))
     project.write(
         "test_it.py",
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.projects import Project, Run
+from tests.support.projects import InlineProject, Run
 
 SMALL = """\
     model:
@@ -53,7 +53,7 @@ BENCHMARKS = """\
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One session with all of them."""
-    project = Project(tmp_path_factory.mktemp("project"))
+    project = InlineProject(tmp_path_factory.mktemp("project"))
     project.write("configs/text.yaml", SMALL.format(name="llama"))
     project.write("configs/masked.yaml", SMALL.format(name="bert"))
     project.write("test_inference.py", BENCHMARKS)

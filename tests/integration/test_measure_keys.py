@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.support.projects import Project
+from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
     from tests.support.projects import Run
@@ -31,7 +31,7 @@ ROUNDS = {"rounds": 7, "durations_per_round": 3, "calls_per_duration": 2}
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Two benchmarks, and a file that fixes the rounds of one."""
-    project = Project(tmp_path_factory.mktemp("project"))
+    project = InlineProject(tmp_path_factory.mktemp("project"))
     project.write("test_it.py", TESTS)
     project.write(
         "rounds.json",

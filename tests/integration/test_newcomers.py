@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.main import main
-from tests.support.projects import Project, Run
+from tests.support.projects import InlineProject, Run
 
 TESTS = Path(__file__).parents[1]
 
@@ -245,7 +245,7 @@ class Contracts:
 @pytest.fixture(scope="module")
 def contracts(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Contracts:
     """A copy of the contract tests, beside which the workload's configuration lies, is run."""
-    project = Project(tmp_path_factory.mktemp("checkout"))
+    project = InlineProject(tmp_path_factory.mktemp("checkout"))
     project.write("configs/toy-workload.yaml", CONFIGURATION)
     project.write("conftest.py", OF_CONTRACTS)
     compiled = shutil.ignore_patterns("__pycache__")  # which remembers where it lay
@@ -262,7 +262,7 @@ def contracts(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> C
 @pytest.fixture(scope="module")
 def measured(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of the newcomers on two ranks."""
-    project = Project(tmp_path_factory.mktemp("project"))
+    project = InlineProject(tmp_path_factory.mktemp("project"))
     project.write("configs/toy-workload.yaml", CONFIGURATION)
     project.write("test_own.py", BENCHMARK)
     chosen = ("--precision=toy-precision", "--distributed.parallelism=toy-parallelism")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.projects import Project
+from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from tests.support.projects import Run
@@ -80,7 +80,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One session of all of them."""
     path = tmp_path_factory.mktemp("own") / "project"
     path.mkdir()
-    project = Project(path)
+    project = InlineProject(path)
     project.write("test_it.py", BENCHMARKS)
     return project.run()
 

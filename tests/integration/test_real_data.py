@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.support.projects import Project
+from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from tests.support.projects import Run
@@ -87,7 +87,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Run:
         records = np.random.default_rng(0).integers(0, 256, (64, 3073), dtype=np.uint8)
         records[:, 0] = np.arange(64) % 10
         (pictures / name).write_bytes(records.tobytes())
-    project = Project(folder)
+    project = InlineProject(folder)
     project.write("configs/regression.yaml", REGRESSION)
     project.write("configs/images.yaml", IMAGES.replace("PATH", str(pictures)))
     project.write("test_it.py", BENCHMARKS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.projects import Project
+from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from tests.support.projects import Run
@@ -89,7 +89,7 @@ ENDINGS = {
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One session of all of them."""
-    project = Project(tmp_path_factory.mktemp("project"))
+    project = InlineProject(tmp_path_factory.mktemp("project"))
     project.write("configs/cnn.yaml", "model: {name: cnn}\ntraining: {batch_size: 4}\n")
     project.write("test_it.py", BENCHMARKS)
     return project.run()

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.sessions import (
-    READ_AS_PYTHON_STARTS,
-    TORCHRUN,
-    TookTooLongError,
-    preloaded,
-    written_by,
-)
+from tests.support.sessions import TookTooLongError, alarm, surroundings, torchrun, written_by
 
 QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
 """Options that keep a measurement short: what it says is not the point here."""
+
+READ_AS_PYTHON_STARTS = ("PYTHON", "OMP_", "COVERAGE_")
+"""Variables that a process reads before it could be told others."""
+
+LONGEST_S = 240
+"""After which a session is ended, and its test fails."""
 
 PYTEST = (
     "import atexit, gc, sys, pytest\natexit.register(gc.freeze)\nsys.exit(pytest.console_main())"
@@ -90,7 +90,7 @@ class Project:
         self, *args: str, env: dict[str, str] | None = None, ranks: int = 0
     ) -> subprocess.Popen[str]:
         """Start pytest, or with `ranks` torchrun with that many ranks of it."""
-        command = ("-m", *_torchrun(ranks)) if ranks else ("-c", PYTEST)
+        command = ("-m", "torch.distributed.run", *_ranks(ranks)) if ranks else ("-c", PYTEST)
         return subprocess.Popen(
             [sys.executable, *command, *args],
             cwd=self.path,
@@ -106,31 +106,16 @@ class Project:
         self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
     ) -> Run:
         """Run pytest to its end; with `quick`, measurements are short."""
-        args = (*args, *(QUICK if quick else ()))
-        anew = any(name.startswith(READ_AS_PYTHON_STARTS) for name in env or {})
+        process = self.start(*args, *(QUICK if quick else ()), env=env, ranks=ranks)
         try:
-            code, out, err = (self._anew if anew else self._preloaded)(args, env, ranks)
+            out, err = written_by(process, LONGEST_S)
         except TookTooLongError as error:
             pytest.fail(f"pytest did not end\n{error}")
-        return Run(code, out, err, self.path / "results")
-
-    def _preloaded(
-        self, args: tuple[str, ...], env: dict[str, str] | None, ranks: int
-    ) -> tuple[int, str, str]:
-        command = (*(_torchrun(ranks) if ranks else ("pytest",)), *args)
-        environment = {**_environment(), **(env or {})}
-        return preloaded().run(command, self.path, environment, within_s=240)
-
-    def _anew(
-        self, args: tuple[str, ...], env: dict[str, str] | None, ranks: int
-    ) -> tuple[int, str, str]:
-        process = self.start(*args, env=env, ranks=ranks)
-        out, err = written_by(process, within_s=240)
-        return process.returncode, out, err
+        return Run(process.returncode, out, err, self.path / "results")
 
 
-def _torchrun(ranks: int) -> tuple[str, ...]:
-    return (TORCHRUN, f"--nproc-per-node={ranks}", "--standalone", "-m", "pytest")
+def _ranks(ranks: int) -> tuple[str, ...]:
+    return (f"--nproc-per-node={ranks}", "--standalone", "-m", "pytest")
 
 
 def _environment() -> dict[str, str]:
@@ -142,39 +127,29 @@ def _environment() -> dict[str, str]:
 
 
 class InlineProject(Project):
-    """A project whose sessions run within this process: nothing is started for them.
+    """A project whose sessions run within this process: only ranks are processes of their own.
 
     pytest's own ``pytester`` has a process forget the modules that a session imported, and torch
     cannot be imported a second time. Here those of the project itself are forgotten.
     """
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch):
-        super().__init__(path)
-        self._monkeypatch = monkeypatch
-
     def run(
         self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
     ) -> Run:
         """Run pytest to its end; with `quick`, measurements are short."""
-        if ranks:
-            raise NotImplementedError("ranks are processes of their own: mark the test own_process")
-        out, err = _Written(), _Written()
-        with self._as_its_own(env or {}), redirect_stdout(out), redirect_stderr(err):
-            code = int(pytest.main([*args, *(QUICK if quick else ())]))
-        return Run(code, out.text(), err.text(), self.path / "results")
+        if any(name.startswith(READ_AS_PYTHON_STARTS) for name in env or {}):
+            return super().run(*args, env=env, ranks=ranks, quick=quick)
+        args = (*args, *(QUICK if quick else ()))
+        with self._as_its_own(env or {}):
+            ended = _torchrun(ranks, args) if ranks else _session(args)
+        return Run(*ended, self.path / "results")
 
     @contextmanager
     def _as_its_own(self, env: dict[str, str]) -> Iterator[None]:
         """The folder, variables, warnings and modules that a process of its own would have."""
         path = [*sys.path]
-        with self._monkeypatch.context() as patch, warnings.catch_warnings():
+        with surroundings(self.path, {**_environment(), **env}), warnings.catch_warnings():
             warnings.simplefilter("default")  # errors they are in this session, not in that one
-            patch.chdir(self.path)
-            variables = {**_environment(), **env}
-            for name in os.environ.keys() - variables.keys():
-                patch.delenv(name)
-            for name, value in variables.items():
-                patch.setenv(name, value)
             try:
                 yield
             finally:
@@ -182,6 +157,19 @@ class InlineProject(Project):
                 for name, module in [*sys.modules.items()]:
                     if str(vars(module).get("__file__")).startswith(f"{self.path}{os.sep}"):
                         del sys.modules[name]
+
+
+def _torchrun(ranks: int, args: tuple[str, ...]) -> tuple[int, str, str]:
+    """Ranks with a session each: torchrun's exit code, and what all of them wrote."""
+    return torchrun(*_ranks(ranks), *args, within_s=LONGEST_S)
+
+
+def _session(args: tuple[str, ...]) -> tuple[int, str, str]:
+    """A session of pytest within this process: its exit code, and what it wrote."""
+    out, err = _Written(), _Written()
+    with redirect_stdout(out), redirect_stderr(err), alarm(LONGEST_S):
+        code = int(pytest.main([*args]))
+    return code, out.text(), err.text()
 
 
 class _Written(io.TextIOWrapper):

@@ -25,7 +25,8 @@ class Recording:
         recorded = json.loads(FILE.read_text(encoding="utf-8"))["launches"]
         order = [first, *(name for name in recorded if name != first)]
         # Log nanoseconds, shaped (benchmarks, launches, minimum and quantiles).
-        self._seen = np.log(np.array([recorded[name] for name in order], dtype=np.float64))
+        nanoseconds = np.array([recorded[name] for name in order], dtype=np.float64)
+        self._seen: Floats = np.log(nanoseconds)
         self._which = np.arange(BENCHMARKS) % len(order)
 
     @staticmethod
@@ -38,7 +39,8 @@ class Recording:
 
         def drawn(suites: int, launches: int) -> Floats:
             numbers = generator.integers(self._launches, size=(suites, BENCHMARKS, launches))
-            return self._seen[self._which[:, None], numbers, 0]
+            minima: Floats = self._seen[self._which[:, None], numbers, 0]
+            return minima
 
         return drawn
 
@@ -48,7 +50,8 @@ class Recording:
 
         def drawn(suites: int) -> Floats:
             numbers = generator.integers(self._launches, size=(suites, BENCHMARKS))
-            return self._seen[self._which, numbers, 1:]
+            quantiles: Floats = self._seen[self._which, numbers, 1:]
+            return quantiles
 
         return drawn
 
@@ -63,4 +66,5 @@ class Recording:
 
     @property
     def _launches(self) -> int:
-        return self._seen.shape[1]
+        launches: int = self._seen.shape[1]
+        return launches

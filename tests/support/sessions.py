@@ -1,38 +1,20 @@
-"""How the sessions of pytest that tests start come to be, and how they end.
-
-Importing torch takes longer than most of them do: those that need no interpreter of their own are
-forked from a process that has imported it once.
-"""
+"""How the processes that tests start come to their end, and torchrun within this one."""
 
 from __future__ import annotations
 
-import atexit
-import gc
-import json
 import os
 import signal
-import socket
 import subprocess
-import sys
-import threading
+import tempfile
 import time
+import traceback
 from collections import defaultdict
-from contextlib import suppress
-from functools import cache
-from importlib import import_module
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-READ_AS_PYTHON_STARTS = ("PYTHON", "OMP_", "COVERAGE_")
-"""Variables that a process reads before it could be told others."""
-
-TORCHRUN = "torch.distributed.run"
-
-IN_EVERY_SESSION = ("numpy", "pydantic", "yaml")
-"""What the plugin imports in every session; beside torch, it is there before the fork."""
+    from collections.abc import Iterator, Mapping
 
 
 class TookTooLongError(Exception):
@@ -57,7 +39,7 @@ def written_by(process: subprocess.Popen[str], within_s: float) -> tuple[str, st
 
 def _kill(session: int) -> None:
     """End a session and all it started, when they have written where their threads are."""
-    members = _descendants(session)
+    members = [session, *_descendants(session)]
     for number in (signal.SIGABRT, signal.SIGKILL):
         for member in reversed(members):  # ranks before their launcher, which would end them
             with suppress(ProcessLookupError):
@@ -66,151 +48,117 @@ def _kill(session: int) -> None:
 
 
 def _descendants(process: int) -> list[int]:
-    """A process and all that descend from it, parents first."""
+    """All processes that descend from one, parents first."""
     children = defaultdict(list)
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             parent = int(status.read_text().rpartition(")")[2].split()[1])
             children[parent].append(int(status.parent.name))
-    found = [process]
-    for member in found:  # which grows meanwhile
-        found += children[member]
-    return found
+    descendants = [*children[process]]
+    for member in descendants:  # which grow meanwhile
+        descendants += children[member]
+    return descendants
 
 
-class Preloaded:
-    """The process that has imported torch, with sessions one after another.
+def torchrun(*arguments: str, within_s: float) -> tuple[int, str, str]:
+    """Run torchrun in this process, which has imported torch; its ranks are processes, as ever.
 
-    The ranks of torchrun are processes that it starts anew, as ever.
+    Returns:
+        Its exit code, and what it and its ranks wrote to standard output and error.
+
+    Raises:
+        TookTooLongError: some rank still ran after that time.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    code = 0
+    with _standard_streams() as (out, err), _signals_as_they_were():
+        try:
+            with alarm(within_s):
+                main([*arguments])
+        except ChildFailedError:
+            traceback.print_exc()
+            code = 1
+        except TookTooLongError:
+            raise TookTooLongError(f"{_text(out)}\n{_text(err)}") from None
+        return code, _text(out), _text(err)
+
+
+@contextmanager
+def surroundings(folder: Path, variables: Mapping[str, str]) -> Iterator[None]:
+    """Work in a folder with these variables only, as a process that was started with them."""
+    before, tempdir = dict(os.environ), tempfile.tempdir
+    with chdir(folder):
+        _replace_variables(variables)
+        tempfile.tempdir = None
+        try:
+            yield
+        finally:
+            tempfile.tempdir = tempdir
+            _replace_variables(before)
+
+
+def _replace_variables(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+@contextmanager
+def alarm(within_s: float) -> Iterator[None]:
+    """Interrupt what takes longer; processes that it started write where their threads are.
+
+    Raises:
+        TookTooLongError: it took longer.
     """
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE_")}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
-                env={**kept, "OMP_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        atexit.register(self._end)
+    def ring(*_: object) -> None:
+        for process in reversed(_descendants(os.getpid())):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGABRT)
+        raise TookTooLongError(f"it took longer than {within_s:g} s")
 
-    def run(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], within_s: float
-    ) -> tuple[int, str, str]:
-        """Run pytest or `TORCHRUN` in a folder; exit code, or minus the signal, and what it wrote.
-
-        Args:
-            command: the module's name and its arguments.
-            folder: the working directory.
-            environment: all its variables.
-            within_s: how long it may take.
-
-        Raises:
-            TookTooLongError: it, or something it started, still ran after that time.
-        """
-        request = json.dumps([command, str(folder), dict(environment)]).encode()
-        reply, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        out, err = Written(), Written()
-        with reply:
-            socket.send_fds(self._socket, [request], [out.end, err.end, theirs.fileno()])
-            for end in (out.end, err.end, theirs.detach()):
-                os.close(end)
-            session = int(reply.recv(32))
-            reply.settimeout(within_s)
-            try:
-                code = int(reply.recv(32))
-            except TimeoutError:
-                _kill(session)
-                raise TookTooLongError(f"{out.text()}\n{err.text()}") from None
-            except BaseException:
-                _kill(session)
-                raise
-            return code, out.text(), err.text()
-
-    def _end(self) -> None:
-        self._socket.close()
-        self._process.wait()
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, within_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
-@cache
-def preloaded() -> Preloaded:
-    """This process' one."""
-    return Preloaded()
+@contextmanager
+def _standard_streams() -> Iterator[tuple[IO[str], IO[str]]]:
+    """Files into which this process and those that it starts write instead."""
+    with ExitStack() as stack:
+        out, err = (
+            stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
+            for _ in range(2)
+        )
+        stack.enter_context(redirect_stdout(out))
+        stack.enter_context(redirect_stderr(err))
+        for standard, file in ((1, out), (2, err)):
+            kept = os.dup(standard)
+            os.dup2(file.fileno(), standard)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, standard)
+        yield out, err
 
 
-class Written(threading.Thread):
-    """What is written into the `end` of a pipe."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._from, self.end = os.pipe()
-        self._bytes = b""
-        self.start()
-
-    def run(self) -> None:
-        with os.fdopen(self._from, "rb") as pipe:
-            self._bytes = pipe.read()
-
-    def text(self) -> str:
-        """All of it.
-
-        Raises:
-            TookTooLongError: some process still holds the pipe.
-        """
-        self.join(timeout=60)
-        if self.is_alive():
-            raise TookTooLongError("what it started holds its output")
-        return self._bytes.decode(errors="replace").replace("\r\n", "\n")
+def _text(file: IO[str]) -> str:
+    """All that was written into a file, from its beginning."""
+    file.flush()
+    file.seek(0)
+    return file.read().replace("\r\n", "\n")
 
 
-def serve(connection: socket.socket) -> None:
-    """Fork a session for each request, until the other side is gone."""
-    while True:
-        request, given, *_ = socket.recv_fds(connection, 1 << 20, 3)
-        if not request:
-            return
-        session = os.fork()
-        with socket.socket(fileno=given.pop()) as reply:
-            if session == 0:
-                connection.close()
-                reply.close()
-                _become_session(*json.loads(request), given)
-            for output in given:
-                os.close(output)
-            with suppress(ConnectionError):  # who asked may be gone
-                reply.send(str(session).encode())
-            _, status = os.waitpid(session, 0)
-            with suppress(ConnectionError):
-                reply.send(str(os.waitstatus_to_exitcode(status)).encode())
-
-
-def _become_session(
-    command: list[str], folder: str, environment: dict[str, str], outputs: list[int]
-) -> None:
-    """Run a module as a process would that was started anew."""
-    os.setsid()
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    for standard, output in enumerate(outputs, start=1):
-        os.dup2(output, standard)
-        os.close(output)
-    sys.argv, sys.path[0] = command, ""
-    if command[0] == TORCHRUN:
-        sys.exit(torchrun())
-    coverage.process_startup()  # if the environment asks for it
-    atexit.register(gc.freeze)  # as in `PYTEST`
-    sys.exit(pytest.console_main())
-
-
-if __name__ == "__main__":
-    import coverage
-    import pytest
-    from torch.distributed.run import main as torchrun
-
-    for library in IN_EVERY_SESSION:
-        import_module(library)
-    serve(socket.socket(fileno=int(sys.argv[1])))
+@contextmanager
+def _signals_as_they_were() -> Iterator[None]:
+    """Undo that torchrun handles signals from its first rank on."""
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

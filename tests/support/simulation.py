@@ -149,7 +149,7 @@ def by_mann_whitney(sample: Sample, effect: float, suites: int, alpha: float = 0
     """The verdicts of a Mann-Whitney test on the samples of one process of each side."""
     base, head = sample(suites), slower(sample(suites), effect)
     found = stats.mannwhitneyu(head, base, alternative="greater", method="asymptotic", axis=-1)
-    return _called(found.pvalue < alpha)
+    return _called(np.asarray(found.pvalue < alpha))
 
 
 def rates(kinds: Kinds, effect: float) -> Rates:

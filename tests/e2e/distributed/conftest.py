@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gpubench_plugin
-from tests.support.sessions import TORCHRUN, preloaded
+from tests.support import sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,9 +61,9 @@ def found_by(
     script: str, folder: Path, ranks: int = 2, address: tuple[str, ...] = ("--standalone",)
 ) -> list[Any]:
     """What each rank of torchrun that ran a script of the folder ``ranks`` wrote into a folder."""
-    launcher = (TORCHRUN, f"--nproc-per-node={ranks}", *address)
-    command = (*launcher, str(SCRIPTS / script), str(folder))
-    code, out, err = preloaded().run(command, folder, environment_of_ranks(), within_s=400)
+    arguments = (f"--nproc-per-node={ranks}", *address, str(SCRIPTS / script), str(folder))
+    with sessions.surroundings(folder, environment_of_ranks()):
+        code, out, err = sessions.torchrun(*arguments, within_s=400)
     assert code == 0, out + err
     return read_ranks(folder, ranks)
 
