@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import CorrectnessError, Unsupported
-from gpubench_plugin.workloads._micro import IMPLEMENTATIONS, OPTIMIZERS, check
+from gpubench_plugin.workloads._micro import (
+    IMPLEMENTATIONS,
+    OPTIMIZERS,
+    TENSORS_MOVED,
+    check,
+    optimizer,
+)
 from gpubench_plugin.workloads._micro import parameter_lists as room
 
 _CPU = torch.device("cpu")
@@ -38,3 +44,13 @@ def test_parameters_without_fused_kernels_are_unsupported() -> None:
     over[0].grad = torch.ones_like(over[0])
     with pytest.raises(Unsupported, match="sgd, fused: "):
         check("sgd", "fused", over)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_moves_every_state_it_keeps(name: str) -> None:
+    """Parameters and each state as large as they are read and written, gradients are read."""
+    (parameter,) = over = room.parameters(1, 10, _CPU)
+    made = optimizer(name, "loop", over)
+    made.step()
+    states = [state for state in made.state[parameter].values() if state.numel() == 10]
+    assert TENSORS_MOVED[name] == 2 * (1 + len(states)) + 1
