@@ -62,6 +62,20 @@ def test_a_final_verdict_stays() -> None:
     assert noisy.launches == 10
 
 
+def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
+    """What is decided meanwhile leaves the others among as many as there were at the first look."""
+    steady = [f"steady_{number}" for number in range(9)]
+    alike = run(noisy=1.0, **dict.fromkeys(steady, 1.0))
+    findings = Findings(alike, alike)
+    bases = [run(noisy=1.0, **dict.fromkeys(steady, q)) for q in QUIET]
+    heads = [run(noisy=n, **dict.fromkeys(steady, q)) for q, n in zip(QUIET, NOISY, strict=True)]
+    findings.look(bases, heads)
+    first = findings.comparison()
+    assert findings.open == {"noisy"}
+    findings.look(bases, heads)
+    assert findings.comparison() == first
+
+
 def test_what_one_side_lacks_does_not_run_again() -> None:
     """New, removed and failing benchmarks are final after the rehearsal, with their reasons."""
     findings = Findings(
