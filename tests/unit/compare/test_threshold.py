@@ -44,6 +44,8 @@ def test_of_several_values_the_medians_count():
     ("limit", "head", "kind"),
     [
         ("<=0.25", [0.3, 0.2, 0.24], "unchanged"),
+        ("<=0.25", [0.3, 0.2, 0.26], "regressed"),
+        (">=1000", [900.0, 1100.0, 950.0], "regressed"),
         ("<=0.25", [0.26], "regressed"),
         ("<=0.25", [0.25], "unchanged"),
         (">=1000", [999.0], "regressed"),
