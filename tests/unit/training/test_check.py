@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -124,6 +126,13 @@ def test_loss_that_does_not_drop_is_an_error():
     message = r"training\.loss_drop=0\.5: 6 steps .* from 4 to 2 only"
     with pytest.raises(CorrectnessError, match=message):
         loss_drop([4.0, 4.0, 4.0, 2.0, 2.0, 2.0], limit=0.5)
+
+
+@pytest.mark.parametrize("losses", [[math.nan] + [1.0] * 5, [1.0] * 5 + [math.nan]])
+def test_loss_drop_that_is_no_number_is_an_error(losses: list[float]) -> None:
+    """A loss that is NaN at the beginning or at the end has not dropped below any limit."""
+    with pytest.raises(CorrectnessError, match=r"training\.loss_drop=0\.9: .* nan"):
+        loss_drop(losses, limit=0.9)
 
 
 def test_loss_drop_without_a_limit_only_reports():
