@@ -145,3 +145,23 @@ def test_alone_is_an_agreement() -> None:
     alone: Agreement = Alone()
     alone.barrier()
     assert (alone.world_size, alone.decide(42)) == (1, 42)
+
+
+def test_ranks_meet_before_the_first_call() -> None:
+    """A rank that comes early does not wait inside a collective of its first call, and time that."""
+    host, order = FakeHost(), list[str]()
+
+    class Noted(Alone):
+        def decide(self, proposal: int) -> int:
+            order.append("met")
+            return proposal
+
+        def barrier(self) -> None:
+            order.append("met")
+
+    def step() -> None:
+        order.append("called")
+        host.spend(2000 * US)
+
+    measure(step, clock=CpuClock(host.now), section=MeasureSection(), agreement=Noted())
+    assert order[:2] == ["met", "called"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.config import FrozenRounds, MeasureSection
 from gpubench_plugin.measure import Pace, Plan, Planner, fitting_rounds
 from gpubench_plugin.measure.clocks import (
     Clock,
@@ -71,6 +71,15 @@ def test_the_queue_of_a_device_is_bounded() -> None:
     grouped, width, rounds = plan(2.5e-5, clock=STEP)
     assert (grouped, width) == (1, 40)
     assert grouped * width * rounds == STEP.queued_calls
+
+
+def test_frozen_rounds_are_queued_only_as_far_as_the_clock_allows() -> None:
+    """A block of short steps holds as many of them as the clock queues; one fits in any case."""
+    planner = Planner(clock=STEP, section=MeasureSection(), world_size=1, bare=True)
+    pace = Pace(timed_s=1e-6, wall_s=1e-6)
+    for width, rounds in ((40, STEP.queued_calls // 40), (STEP.queued_calls, 1)):
+        frozen = FrozenRounds(rounds=10_000, durations_per_round=width, calls_per_duration=1)
+        assert planner.frozen(frozen, pace).rounds_per_block == rounds
 
 
 def test_short_kernels_are_grouped() -> None:
