@@ -132,9 +132,12 @@ class Pipeline:
         """No facts but those of :meth:`prepare`.
 
         Raises:
-            CorrectnessError: what the last timed call left is not what the check did.
+            CorrectnessError: what the last timed call left is not what the check did, or nothing.
         """
         if self._is_last:
+            done, wanted = len(self._outputs), len(self._expected)
+            if done != wanted:
+                raise CorrectnessError(f"the timed calls denoised {done} of {wanted} samples")
             self._require_expected()
         return {}
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import queue
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,6 +107,44 @@ def test_wrong_output_of_the_timed_calls_is_found_out(make_pipeline: Make) -> No
     pipeline._latents = (pipeline._latents[0], pipeline._latents[1] + 1)
     pipeline.step()
     with pytest.raises(CorrectnessError, match="sample 1: 256 of 256 values differ"):
+        pipeline.finish()
+
+
+def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(make_pipeline: Make) -> None:
+    """The first rank waits for the last one, though its own steps have long been done."""
+    pipelines = joined(make_pipeline, 2)
+    meeting, ahead = threading.Barrier(2, timeout=60), threading.Event()
+    last = pipelines[1]
+    order: list[tuple[str, int]] = []
+    denoise = last._denoising
+
+    def slowly(*args: Any, **keys: Any) -> Any:
+        while not (ahead.is_set() or meeting.n_waiting):  # until the first rank is as far as it gets
+            time.sleep(0.001)
+        return denoise(*args, **keys)
+
+    last._denoising = slowly  # type: ignore[assignment]
+
+    def calls(pipeline: Pipeline) -> None:
+        pipeline._meeting = SimpleNamespace(barrier=meeting.wait)
+        for call in range(2):
+            pipeline.meet()
+            order.append(("began", call))
+            if call == 1:
+                ahead.set()
+            pipeline.step()
+            order.append(("ended", call))
+
+    together(pipelines, calls)
+    assert sorted(order[:4]) == [("began", 0)] * 2 + [("ended", 0)] * 2
+
+
+def test_timed_calls_that_denoise_nothing_are_found_out(make_pipeline: Make) -> None:
+    """What the check has left behind is not taken for theirs."""
+    pipeline = make_pipeline(samples=2)
+    pipeline.prepare(ignored)
+    pipeline.begin()
+    with pytest.raises(CorrectnessError, match="the timed calls denoised 0 of 2 samples"):
         pipeline.finish()
 
 
