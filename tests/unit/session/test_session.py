@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +24,9 @@ class Files:
 
     directory: Any = SimpleNamespace(path=None, traces=None, checkpoints=None)
 
-    def __init__(self, *, full: bool = False):
+    def __init__(self, *, full: bool = False, asked: signal.Signals | None = None):
         self._full = full
+        self._asked = asked
         self.status = ""
         self.reasons: list[str] = []
 
@@ -32,6 +35,8 @@ class Files:
             raise ResultsError("no space left")
 
     def finish(self, status: str, benchmarks: Sequence[Measurement], *_: object) -> None:
+        if self._asked is not None:
+            signal.raise_signal(self._asked)
         self.status, self.reasons = status, [one.reason for one in benchmarks]
 
 
@@ -41,6 +46,14 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Sessi
     session = Session(SimpleNamespace(stash={}), SimpleNamespace(), cases)
     session.start()
     return session
+
+
+class AskedToEnd(Exception):  # noqa: N818 # no error
+    """Raised by a signal."""
+
+
+def end(number: int, frame: object) -> None:
+    raise AskedToEnd
 
 
 def ended(session: Session, code: int) -> Any:
@@ -99,6 +112,24 @@ def test_closed_output_interrupts_the_run(
     session.pytest_internalerror(raised)
     assert ended(session, 3).exitstatus == 3
     assert (files.status, files.reasons) == (status, [reason])
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("code", "heard"), [(2, False), (0, True)])
+def test_signal_does_not_disturb_what_is_being_written(
+    monkeypatch: pytest.MonkeyPatch, asked: signal.Signals, code: int, heard: bool
+) -> None:
+    """It ends the session afterwards, unless that is what an earlier one has done already."""
+    files = Files(asked=asked)
+    session = started(monkeypatch, files)
+    before = signal.signal(asked, end)
+    try:
+        with pytest.raises(AskedToEnd) if heard else nullcontext():
+            ended(session, code)
+        assert signal.getsignal(asked) is end
+    finally:
+        signal.signal(asked, before)
+    assert files.status == ("complete" if heard else "interrupted")
 
 
 def test_ctrl_c_while_the_table_is_shown_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
