@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,21 @@ def test_text_is_written(tmp_path: Path) -> None:
     json_files.write_text(tmp_path / "a.txt", "µ ± x\n")
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "µ ± x\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_name_is_on_the_disk_when_writing_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is synced once it has the new name: else a machine that fails has the old file."""
+    synced: list[tuple[bool, list[str]]] = []
+
+    def sync(descriptor: int) -> None:
+        is_folder = os.path.samestat(os.fstat(descriptor), tmp_path.stat())
+        synced.append((is_folder, [path.name for path in tmp_path.iterdir()]))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    json_files.write_text(tmp_path / "a.txt", "text")
+    assert synced[-1] == (True, ["a.txt"])
 
 
 def test_file_is_as_readable_as_any_other(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -36,6 +37,20 @@ def test_line_stands_for_itself(tmp_path: Path) -> None:
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         {"schema_version": 1, "event": "session", "time": NOON, "benchmarks": 2}
     ]
+
+
+def test_line_is_on_the_disk_when_append_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole of it: a machine that fails afterwards has not lost it."""
+    synced: list[bytes] = []
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        monkeypatch.setattr(os, "fsync", lambda _: synced.append(path.read_bytes()))
+        lines.append({"event": "session"})
+        assert synced == [path.read_bytes()]
+        lines.append({"event": "session"})
+        assert synced[1:] == [path.read_bytes()]
 
 
 def test_time_is_utc(tmp_path: Path) -> None:
