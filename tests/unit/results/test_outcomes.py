@@ -144,6 +144,22 @@ def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
     assert emptied == ["cache"]
 
 
+def test_freeing_an_error_empties_the_frames_that_others_hold() -> None:
+    """A report of pytest's refers to the traceback: its frames live on without their locals."""
+    held = []
+
+    def hold() -> None:
+        tensor = torch.ones(4)
+        held.append(weakref.ref(tensor))
+        raise MemoryError
+
+    error = caught(hold)
+    traceback = error.__traceback__
+    outcomes.free([error])
+    assert traceback is not None
+    assert held[0]() is None
+
+
 def test_freeing_an_error_looks_through_what_was_left_out() -> None:
     """A model in a cycle of references that collections have left out so far is freed, too."""
 
