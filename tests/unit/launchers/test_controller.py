@@ -1,0 +1,86 @@
+"""What the controller asks of gangs, with gangs that start no process."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.config import CASE, BenchmarkMark, Case, Configuration, ModelSection
+from gpubench_plugin.environment import Device
+from gpubench_plugin.launchers.gang import Controller, controller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpubench_plugin.launchers import Ending
+
+    EndedMaker = Callable[..., Ending]
+
+
+class Gang:
+    """Runs nothing; notes what it is asked for, and what it is told is next."""
+
+    is_whole = True
+
+    def __init__(self, noted: list[Any], ending: Ending, size: int, **_: Any):
+        self.size = size
+        self.collected: dict[int, Any] = {}
+        self._noted = noted
+        self._ending = ending
+
+    def run(self, test: str, following: str | None, patience: object) -> list[Ending]:
+        self._noted.append((self.size, test, following))
+        return [self._ending]
+
+    def lost(self) -> str:
+        return ""
+
+    def is_sound(self, grace_s: float) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+def item(name: str, world_size: int) -> Any:
+    """A test, of so many ranks."""
+    case = Case(
+        id=name,
+        params={},
+        mark=BenchmarkMark(ranks="any"),
+        world_size=world_size,
+        device=Device(torch_name="cpu", model="a CPU", memory_gib=None),
+        configuration=Configuration[ModelSection](model=ModelSection()),
+    )
+    stash = pytest.Stash()
+    stash[CASE] = case
+    hook = SimpleNamespace(
+        pytest_runtest_logstart=lambda **_: None,
+        pytest_runtest_logreport=lambda **_: None,
+        pytest_runtest_logfinish=lambda **_: None,
+    )
+    return SimpleNamespace(
+        nodeid=name, name=name, location=(name, 0, name), stash=stash, ihook=hook
+    )
+
+
+def test_fixtures_live_on_for_the_next_test_of_the_same_gang_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, came_to_end: EndedMaker
+) -> None:
+    """Before another gang is started they are torn down: what they hold, it may need."""
+    noted: list[tuple[int, str, str | None]] = []
+    monkeypatch.setattr(controller, "Gang", partial(Gang, noted, came_to_end(0)))
+    config: Any = SimpleNamespace(
+        getoption=lambda _: "fd",
+        invocation_params=SimpleNamespace(dir=tmp_path, args=()),
+        stash=pytest.Stash(),
+    )
+    settings: Any = SimpleNamespace(launches=1, isolate=False, timeout_s=60.0)
+    role = Controller(config, settings, tmp_path)
+    tests = [item("a", 1), item("b", 1), item("c", 2), item("d", 2)]
+    for test, following in zip(tests, [*tests[1:], None], strict=True):
+        assert role.pytest_runtest_protocol(test, following)
+    assert noted == [(1, "a", "b"), (1, "b", None), (2, "c", "d"), (2, "d", None)]
