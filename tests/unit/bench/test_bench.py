@@ -81,9 +81,7 @@ def bench(group: Group, metrics: Any = lambda **_: []) -> Bench:
     hook = SimpleNamespace(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
-    item: Any = SimpleNamespace(
-        nodeid=ID, ihook=hook, config=SimpleNamespace(stash=pytest.Stash())
-    )
+    item: Any = SimpleNamespace(nodeid=ID, ihook=hook, config=SimpleNamespace(stash=pytest.Stash()))
     unused: Any = SimpleNamespace(compute_dtype="fp32")
     given: Any = {"group": group, "carrier": Carrier(), "precision": unused}
     return Bench(

@@ -148,7 +148,7 @@ def test_alone_is_an_agreement() -> None:
 
 
 def test_ranks_meet_before_the_first_call() -> None:
-    """A rank that comes early does not wait inside a collective of its first call, and time that."""
+    """A rank that comes early does not wait, and be timed, inside its first call."""
     host, order = FakeHost(), list[str]()
 
     class Noted(Alone):

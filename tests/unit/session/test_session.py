@@ -48,7 +48,7 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Sessi
     return session
 
 
-class AskedToEnd(Exception):  # noqa: N818 # no error
+class AskedToEnd(Exception):  # no error
     """Raised by a signal."""
 
 

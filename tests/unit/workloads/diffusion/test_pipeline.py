@@ -119,7 +119,9 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(make_pipelin
     denoise = last._denoising
 
     def slowly(*args: Any, **keys: Any) -> Any:
-        while not (ahead.is_set() or meeting.n_waiting):  # until the first rank is as far as it gets
+        while not (
+            ahead.is_set() or meeting.n_waiting
+        ):  # until the first rank is as far as it gets
             time.sleep(0.001)
         return denoise(*args, **keys)
 
