@@ -112,7 +112,7 @@ def test_wrong_output_of_the_timed_calls_is_found_out(make_pipeline: Make) -> No
 
 def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(make_pipeline: Make) -> None:
     """The first rank waits for the last one, though its own steps have long been done."""
-    pipelines = joined(make_pipeline, 2)
+    pipelines = joined(make_pipeline, 2, denoising_steps=2)
     meeting, ahead = threading.Barrier(2, timeout=60), threading.Event()
     last = pipelines[1]
     order: list[tuple[str, int]] = []
@@ -143,7 +143,7 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(make_pipelin
 
 def test_timed_calls_that_denoise_nothing_are_found_out(make_pipeline: Make) -> None:
     """What the check has left behind is not taken for theirs."""
-    pipeline = make_pipeline(samples=2)
+    pipeline = make_pipeline(samples=2, denoising_steps=1)
     pipeline.prepare(ignored)
     pipeline.begin()
     with pytest.raises(CorrectnessError, match="the timed calls denoised 0 of 2 samples"):
