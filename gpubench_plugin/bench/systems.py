@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.records import Json
     from gpubench_plugin.workloads import Workload
-    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
-    from gpubench_plugin.workloads.moe.measured import MeasuredLayer
+    from gpubench_plugin.workloads.diffusion import Pipeline
+    from gpubench_plugin.workloads.moe import MeasuredLayer
 
 
 @pytest.fixture
@@ -35,9 +35,7 @@ def moe_layer(
     The section ``moe`` says what the layer is. Its output and gradients are compared with those of
     one process before anything is timed.
     """
-    from gpubench_plugin.workloads.moe.construction import Construction
-    from gpubench_plugin.workloads.moe.groups import ParallelGroups
-    from gpubench_plugin.workloads.moe.measured import MeasuredLayer
+    from gpubench_plugin.workloads.moe import Construction, MeasuredLayer, ParallelGroups
 
     section, world = gpubench_config.moe, process_group.world
     groups = ParallelGroups.of(section, rank=world.rank, world_size=world.size)
@@ -74,7 +72,7 @@ def diffusion(
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.results import RANKS_FOLDER
     from gpubench_plugin.training import build_model
-    from gpubench_plugin.workloads.diffusion.building import build_pipeline
+    from gpubench_plugin.workloads.diffusion import build_pipeline
 
     parallelism = gpubench_config.distributed.parallelism
     if parallelism not in {"auto", "none"}:

@@ -3,6 +3,20 @@
 Every rank holds the whole U-Net and takes a range of steps; what travels is a latent image.
 """
 
+from typing import TYPE_CHECKING
+
+from gpubench_plugin import lazy_names
 from gpubench_plugin.workloads.diffusion.workload import Diffusion
 
-__all__ = ["Diffusion"]
+if TYPE_CHECKING:
+    from gpubench_plugin.workloads.diffusion.building import build_pipeline
+    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline, ideal_speed_up
+    from gpubench_plugin.workloads.diffusion.schedulers import (
+        REMAINDERS,
+        SPLIT_SAFE,
+        Schedule,
+        steps_of,
+    )
+    from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header, Transport
+
+__getattr__ = lazy_names(__name__)

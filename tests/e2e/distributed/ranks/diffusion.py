@@ -18,10 +18,8 @@ from gpubench_plugin.config import resolve
 from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import CorrectnessError, MeasurementError
 from gpubench_plugin.training import build_model
+from gpubench_plugin.workloads.diffusion import SPLIT_SAFE, Header, Transport, build_pipeline
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
-from gpubench_plugin.workloads.diffusion.building import build_pipeline
-from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
-from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 
 CPU = torch.device("cpu")
 SAMPLES = (1, 2, 4, 8)

@@ -13,10 +13,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import MoeSection
 from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.workloads.moe import rank_sorters
-from gpubench_plugin.workloads.moe.construction import Construction
-from gpubench_plugin.workloads.moe.groups import ParallelGroups
-from gpubench_plugin.workloads.moe.measured import MeasuredLayer
+from gpubench_plugin.workloads.moe import Construction, MeasuredLayer, ParallelGroups, rank_sorters
 
 CPU = torch.device("cpu")
 SIZE = {"tokens": 32, "width": 16, "hidden": 8, "experts": 8}

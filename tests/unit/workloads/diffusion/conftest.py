@@ -17,7 +17,7 @@ from gpubench_plugin.workloads.diffusion import building
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
+    from gpubench_plugin.workloads.diffusion import Pipeline
 
 CPU = torch.device("cpu")
 

@@ -16,15 +16,14 @@ import torch
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.measure.probes import count_flops
-from gpubench_plugin.workloads.diffusion import building
+from gpubench_plugin.workloads.diffusion import building, ideal_speed_up
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
-from gpubench_plugin.workloads.diffusion.pipeline import ideal_speed_up
 from tests.unit.workloads.diffusion.conftest import Place, Ranks, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
+    from gpubench_plugin.workloads.diffusion import Pipeline
 
     Make = Callable[..., Pipeline]
 

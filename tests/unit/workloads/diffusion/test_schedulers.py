@@ -11,12 +11,12 @@ import torch
 
 from gpubench_plugin.config import SCHEDULERS, DiffusionSection
 from gpubench_plugin.errors import Unsupported, UsageProblem
-from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE, Schedule
+from gpubench_plugin.workloads.diffusion import SPLIT_SAFE, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
+    from gpubench_plugin.workloads.diffusion import Pipeline
 
 CPU = torch.device("cpu")
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.workloads.diffusion import transport
-from gpubench_plugin.workloads.diffusion.transport import Header, Transport
+from gpubench_plugin.workloads.diffusion import Header, Transport, transport
 
 HEADER = Header(
     call=1, sample=0, step=4, sender=0, receiver=1, dtype=torch.float32, shape=(1, 2, 2, 2)

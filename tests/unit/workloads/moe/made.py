@@ -6,9 +6,7 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import MoeSection
-from gpubench_plugin.workloads.moe.construction import Construction
-from gpubench_plugin.workloads.moe.groups import ParallelGroups
-from gpubench_plugin.workloads.moe.measured import MeasuredLayer
+from gpubench_plugin.workloads.moe import Construction, MeasuredLayer, ParallelGroups
 
 CPU = torch.device("cpu")
 

@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
-from gpubench_plugin.workloads.moe import dispatchers
+from gpubench_plugin.workloads.moe import PHASES, ROUTER, Axis, ParallelGroups, dispatchers
 from gpubench_plugin.workloads.moe import measured as room
 from gpubench_plugin.workloads.moe.experts import grouped
-from gpubench_plugin.workloads.moe.groups import Axis, ParallelGroups
-from gpubench_plugin.workloads.moe.layer import PHASES, ROUTER
 from tests.unit.workloads.moe.made import construction, measured
 
 SUITE = Path(__file__).parents[4] / "benchmarks" / "distributed" / "test_moe.py"

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.workloads.moe import ExpertCache, Replayed, offloaded, phase_times
 from gpubench_plugin.workloads.moe import construction as room
 from gpubench_plugin.workloads.moe import measured as timing
-from gpubench_plugin.workloads.moe.layer import Replayed, _Plain
-from gpubench_plugin.workloads.moe.measured import phase_times
-from gpubench_plugin.workloads.moe.pinned_cache import ExpertCache, offloaded
+from gpubench_plugin.workloads.moe.layer import _Plain
 from tests.unit.workloads.moe.made import CPU, construction, measured
 
 

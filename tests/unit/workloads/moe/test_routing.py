@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.workloads.moe.routing import Router, capacity
+from gpubench_plugin.workloads.moe import Router, capacity
 from tests.unit.workloads.moe.made import section
 
 
