@@ -362,6 +362,7 @@ def test_arguments_that_pytest_refuses_are_a_problem_of_usage(user: User) -> Non
     assert (empty.code, "no benchmark" in empty.err) == (3, True), empty
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_comparison_left_goes_and_results_beside_it_stay(tmp_path: Path) -> None:
     """Results may be kept in the temporary folder, under a name like that of our own folders."""
     user = make_user(tmp_path)

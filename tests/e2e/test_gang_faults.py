@@ -128,6 +128,17 @@ DISAGREEMENTS = {
 }
 
 
+def test_fault_costs_its_own_benchmark_only(project: Project, temporary: Path) -> None:
+    """A rank that is killed, one that fails, ranks that hang: the benchmark after each is measured.
+
+    The tests below do the same with every fault.
+    """
+    every = {**DEATHS, **DISAGREEMENTS}
+    run_matrix(project, temporary, {name: every[name] for name in ("sigkill", "raise", "endless")})
+    assert left_of(temporary) == []
+
+
+@pytest.mark.exhaustive
 def test_fault_matrix_of_ranks_that_die(project: Project, temporary: Path) -> None:
     """Every fault has its verdict, names its ranks and shows where they were.
 
@@ -144,6 +155,7 @@ def test_fault_matrix_of_ranks_that_die(project: Project, temporary: Path) -> No
     assert left_of(temporary) == []
 
 
+@pytest.mark.exhaustive
 def test_fault_matrix_of_ranks_that_live(project: Project, temporary: Path) -> None:
     """The same, where the ranks part or fail together, and none of their processes ends."""
     run = run_matrix(project, temporary, DISAGREEMENTS)

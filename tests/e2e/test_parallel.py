@@ -44,6 +44,7 @@ SHORT = (
 )
 
 
+@pytest.mark.exhaustive
 def test_ranks_divide_a_model_or_say_why_not(project: Project) -> None:
     """Ranks that share a batch count it once, and the reference checks what they compute.
 

@@ -179,6 +179,7 @@ def test_damaged_files_are_one_line_each(killed: Resumed, tmp_path: Path) -> Non
     assert victim.read_text() == "mine"
 
 
+@pytest.mark.exhaustive
 def test_ranks_of_torchrun_leave_out_the_same(project: Project) -> None:
     """Under torchrun rank zero knows what was measured, and no rank runs it again."""
     project.write(

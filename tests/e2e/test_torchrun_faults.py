@@ -152,6 +152,7 @@ def test_rank_that_raises_before_a_collective_fails_the_benchmark(
     assert "Traceback of rank 1" in run.out
 
 
+@pytest.mark.exhaustive
 def test_rank_that_skips_a_collective_is_waited_for_in_vain(
     project: Project, mark: dict[str, str]
 ) -> None:
@@ -195,7 +196,14 @@ def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[s
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_run_whose_torchrun_is_ended_is_interrupted(
     project: Project, mark: dict[str, str], number: signal.Signals
 ) -> None:
@@ -277,6 +285,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.exhaustive
 def test_benchmark_after_each_fault_that_all_ranks_survive_is_measured(
     project: Project, mark: dict[str, str]
 ) -> None:
@@ -300,6 +309,7 @@ def test_benchmark_after_each_fault_that_all_ranks_survive_is_measured(
     wait_until_gone(mark)
 
 
+@pytest.mark.exhaustive
 def test_group_of_the_projects_own_is_used_until_it_is_broken(
     project: Project, mark: dict[str, str]
 ) -> None:
@@ -330,6 +340,7 @@ def test_group_of_the_projects_own_is_used_until_it_is_broken(
     wait_until_gone(mark)
 
 
+@pytest.mark.exhaustive
 def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str]) -> None:
     """No grace runs before all ranks have come to a benchmark; after the last they may go.
 
@@ -393,7 +404,7 @@ def test_after(gpubench):
 """
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_rank_that_stops_alone_ends_the_session(
     project: Project, mark: dict[str, str], rank: int
 ) -> None:
@@ -414,7 +425,7 @@ def test_rank_that_stops_alone_ends_the_session(
     wait_until_gone(mark)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
 def test_rank_that_never_comes_to_a_benchmark_is_named(
     project: Project, mark: dict[str, str], rank: int
 ) -> None:

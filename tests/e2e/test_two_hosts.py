@@ -80,6 +80,7 @@ def start(
     )
 
 
+@pytest.mark.exhaustive
 def test_four_ranks_on_two_hosts_write_one_run(
     hosts: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:

@@ -164,7 +164,11 @@ LISTED = {
 
 CONTRACTS = {
     "workload": ("mlp", "unit/workloads/test_contract.py", "unit/training/test_trainer.py"),
-    "precision": ("bf16", "unit/precision/test_precision_contract.py"),
+    "precision": (
+        "bf16",
+        "unit/precision/test_precision_contract.py",
+        "unit/training/test_reference.py",
+    ),
     "metric": ("throughput", "unit/measure/metrics/test_metric_contract.py"),
     "parallelism": ("ddp", "e2e/distributed/test_parallelism.py"),
     "format": ("csv", "unit/reports/test_verdict_reports.py"),

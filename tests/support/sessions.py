@@ -116,6 +116,7 @@ def alarm(within_s: float) -> Iterator[None]:
         for process in reversed(_descendants(os.getpid())):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGABRT)
+        time.sleep(1)  # for that
         raise TookTooLongError(f"it took longer than {within_s:g} s")
 
     before = signal.signal(signal.SIGALRM, ring)

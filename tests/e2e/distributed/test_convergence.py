@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.e2e.distributed.conftest import found_by
+
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(scope="module")
-def cached():
-    """What was found, once the first test has started the ranks."""
-    return {}
-
-
-@pytest.fixture
-def found(cached, torchrun):
-    if not cached:
-        cached["ranks"] = torchrun("converge.py")
-    return cached["ranks"]
+def found(tmp_path_factory):
+    """What each of two ranks found."""
+    return found_by("converge.py", tmp_path_factory.mktemp("converge"))
 
 
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])

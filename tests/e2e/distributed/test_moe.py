@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,6 +49,7 @@ def test_two_ranks_that_share_experts_are_one_process(torchrun: Run) -> None:
     assert sum(loads) == len(ranks)
 
 
+@pytest.mark.exhaustive
 def test_four_ranks_mix_data_expert_and_tensor_parallelism(torchrun: Run) -> None:
     """Groups of their own within four ranks: still one process with all tokens, to 2e-6."""
     for found in torchrun("moe.py", 4):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+@pytest.mark.exhaustive
 def test_two_ranks_train_as_their_reference_and_resume(
     torchrun: Callable[..., list[Any]],
 ) -> None:

@@ -22,6 +22,7 @@ from gpubench_plugin.training import (
 )
 from gpubench_plugin.training import reference as reference_module
 from gpubench_plugin.training.data.digits import Digits
+from tests.support.shipped import shipped
 
 CPU = torch.device("cpu")
 PRECISIONS = [
@@ -73,12 +74,15 @@ def compared(slope, make_trainer):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_precision_stays_within_its_band(precision, compared):
     """The largest errors stand in the record and among the metrics, and are within the band."""
-    _, check = compared(precision, accumulation_steps=2, gradient_clipping=0.1)
+    trainer, check = compared(precision, accumulation_steps=2, gradient_clipping=0.1)
     found = check.correctness["reference"]
+    dtypes = [catalog.load("precision", precision)().compute_dtype]
+    section = MeasureSection()
+    band = band_of(trainer._module, precision=precision, compute_dtypes=dtypes, measure=section)
     assert found["steps"] == len(found["losses"]) == len(found["gradient_norms"]) == 5
-    assert check.facts["loss_error"] == found["loss_error"] <= BANDS[precision].loss
+    assert check.facts["loss_error"] == found["loss_error"] <= band.loss
     assert check.facts["gradient_norm_error"] == found["gradient_norm_error"]
-    assert found["gradient_norm_error"] <= BANDS[precision].gradient_norm
+    assert found["gradient_norm_error"] <= band.gradient_norm
     assert (found["gradient_norm_error"] == 0) == (precision == "fp32")
 
 
@@ -264,10 +268,15 @@ def test_errors_are_relative_to_the_largest_value_so_far(slope, compared):
 
 def test_every_precision_has_bands():
     """No shipped precision is without a band, and normalised models have none that is narrower."""
-    names = set(catalog.choices("precision"))
+    names = shipped("precision")
     assert names == set(BANDS) == set(BATCH_NORMALISED)
     for name in names:
         assert BATCH_NORMALISED[name] == BATCH_NORMALISED[name].covering(BANDS[name])
+        dtypes = [catalog.load("precision", name)().compute_dtype]
+        band = band_of(
+            nn.Linear(1, 1), precision=name, compute_dtypes=dtypes, measure=MeasureSection()
+        )
+        assert band == BANDS[name], "what it computes in does not widen its own band"
 
 
 def test_band_follows_model_precision_and_reduction():

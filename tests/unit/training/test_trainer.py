@@ -46,7 +46,7 @@ SLOW_IN_FP16 = {
 @pytest.mark.parametrize(
     ("name", "precision"),
     [
-        (name, precision)
+        pytest.param(name, precision, marks=[pytest.mark.exhaustive] if precision != "fp32" else [])
         for name in catalog.choices("workloads")
         for precision in ("fp32", "bf16", "amp")
         if precision != "amp" or name not in SLOW_IN_FP16

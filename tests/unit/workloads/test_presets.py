@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import catalog
+from tests.support.shipped import shipped
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "reference" / "workloads.md"
@@ -101,7 +101,7 @@ def test_every_full_preset_is_stated() -> None:
     """A new configuration has to state what its full preset is, if it has a model at all."""
     files = {path.stem for path in (ROOT / "configs").glob("*.yaml")}
     assert files - set(STATED) - set(OTHERS) == WITHOUT_MODEL
-    assert set(catalog.choices("workloads")) <= files
+    assert shipped("workloads") <= files
 
 
 def expected_flops(section: Any) -> float:

@@ -12,6 +12,7 @@ import pytest
 from gpubench_plugin import catalog
 from gpubench_plugin.measure.metrics import UNITS
 from gpubench_plugin.records import Better, Metric
+from tests.support.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,5 +94,5 @@ def test_the_documented_table_is_current(everything: Observation) -> None:
     """Every metric stands in the docs with its unit and direction, and nothing else does."""
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines if line[:3] == "| `"]
-    metrics = [metric for source in SOURCES for metric in computed(source, everything)]
+    metrics = [metric for source in shipped("metrics") for metric in computed(source, everything)]
     assert sorted(rows) == sorted([f"`{m.name}`", m.unit, m.better] for m in metrics)
