@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -68,10 +69,23 @@ def found_by(
     return read_ranks(folder, ranks)
 
 
+def found_once(script: str, factory: pytest.TempPathFactory) -> list[Any]:
+    """What each of two ranks found, which the first process of these tests that asks starts."""
+    own = factory.getbasetemp()
+    folder = (own.parent if own.name.startswith("popen-") else own) / Path(script).stem
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            found_by(script, folder)
+            (folder / "done").touch()
+    return read_ranks(folder)
+
+
 @pytest.fixture(scope="session")
 def equivalence(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two ranks found in the script ``equivalence.py``, which runs once."""
-    return found_by("equivalence.py", tmp_path_factory.mktemp("equivalence"))
+    return found_once("equivalence.py", tmp_path_factory)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.distributed.conftest import found_by
+from tests.e2e.distributed.conftest import found_once
 
 pytestmark = pytest.mark.exhaustive
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.exhaustive
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What each of two ranks found."""
-    return found_by("converge.py", tmp_path_factory.mktemp("converge"))
+    return found_once("converge.py", tmp_path_factory)
 
 
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.distributed.conftest import found_by
+from tests.e2e.distributed.conftest import found_once
 
 SCRIPT = Path(__file__).parent / "ranks" / "diffusion.py"
 DIFFUSION = runpy.run_path(str(SCRIPT))
@@ -17,7 +17,7 @@ DIFFUSION = runpy.run_path(str(SCRIPT))
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two ranks found."""
-    return found_by(SCRIPT.name, tmp_path_factory.mktemp("ranks"))
+    return found_once(SCRIPT.name, tmp_path_factory)
 
 
 @pytest.mark.parametrize("case", DIFFUSION["CASES"])

@@ -18,7 +18,7 @@ from gpubench_plugin.config import DistributedSection
 from gpubench_plugin.distributed import ProcessGroup, World
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training import Inference
-from tests.e2e.distributed.conftest import found_by
+from tests.e2e.distributed.conftest import found_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +157,7 @@ def test_normalising_layer_is_named_as_its_author_does(alone: ProcessGroup) -> N
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What each of two ranks found."""
-    return found_by(SCRIPT.name, tmp_path_factory.mktemp("ranks"))
+    return found_once(SCRIPT.name, tmp_path_factory)
 
 
 @several_ranks
