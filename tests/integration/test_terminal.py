@@ -54,6 +54,7 @@ def test_plain_ascii_where_the_terminal_has_no_more(project: Project) -> None:
     assert run.out.isascii()
 
 
+@pytest.mark.own_process
 def test_status_line_shows_progress_on_a_terminal_only(project: Project) -> None:
     """While a benchmark runs, a terminal says how far it is, and afterwards shows none of it."""
     project.write("test_it.py", "def test_x(gpubench):\n    gpubench(lambda: None)\n")
