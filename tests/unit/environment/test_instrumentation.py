@@ -33,7 +33,7 @@ def told(*options: str, **environ: str) -> Any:
     """Facts, flag and options of an interpreter that is started so."""
     started = subprocess.run(
         [sys.executable, *options, "-c", TOLD],
-        cwd=Path(instrumentation.__file__).parents[1],
+        cwd=Path(instrumentation.__file__).parents[2],
         env={**os.environ, **environ},
         check=True,
         capture_output=True,
