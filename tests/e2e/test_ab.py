@@ -310,6 +310,7 @@ def test_other_code_is_not_resumed(story: Story) -> None:
     assert "head.changes" in ended.err
 
 
+@pytest.mark.exhaustive
 def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> None:
     """Where the user's install wins over the side's tree, one launch is enough to say so."""
     user = make_user(tmp_path)

@@ -69,7 +69,7 @@ STEPS = ("--measure.by=steps", "--measure.steps=200", "--measure.warmup_s=0.001"
     [
         ((), 0, ["session"]),
         (("--world-size=2",), 0, ["0", "1", "session"]),
-        ((), 2, ["0", "1"]),
+        pytest.param((), 2, ["0", "1"], marks=pytest.mark.exhaustive),
     ],
     ids=["plain", "gang", "torchrun"],
 )

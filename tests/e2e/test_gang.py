@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.support.projects import Project, Run
 
+pytestmark = pytest.mark.followed
+
 SUITE = """
 import gc, logging, os, pathlib, subprocess, sys, warnings
 import pytest
@@ -249,6 +251,7 @@ def described(run: Run, name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.exhaustive
 def test_ways_to_run_give_the_same_measurements(
     suite: tuple[Project, Run], project: Project
 ) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.exhaustive import shown
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
@@ -29,6 +31,8 @@ def pytest_unconfigure(config):
 STEPS = """
 import os, subprocess, sys
 import pytest
+
+from tests.support.exhaustive import shown
 
 pytestmark = pytest.mark.gpubench(ranks="any")
 traced, calls = [], []
@@ -54,7 +58,7 @@ def test_stopped(gpubench):
 """
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("world_size", shown(2, exhaustively=(1,)))
 def test_tracer_is_not_measured_and_a_stop_is_flagged(project: Project, world_size: int) -> None:
     """In this process and in the ranks of a gang; coverage sees one step, which is not timed.
 

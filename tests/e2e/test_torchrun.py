@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.exhaustive import shown
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from tests.support.projects import Project, Run
+
+pytestmark = pytest.mark.followed
 
 MLP = """
 import pytest
@@ -239,7 +242,9 @@ def test_rank_without_benchmarks_is_named(project: Project) -> None:
     assert "start torchrun with --max-restarts=0" in again.err
 
 
-@pytest.mark.parametrize("option", ["--training.batch_siz=1", "--precision=fp23"])
+@pytest.mark.parametrize(
+    "option", shown("--training.batch_siz=1", exhaustively=("--precision=fp23",))
+)
 def test_usage_error_is_said_once(project: Project, option: str) -> None:
     """Rank zero alone says what is wrong with the command line."""
     project.write("test_it.py", MLP)

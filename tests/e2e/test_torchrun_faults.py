@@ -17,6 +17,7 @@ import pytest
 from gpubench_plugin.launchers import PrivateFolder
 from gpubench_plugin.results import journal
 from tests.support import faulty
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +116,7 @@ def test_killed_rank_is_named_with_its_signal(project: Project, mark: dict[str, 
     assert faulty["reason"].startswith("rank 1 was killed by SIGKILL")
 
 
+@pytest.mark.exhaustive
 def test_death_of_rank_zero_leaves_a_readable_journal(
     project: Project, mark: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,12 +199,7 @@ def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[s
 
 
 @pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGINT,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.exhaustive),
-    ],
+    "number", shown(signal.SIGINT, exhaustively=(signal.SIGTERM, signal.SIGKILL))
 )
 def test_run_whose_torchrun_is_ended_is_interrupted(
     project: Project, mark: dict[str, str], number: signal.Signals
@@ -404,7 +401,7 @@ def test_after(gpubench):
 """
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("rank", shown(0, exhaustively=(1,)))
 def test_rank_that_stops_alone_ends_the_session(
     project: Project, mark: dict[str, str], rank: int
 ) -> None:
@@ -425,7 +422,7 @@ def test_rank_that_stops_alone_ends_the_session(
     wait_until_gone(mark)
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.exhaustive), 1])
+@pytest.mark.parametrize("rank", shown(1, exhaustively=(0,)))
 def test_rank_that_never_comes_to_a_benchmark_is_named(
     project: Project, mark: dict[str, str], rank: int
 ) -> None:

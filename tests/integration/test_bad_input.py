@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.exhaustive import shown
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
@@ -155,7 +157,7 @@ def test_measuring_beside_neighbours_is_refused(small: Project) -> None:
     assert run.directories == []
 
 
-@pytest.mark.parametrize("off", ["--benchmark-skip", "--benchmark-disable"])
+@pytest.mark.parametrize("off", shown("--benchmark-disable", exhaustively=("--benchmark-skip",)))
 @pytest.mark.own_process
 def test_neighbours_are_welcome_where_nothing_is_measured(small: Project, off: str) -> None:
     """With measuring off, pytest-xdist runs benchmarks like any other test."""

@@ -219,6 +219,7 @@ def _do(operation: Callable[[Ended], object], at: int | None, told: int) -> None
         write(told, f"{line}\n".encode(errors="replace"))
 
     code = 1
+    sys.settrace(None)  # coverage would take longer than the operation, and is killed with it
     try:
         signal.alarm(60)  # nothing here waits
         for output in (1, 2):

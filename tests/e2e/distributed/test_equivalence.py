@@ -1,6 +1,8 @@
 """Two ranks compute what one process computes, for every workload that trains.
 
 The tolerances are up to twice what was seen on gloo: the difference of all gradients over the norm
+pytestmark = pytest.mark.followed
+
 of one process' gradients, and of the loss over the loss.
 """
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     Run = Callable[..., list[Any]]
 
+pytestmark = pytest.mark.followed
+
 EXACT = ("output", "dX", "dW_in", "dW_out")
 PHASES = 8
 """The router and the seven phases that follow it."""

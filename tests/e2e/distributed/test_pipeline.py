@@ -17,6 +17,8 @@ from gpubench_plugin.distributed.parallelism.pipeline import PipelineParallel, m
 from gpubench_plugin.errors import Unsupported, UsageProblem
 from gpubench_plugin.workloads import Stages, decoder_stages
 
+pytestmark = pytest.mark.followed
+
 Found = list[dict[str, Any]]
 
 STAGES = {

@@ -25,6 +25,8 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.followed
+
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 LISTENERS = runpy.run_path(str(Path(__file__).parent / "ranks" / "listeners.py"))
 

@@ -15,6 +15,8 @@ from gpubench_plugin.distributed import World
 from gpubench_plugin.distributed.parallelism.tensor import TensorParallel, _require_layers
 from gpubench_plugin.errors import Unsupported, UsageProblem
 
+pytestmark = pytest.mark.followed
+
 Found = list[dict[str, Any]]
 
 

@@ -35,6 +35,7 @@ def test_tiny_preset_trains_every_parameter(name, make_workload):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @every_workload
 def test_full_preset_builds_and_runs_without_data(name, make_workload):
     """The full preset's forward and backward pass run on fake tensors."""

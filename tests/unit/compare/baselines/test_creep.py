@@ -11,21 +11,15 @@ from gpubench_plugin.compare import compare_history
 from gpubench_plugin.compare.baselines import Baselines, Reference, reference
 from gpubench_plugin.results import RunDirectory, run_in
 from gpubench_plugin.results.registry import Registry
+from tests.support.exhaustive import shown
 from tests.support.runs_builder import MLP, RESNET, run_id, write_run, write_verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from _pytest.mark import ParameterSet
-
     from gpubench_plugin.records import Comparison
 
 pytestmark = pytest.mark.slow
-
-
-def more(*values: int) -> list[ParameterSet]:
-    """Further values of a parameter, which the default run of tox leaves out."""
-    return [pytest.param(value, marks=pytest.mark.exhaustive) for value in values]
 
 
 RUNS = 40
@@ -91,7 +85,7 @@ class Branch:
         return 1 + self._random.gauss(0, NOISE)
 
 
-@pytest.mark.parametrize("seed", [0, *more(1, 2)])
+@pytest.mark.parametrize("seed", shown(0, exhaustively=range(3)))
 def test_half_a_percent_per_run_is_called_a_regression(tmp_path: Path, seed: int) -> None:
     """Of a creep of 0.5 % per run no step can be seen, but the sum can."""
     branch = Branch(tmp_path, seed=seed, creep=0.005)
@@ -107,7 +101,7 @@ def test_half_a_percent_per_run_is_called_a_regression(tmp_path: Path, seed: int
     assert past.runs[0].run_id == run_id(0)
 
 
-@pytest.mark.parametrize("since", [1, 9, *more(2, 5)])
+@pytest.mark.parametrize("since", shown(1, exhaustively=(2, 5, 9)))
 @pytest.mark.parametrize("judges", [True, False])
 def test_a_step_before_there_are_ten_runs_does_not_become_the_level(
     tmp_path: Path, since: int, judges: bool
@@ -135,7 +129,7 @@ def test_runs_after_ten_pinned_ones_that_nobody_judged_do_not_move_the_level(
     assert verdict.effect == pytest.approx(0.30, abs=0.03)
 
 
-@pytest.mark.parametrize("seed", [0, *more(1, 2)])
+@pytest.mark.parametrize("seed", shown(0, exhaustively=range(3)))
 def test_noise_alone_is_no_regression(tmp_path: Path, seed: int) -> None:
     """Forty runs of the same code, 0.5 % noise between them: none is called slower."""
     branch = Branch(tmp_path, seed=seed, creep=0.0)

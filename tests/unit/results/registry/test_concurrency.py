@@ -77,6 +77,7 @@ def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> N
         assert check(registry).problems == []
 
 
+@pytest.mark.exhaustive
 def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -> None:
     """Fifty are killed while they replace runs: what was stored is there, once and whole."""
     runs = [make_run(day, **{f"b{n}": day / 100 for n in range(5)}) for day in range(1, 13)]
