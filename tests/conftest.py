@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from gpubench_plugin.errors import Unsupported
 from tests.support.projects import InlineProject, Project
 
 # What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.
@@ -25,6 +26,18 @@ def pytest_configure() -> None:
 def pytest_sessionfinish() -> None:
     """Let pytest's last collections look through everything."""
     gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test in which something is unsupported that should not be: to pytest it is a skip."""
+    report = yield
+    if call.excinfo is not None and call.excinfo.errisinstance(Unsupported):
+        report.outcome = "failed"
+        report.longrepr = str(call.excinfo.getrepr(style="short"))
+    return report
 
 
 @pytest.fixture(scope="module", autouse=True)

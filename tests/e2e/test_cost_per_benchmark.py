@@ -68,7 +68,7 @@ STEPS = ("--measure.by=steps", "--measure.steps=200", "--measure.warmup_s=0.001"
     ("ways", "ranks", "processes"),
     [
         ((), 0, ["session"]),
-        (("--world-size=2",), 0, ["0", "1", "session"]),
+        pytest.param(("--world-size=2",), 0, ["0", "1", "session"], marks=pytest.mark.exhaustive),
         pytest.param((), 2, ["0", "1"], marks=pytest.mark.exhaustive),
     ],
     ids=["plain", "gang", "torchrun"],

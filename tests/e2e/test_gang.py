@@ -303,6 +303,7 @@ def test_launches_are_fresh_processes_and_kept_apart(project: Project) -> None:
     assert saved["stats"]["step_time_s"] == sum(values) / 2
 
 
+@pytest.mark.exhaustive
 def test_isolated_benchmarks_have_processes_of_their_own(project: Project) -> None:
     """Also while nothing is measured: ``--benchmark-disable`` runs each once.
 
@@ -334,6 +335,7 @@ def test_isolated_benchmarks_have_processes_of_their_own(project: Project) -> No
     }
 
 
+@pytest.mark.exhaustive
 def test_test_that_leaves_the_session_ends_it_on_all_ranks(project: Project) -> None:
     """``pytest.exit`` on one rank: the session ends at once, with its reason and return code."""
     project.write(
@@ -399,6 +401,7 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
     assert starts == ["none", "1", "2", "3", "3"]
 
 
+@pytest.mark.exhaustive
 def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> None:
     """It waits for no other rank to say it: its reason comes before the benchmark's timeout."""
     project.write("pytest.ini", "[pytest]\ngpubench_timeout_s = 25\n")

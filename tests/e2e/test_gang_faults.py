@@ -180,6 +180,7 @@ def run_matrix(project: Project, temporary: Path, faults: Mapping[str, Fault]) -
     return run
 
 
+@pytest.mark.exhaustive
 def test_rank_that_ends_between_two_benchmarks_costs_none(
     project: Project, temporary: Path
 ) -> None:
@@ -257,6 +258,7 @@ def test_interrupt_ends_all_ranks_and_keeps_what_was_measured(
     assert left_of(temporary) == []
 
 
+@pytest.mark.exhaustive
 def test_no_rank_outlives_its_controller(project: Project, temporary: Path) -> None:
     """After SIGKILL of the controller the ranks are gone, waiting or computing.
 

@@ -350,7 +350,10 @@ def test_a_file_that_pytest_benchmark_wrote_is_a_baseline(gated: Gated) -> None:
     assert "1 new: pass (--gate-missing=pass)" in run.out
 
 
-@pytest.mark.parametrize("ranks", [0, 2], ids=["gang", "torchrun"])
+@pytest.mark.parametrize(
+    "ranks",
+    [pytest.param(0, id="gang"), pytest.param(2, id="torchrun", marks=pytest.mark.exhaustive)],
+)
 def test_the_gate_judges_what_several_ranks_measured_once(gated: Gated, ranks: int) -> None:
     """In a gang the controller runs the gate item, under torchrun rank zero; the exit code says."""
     gated.project.write(

@@ -32,8 +32,6 @@ STEPS = """
 import os, subprocess, sys
 import pytest
 
-from tests.support.exhaustive import shown
-
 pytestmark = pytest.mark.gpubench(ranks="any")
 traced, calls = [], []
 

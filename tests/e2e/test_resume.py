@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.projects import InlineProject
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -68,10 +70,12 @@ class Resumed:
         self.directory = killed.directory
         self.events = killed.journal
 
-    def resume(self, *args: str, trouble: str = "") -> tuple[int, str, str]:
+    def resume(
+        self, *args: str, trouble: str = "", project: Project | None = None
+    ) -> tuple[int, str, str]:
         """Exit code, output, and the letters of all benchmarks that ever ran."""
         flags = (f"--resume={self.directory.name}", "-p", "no:cacheprovider", *args)
-        run = self._project.run(*flags, env={"TROUBLE": trouble})
+        run = (project or self._project).run(*flags, env={"TROUBLE": trouble})
         assert run.directory == self.directory
         self.events = run.journal
         return run.code, run.out + run.err, (self._project.path / "ran").read_text()
@@ -141,7 +145,8 @@ def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> N
     (killed.directory / "system.json").write_text(json.dumps({**facts, "cpu": {"model": "abacus"}}))
     before = killed.contents
 
-    code, said, ran = killed.resume("--measure.gc=true")
+    inline = InlineProject(project.path)
+    code, said, ran = killed.resume("--measure.gc=true", project=inline)
 
     assert (code, ran) == (4, "ab"), said
     assert f"ERROR: --resume={killed.directory.name}: this is not what the run was" in said
@@ -151,7 +156,7 @@ def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> N
     assert killed.contents == before
 
 
-def test_damaged_files_are_one_line_each(killed: Resumed, tmp_path: Path) -> None:
+def test_damaged_files_are_one_line_each(project: Project, killed: Resumed, tmp_path: Path) -> None:
     """Exit code 4 with the file's name: pytest does not break down, and no link is written to."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -168,7 +173,7 @@ def test_damaged_files_are_one_line_each(killed: Resumed, tmp_path: Path) -> Non
             path.unlink()
             path.symlink_to(victim)
 
-        code, said, ran = killed.resume()
+        code, said, ran = killed.resume(project=InlineProject(project.path))
 
         assert (code, ran) == (4, "ab"), said
         assert f"ERROR: --resume={killed.directory.name}: {path}" in said

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.exhaustive import shown
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -213,6 +212,7 @@ def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -
     assert run.err.count(said) == 1
 
 
+@pytest.mark.exhaustive
 def test_rank_without_benchmarks_is_named(project: Project) -> None:
     """Nobody waits for a rank that selected none, and whoever restarts ranks is told not to."""
     project.write("pytest.ini", "[pytest]\ngpubench_timeout_s = 3\n")
@@ -242,9 +242,8 @@ def test_rank_without_benchmarks_is_named(project: Project) -> None:
     assert "start torchrun with --max-restarts=0" in again.err
 
 
-@pytest.mark.parametrize(
-    "option", shown("--training.batch_siz=1", exhaustively=("--precision=fp23",))
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("option", ["--training.batch_siz=1", "--precision=fp23"])
 def test_usage_error_is_said_once(project: Project, option: str) -> None:
     """Rank zero alone says what is wrong with the command line."""
     project.write("test_it.py", MLP)

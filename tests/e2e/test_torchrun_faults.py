@@ -135,6 +135,7 @@ def test_death_of_rank_zero_leaves_a_readable_journal(
     assert not abandoned.exists(), "the next session removes what rank zero could not"
 
 
+@pytest.mark.exhaustive
 def test_rank_that_raises_before_a_collective_fails_the_benchmark(
     project: Project, mark: dict[str, str]
 ) -> None:
@@ -227,6 +228,7 @@ def test_run_whose_torchrun_is_ended_is_interrupted(
     assert "the session's end failed" not in out + err
 
 
+@pytest.mark.exhaustive
 def test_all_ranks_stop_after_the_same_failure(project: Project, mark: dict[str, str]) -> None:
     """A benchmark is one failure on every rank however it ended there; an OOM outranks the rest."""
     project.write(
@@ -422,7 +424,8 @@ def test_rank_that_stops_alone_ends_the_session(
     wait_until_gone(mark)
 
 
-@pytest.mark.parametrize("rank", shown(1, exhaustively=(0,)))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("rank", [0, 1])
 def test_rank_that_never_comes_to_a_benchmark_is_named(
     project: Project, mark: dict[str, str], rank: int
 ) -> None:

@@ -220,6 +220,7 @@ def _do(operation: Callable[[Ended], object], at: int | None, told: int) -> None
 
     code = 1
     sys.settrace(None)  # coverage would take longer than the operation, and is killed with it
+    sys.dont_write_bytecode = True  # of a module that is imported for the first time
     try:
         signal.alarm(60)  # nothing here waits
         for output in (1, 2):

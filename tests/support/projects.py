@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -12,10 +13,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import cpuinfo
 import pytest
+from _pytest.unraisableexception import gc_collect_iterations_key
 
 from tests.support.sessions import TookTooLongError, alarm, surroundings, torchrun, written_by
 
@@ -28,11 +34,20 @@ READ_AS_PYTHON_STARTS = ("PYTHON", "OMP_", "COVERAGE_")
 LONGEST_S = 240
 """After which a session is ended, and its test fails."""
 
-PYTEST = (
-    "import atexit, gc, sys, pytest\natexit.register(gc.freeze)\nsys.exit(pytest.console_main())"
-)
-"""As Python ends it looks through all objects several times: half a second where torch is loaded.
-Sessions that tests start do without."""
+PYTEST = """
+import atexit, gc, sys
+import pytest
+from _pytest.unraisableexception import gc_collect_iterations_key
+
+class FewCollections:
+    def pytest_configure(self, config):
+        config.stash[gc_collect_iterations_key] = 0
+
+atexit.register(gc.freeze)
+sys.exit(pytest.main(plugins=[FewCollections()]))
+"""
+"""pytest and Python look through all objects several times as they end: most of a second where
+torch is loaded. Sessions that tests start do without."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +182,37 @@ def _torchrun(ranks: int, args: tuple[str, ...]) -> tuple[int, str, str]:
 def _session(args: tuple[str, ...]) -> tuple[int, str, str]:
     """A session of pytest within this process: its exit code, and what it wrote."""
     out, err = _Written(), _Written()
-    with redirect_stdout(out), redirect_stderr(err), alarm(LONGEST_S):
-        code = int(pytest.main([*args]))
+    with redirect_stdout(out), redirect_stderr(err), alarm(LONGEST_S), _without_collections():
+        code = int(pytest.main([*args], plugins=[_FewCollections()]))
     return code, out.text(), err.text()
+
+
+class _FewCollections:
+    """Keeps a session from five collections at its end, as pytest's ``pytester`` does.
+
+    They look through all that this process has loaded, and took a quarter of the session's time.
+    """
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[gc_collect_iterations_key] = 0
+
+
+_sessions = count(1)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Leave out of collections what this process has loaded; a session lets it in as it ends."""
+    if next(_sessions) % 20 == 0:  # what sessions have left is freed now and then
+        gc.unfreeze()
+        gc.collect()
+    gc.freeze()
+    with patch.object(gc, "unfreeze"), patch.object(cpuinfo, "get_cpu_info", _processor):
+        yield
+
+
+_processor = cache(cpuinfo.get_cpu_info)
+"""What pytest-benchmark asks at the end of a session, by a process that takes 0.2 s."""
 
 
 class _Written(io.TextIOWrapper):

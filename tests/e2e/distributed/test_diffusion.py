@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.distributed.conftest import found_once
 
+pytestmark = pytest.mark.exhaustive
+
 SCRIPT = Path(__file__).parent / "ranks" / "diffusion.py"
 DIFFUSION = runpy.run_path(str(SCRIPT))
 

@@ -1,8 +1,6 @@
 """Two ranks compute what one process computes, for every workload that trains.
 
 The tolerances are up to twice what was seen on gloo: the difference of all gradients over the norm
-pytestmark = pytest.mark.followed
-
 of one process' gradients, and of the loss over the loss.
 """
 
@@ -13,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.followed
 
 Found = list[dict[str, Any]]
 

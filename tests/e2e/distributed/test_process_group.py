@@ -25,6 +25,8 @@ from gpubench_plugin.errors import UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+from tests.support.exhaustive import shown
+
 pytestmark = pytest.mark.followed
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -34,7 +36,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @linux
-@pytest.mark.parametrize("launcher", ["torchrun", "bare_ranks"])
+@pytest.mark.parametrize("launcher", shown("torchrun", exhaustively=("bare_ranks",)))
 def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureRequest) -> None:
     """Records arrive in the order of ranks, rank zero's word holds, no port is open to others."""
     run: Callable[[str], list[Any]] = request.getfixturevalue(launcher)
