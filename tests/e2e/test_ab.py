@@ -223,6 +223,7 @@ def _kill_in_the_next_launch(process: subprocess.Popen[str], folder: Path) -> No
         time.sleep(0.1)
 
 
+@pytest.mark.exhaustive
 def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
     """No tree, no temporary folder, no change; and the message says how to go on."""
     assert story.interrupted.code == 130, story.interrupted.err
@@ -230,6 +231,7 @@ def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
     assert story.between == story.before
 
 
+@pytest.mark.exhaustive
 def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
     """The rehearsal is kept, the pair that was half done begins again, then all five are there.
 
@@ -244,6 +246,7 @@ def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
     assert story.after == story.before
 
 
+@pytest.mark.exhaustive
 def test_a_slowdown_is_regressed(story: Story) -> None:
     """A tenth more work is found, with its effect, the pairs and a reason."""
     slow = story.verdicts["test_slow"]
@@ -253,12 +256,14 @@ def test_a_slowdown_is_regressed(story: Story) -> None:
     assert slow["reason"]
 
 
+@pytest.mark.exhaustive
 def test_what_is_the_same_is_not_regressed(story: Story) -> None:
     """The same code on both sides raises no alarm, and five pairs of such launches are enough."""
     same = story.verdicts["test_same"]
     assert same["verdict"] == "unchanged", same["reason"]
 
 
+@pytest.mark.exhaustive
 def test_new_and_failing_benchmarks_have_verdicts_of_their_own(story: Story) -> None:
     """They do not stop the others; the failure has its reason, and the exit code is not 0."""
     assert story.verdicts["test_new"]["verdict"] == "new"
@@ -266,6 +271,7 @@ def test_new_and_failing_benchmarks_have_verdicts_of_their_own(story: Story) -> 
     assert (breaks["verdict"], "renamed" in breaks["reason"]) == ("errored", True)
 
 
+@pytest.mark.exhaustive
 def test_the_report_names_both_sides(story: Story) -> None:
     """Base with its commit, the head with its uncommitted changes; the verdicts in words."""
     commit = story.user.git("rev-parse", "main")[:9]
@@ -276,6 +282,7 @@ def test_the_report_names_both_sides(story: Story) -> None:
     assert "fails on the head" in story.resumed.out
 
 
+@pytest.mark.exhaustive
 def test_rounds_are_the_same_in_all_judged_launches(story: Story) -> None:
     """They are fixed after the rehearsal, on both sides."""
     rounds = set()
@@ -287,6 +294,7 @@ def test_rounds_are_the_same_in_all_judged_launches(story: Story) -> None:
     assert len(rounds) == 1
 
 
+@pytest.mark.exhaustive
 def test_github_gets_its_page_and_annotations(story: Story) -> None:
     """The slow benchmark is marked in its file; launches write nothing there themselves."""
     page = (story.user.folder / "page.md").read_text()
@@ -297,6 +305,7 @@ def test_github_gets_its_page_and_annotations(story: Story) -> None:
     assert any(f"file=bench/test_it.py,line={line}," in one and "slow" in one for one in errors)
 
 
+@pytest.mark.exhaustive
 def test_other_code_is_not_resumed(story: Story) -> None:
     """After an edit the comparison refuses to go on, naming what differs."""
     file = story.user.repo / "src/mylib/__init__.py"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
@@ -18,6 +20,7 @@ def test_uneven(gpubench, process_group):
 """
 
 
+@pytest.mark.exhaustive
 def test_the_slowest_rank_is_named_and_what_more_ranks_bring(project: Project) -> None:
     """Rank 1 takes three times as long: table, note, summary, every rank's samples, traffic."""
     project.write("test_it.py", UNEVEN)

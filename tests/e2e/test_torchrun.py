@@ -192,6 +192,7 @@ def test_failure_or_skip_on_one_rank_is_everybodys(together: Run) -> None:
     assert "rank 1 failed" in recorded(together, "test_endings.py")["test_fails_after"]["reason"]
 
 
+@pytest.mark.exhaustive
 def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -> None:
     """A selection that depends on the rank is found before anything is measured."""
     project.write(

@@ -302,6 +302,7 @@ def test_in_a_gang_they_run_where_ordinary_tests_do(project: Project) -> None:
     assert "gpubench" not in saved["test_it.py::test_theirs"]
 
 
+@pytest.mark.exhaustive
 def test_under_torchrun_rank_zeros_are_recorded(project: Project) -> None:
     """Every rank runs them, as it runs ordinary tests."""
     project.write("test_it.py", MIXED.replace('assert "RANK" not in os.environ', "pass"))

@@ -28,6 +28,7 @@ def make(name: str, *, rank: int = 0, world_size: int, size_bytes: int = 2**20) 
     return made
 
 
+@pytest.mark.exhaustive
 def test_three_ranks_exchange_what_they_must_and_notice_when_they_do_not(
     torchrun: Callable[..., list[Any]],
 ) -> None:

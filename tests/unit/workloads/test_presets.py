@@ -43,7 +43,7 @@ STATED = {
     "unet2d": (35.75, 12.44, 11.8),
     "unet-cond": (859.5, 803.3, 26.7),
 }
-FEW = ("mlp", "resnet18", "llama", "moe")
+FEW = ("mlp", "llama")
 every_preset = pytest.mark.parametrize("name", shown(*FEW, exhaustively=STATED))
 
 # Parameters in millions and GFLOP of the forward pass of a sample, of what is no training step of

@@ -189,6 +189,19 @@ def test_a_side_is_asked_what_it_offers(tmp_path: Path) -> None:
     assert found.freezes_rounds
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_side_of_before_the_packages_moved_is_asked_too(tmp_path: Path, frozen: bool) -> None:
+    """Its flags and whether it can fix rounds stand in other modules there."""
+    package = tmp_path / "gpubench_plugin"
+    (package / "measure").mkdir(parents=True)
+    for module in ("__init__", "measure/__init__", *(["measure/frozen"] if frozen else [])):
+        (package / f"{module}.py").touch()
+    (package / "options.py").write_text("FLAGS = {'registry': 'where runs are stored'}\n")
+    side = Side(name="base", tree=tmp_path, folder=tmp_path, python=sys.executable)
+    found = offers(side, os.environ)
+    assert (found.flags, found.freezes_rounds) == (("registry",), frozen)
+
+
 def test_each_side_runs_the_plugin_of_its_own_tree(tmp_path: Path) -> None:
     """Where gpubench itself is compared, the installed one is not used; nothing is left in it."""
     tree, folder = tmp_path / "tree", tmp_path / "launch"
