@@ -359,6 +359,7 @@ def test_test_that_leaves_the_session_ends_it_on_all_ranks(project: Project) -> 
     assert list(run.outcomes.values()) == ["measured", "not_measured", "not_measured"]
 
 
+@pytest.mark.exhaustive
 def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> None:
     """Every benchmark of that size fails at once; the gang is not started again and again."""
     project.write(
@@ -452,6 +453,7 @@ def test_what_cannot_be_is_refused_with_the_reason(
     assert run.directories == []
 
 
+@pytest.mark.exhaustive
 def test_ranks_of_torchrun_do_not_start_ranks(project: Project) -> None:
     """Under torchrun ``--world-size`` has nothing to say; rank zero says so even if it is late."""
     project.write(

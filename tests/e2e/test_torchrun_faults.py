@@ -403,7 +403,8 @@ def test_after(gpubench):
 """
 
 
-@pytest.mark.parametrize("rank", shown(0, exhaustively=(1,)))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("rank", [0, 1])
 def test_rank_that_stops_alone_ends_the_session(
     project: Project, mark: dict[str, str], rank: int
 ) -> None:

@@ -22,9 +22,10 @@ NOISY: Final = re.compile(
     r".*_(s|ns|per_s|fraction)|peak_memory_bytes|.*memory.*_bytes|time|datetime|tflops|mfu"
     r"|warmup_(calls|iterations)|rounds|iterations|durations|block_.*|flags|load.*|hz_.*"
     r"|min|max|mean|median|stddev|iqr|q1|q3|ops|total|data|ld15iqr|hd15iqr|outliers|.*_outliers"
-    r"|run_id|command|path|pid|digest"
+    r"|phase_.*_share|speedup_over_eager|slowest_rank|bytes_read|run_id|command|path|pid|digest"
 )
-"""Keys whose values follow the clock, the scheduler, the allocator or the checkout."""
+"""Keys whose values follow the clock (times, their ratios, the length of their digits in messages),
+the scheduler, the allocator or the checkout."""
 
 OF_THE_CHECKOUT: Final = frozenset(
     {"code", "commit_info", "files", "finished", "git", "project", "started"}

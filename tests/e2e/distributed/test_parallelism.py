@@ -160,6 +160,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return found_once(SCRIPT.name, tmp_path_factory)
 
 
+@pytest.mark.exhaustive
 @several_ranks
 @every_workload
 def test_gradients_equal_one_process_or_the_reason_is_said(
@@ -178,6 +179,7 @@ def test_gradients_equal_one_process_or_the_reason_is_said(
             assert found["reason_in_eval_mode"] is None
 
 
+@pytest.mark.exhaustive
 @several_ranks
 def test_batch_statistics_are_the_reason_of_residual_networks(name: str, two_ranks: Found) -> None:
     """The reason names the layer, what it does, and how many there are."""
@@ -186,6 +188,7 @@ def test_batch_statistics_are_the_reason_of_residual_networks(name: str, two_ran
     assert reasons == [None, f"{said} (20 layers)"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", TRAIN["OPTIONS"])
 def test_options_change_no_gradient(case: str, two_ranks: Found) -> None:
     """Buckets, a static graph, and when parameters are freed make a difference in time alone."""
@@ -194,6 +197,7 @@ def test_options_change_no_gradient(case: str, two_ranks: Found) -> None:
         assert max(found["at_once"], found["accumulated"]) <= LARGEST_ERROR
 
 
+@pytest.mark.exhaustive
 @several_ranks
 def test_compiled_models_run_compiled_and_exact(name: str, two_ranks: Found) -> None:
     """With model.compile the layers are in compiled graphs, and gradients are the same."""
@@ -203,6 +207,7 @@ def test_compiled_models_run_compiled_and_exact(name: str, two_ranks: Found) -> 
         assert found["operations"] >= 3  # the MLP has three linear layers
 
 
+@pytest.mark.exhaustive
 @several_ranks
 def test_strong_scaling_trains_like_one_process(name: str, two_ranks: Found) -> None:
     """In fp32 two ranks sharing a global batch have one process' losses, step by step.
@@ -216,6 +221,7 @@ def test_strong_scaling_trains_like_one_process(name: str, two_ranks: Found) -> 
         assert found["differs_from_one_process"] is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", TRAIN["OPTIMIZERS"])
 @several_ranks
 def test_every_precision_trains(name: str, precision: str, two_ranks: Found) -> None:
@@ -225,12 +231,14 @@ def test_every_precision_trains(name: str, precision: str, two_ranks: Found) -> 
     assert (first["loss_drop"] < 0.95, first["skipped_steps"]) == (True, 0)
 
 
+@pytest.mark.exhaustive
 @several_ranks
 def test_all_ranks_refuse_a_loss_that_is_nan_on_one(name: str, two_ranks: Found) -> None:
     """No rank is left waiting for one that gave up."""
     assert [rank["nan"][name] for rank in two_ranks] == ["the loss at step 1 is nan"] * 2
 
 
+@pytest.mark.exhaustive
 @several_ranks
 def test_all_ranks_see_an_overflow_on_one(name: str, two_ranks: Found) -> None:
     """A gradient that is not finite on one rank is everybody's: in the check, and in a scaler."""

@@ -139,7 +139,12 @@ def results_dir(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+    ]
+)
 def backend(request: pytest.FixtureRequest, results_dir: Path) -> Iterator[Backend]:
     """Each kind of database in turn."""
     if request.param == "sqlite":

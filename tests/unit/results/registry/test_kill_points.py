@@ -69,6 +69,7 @@ class AcceptOnServer(OnServer, Accept):
     pass
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("scenario", [IngestOnServer, RebuildOnServer, AcceptOnServer])
 def test_a_kill_at_any_point_loses_nothing(

@@ -157,6 +157,7 @@ def test_server_that_does_not_answer_is_not_waited_for_long(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["postgresql"], indirect=True)
 def test_connection_that_breaks_is_an_error_of_the_registry(
     postgresql: str, backend: Any, make_run: Any
