@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SUITE = Path(__file__).parents[2] / "benchmarks" / "distributed" / "test_collectives.py"
 
 
+@pytest.mark.exhaustive
 def test_two_ranks_measure_every_collective(project: Project) -> None:
     """Each is verified and has both bandwidths; what is too large is unsupported, and says so."""
     project.write("test_it.py", SUITE.read_text())

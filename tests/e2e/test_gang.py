@@ -284,6 +284,7 @@ def test_second(gpubench):
 """
 
 
+@pytest.mark.exhaustive
 def test_launches_are_fresh_processes_and_kept_apart(project: Project) -> None:
     """``--launches=2``: two processes for a benchmark, the samples of each, one number of both."""
     project.write("test_it.py", TWO)

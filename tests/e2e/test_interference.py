@@ -56,7 +56,7 @@ def test_stopped(gpubench):
 """
 
 
-@pytest.mark.parametrize("world_size", shown(2, exhaustively=(1,)))
+@pytest.mark.parametrize("world_size", shown(1, exhaustively=(2,)))
 def test_tracer_is_not_measured_and_a_stop_is_flagged(project: Project, world_size: int) -> None:
     """In this process and in the ranks of a gang; coverage sees one step, which is not timed.
 

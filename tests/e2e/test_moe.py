@@ -25,6 +25,7 @@ WRONG = """
 """
 
 
+@pytest.mark.exhaustive
 def test_the_layer_is_measured_and_what_is_wrong_is_refused(project: Project) -> None:
     """The record has errors, phases and their shares; what cannot be done says so, alone."""
     project.write("test_it.py", SUITE.read_text())

@@ -170,6 +170,7 @@ def test_rank_that_skips_a_collective_is_waited_for_in_vain(
     assert "in all_reduce" in run.out.partition("Stack of rank 1")[2]
 
 
+@pytest.mark.exhaustive
 def test_benchmark_in_which_all_ranks_hang_ends_by_its_timeout(
     project: Project, mark: dict[str, str]
 ) -> None:

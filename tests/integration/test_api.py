@@ -194,6 +194,7 @@ def own_suite(tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.exhaustive
 def test_the_example_measures_a_folder_of_its_own(own_suite):
     """A folder outside this repository needs nothing but the plugin: own and packaged parts run."""
     _, done = own_suite
@@ -210,6 +211,7 @@ def test_the_example_measures_a_folder_of_its_own(own_suite):
     ]
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_loaded_by_folder_file_or_id(own_suite):
     """All of them give the same record, with the samples and the benchmark's own metric."""
     folder, _ = own_suite
@@ -222,6 +224,7 @@ def test_a_run_is_loaded_by_folder_file_or_id(own_suite):
     assert attention.samples is not None
 
 
+@pytest.mark.exhaustive
 def test_what_pytest_refuses_is_a_usage_problem(own_suite):
     """A wrong value ends in one message, without a traceback and without a run."""
     folder, _ = own_suite

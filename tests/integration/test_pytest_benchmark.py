@@ -154,6 +154,7 @@ def test_measurement_of_a_failed_run_is_not_compared_as_good(project: Project) -
         assert names == ["test_good[fp32-ws1]"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 def test_bare_environment_compares_two_of_our_files(both: Project, tmp_path: Path) -> None:
     """Where this plugin cannot be imported, ``pytest-benchmark compare`` reads our files."""

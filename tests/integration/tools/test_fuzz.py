@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tools import fuzz
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
 CASES = 195
 """Fifteen of each kind; `python -m tools.fuzz --count=10000` runs more."""
 
 
+@pytest.mark.exhaustive
 def test_no_damaged_file_escapes(tmp_path: Path) -> None:
     """No exception, traceback, exit code 1 or endless call, whatever stands in a file."""
     scene = fuzz.Scene.build(tmp_path)

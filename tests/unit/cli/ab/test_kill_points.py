@@ -68,6 +68,7 @@ class Comparing(Scenario):
         assert len({launch.folder for launch in done}) == len(done)
 
 
+@pytest.mark.exhaustive
 def test_a_kill_at_any_point_loses_no_launch(
     write_run: Callable[..., Path], in_memory: Path
 ) -> None:
@@ -92,6 +93,7 @@ class Beginning(Scenario):
         assert (folder / "ab" / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.exhaustive
 def test_a_kill_at_any_point_of_the_begin_leaves_results_ignored(
     repo: Any, in_memory: Path
 ) -> None:
