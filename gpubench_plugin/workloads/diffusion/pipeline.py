@@ -135,9 +135,9 @@ class Pipeline:
             CorrectnessError: what the last timed call left is not what the check did, or nothing.
         """
         if self._is_last:
-            done, wanted = len(self._outputs), len(self._expected)
-            if done != wanted:
-                raise CorrectnessError(f"the timed calls denoised {done} of {wanted} samples")
+            outputs, samples = len(self._outputs), len(self._expected)
+            if outputs != samples:
+                raise CorrectnessError(f"the timed calls denoised {outputs} of {samples} samples")
             self._require_expected()
         return {}
 

@@ -124,7 +124,7 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(make_pipelin
             time.sleep(0.001)
         return denoise(*args, **keys)
 
-    last._denoising = slowly  # type: ignore[assignment]
+    last._denoising = slowly  # type: ignore[assignment] # a function in place of the object
 
     def calls(pipeline: Pipeline) -> None:
         pipeline._meeting = SimpleNamespace(barrier=meeting.wait)
