@@ -44,13 +44,13 @@ from gpubench_plugin.config.parametrization import (
     parametrize,
 )
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers.output import GANG, Valve, is_secondary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpubench_plugin.config import Settings
     from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.launchers import Valve
     from gpubench_plugin.launchers.gang import Worker
 
 __all__ = [
@@ -79,7 +79,7 @@ __all__ = [
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_SAYS_WITHIN_S: Final = 30
 """How much later than another rank, at most, rank zero comes to a problem that all have."""
-_VALVE = pytest.StashKey[Valve]()
+_VALVE: pytest.StashKey[Valve] = pytest.StashKey()
 _WORKER: pytest.StashKey[Worker] = pytest.StashKey()
 
 
@@ -105,18 +105,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks; check the flags, if any; hold back the output of other ranks."""
     for description in MARKS:
         config.addinivalue_line("markers", description)
-    if GANG in os.environ:
-        _enlist(config)
-    elif is_asked_for(config) and not is_secondary(os.environ):
+    if "RANK" in os.environ:  # in other processes the launchers' 0.4 ms of imports are spared
+        _become_rank(config)
+    if is_asked_for(config) and not _is_other_rank(config):
         _or_usage_error(_settings, config)
     if xdist.has_workers(config):
         config.pluginmanager.register(xdist.Controller(), "gpubench-neighbours")
         _say_if_gated(config, "nothing is judged with -n (pytest-xdist)")
-    if is_secondary(os.environ) or _WORKER in config.stash:
-        # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
-        config.stash[_VALVE] = valve = Valve(sys.stdout)
-        sys.stdout = valve
-        config.add_cleanup(lambda: setattr(sys, "stdout", valve.terminal))
 
 
 @pytest.hookimpl(trylast=True)
@@ -152,10 +147,29 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _leave_unsaved(config)
             raise
     else:
-        if not (xdist.is_worker(config) or is_secondary(os.environ)):
+        if not (xdist.is_worker(config) or _is_other_rank(config)):
             _say_if_gated(config, "it measured nothing: no benchmark was selected")
         if valve is not None:
             valve.release()
+
+
+def _become_rank(config: pytest.Config) -> None:
+    """Become the rank that the environment names, if any, and hold its output back."""
+    from gpubench_plugin.launchers import GANG, Valve, is_secondary
+
+    if GANG in os.environ:
+        _enlist(config)
+    elif not is_secondary(os.environ):
+        return
+    # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
+    config.stash[_VALVE] = valve = Valve(sys.stdout)
+    sys.stdout = valve
+    config.add_cleanup(lambda: setattr(sys, "stdout", valve.terminal))
+
+
+def _is_other_rank(config: pytest.Config) -> bool:
+    """Whether this is a rank of a gang, or one of torchrun's other than zero."""
+    return _VALVE in config.stash
 
 
 def _enlist(config: pytest.Config) -> None:
@@ -235,5 +249,5 @@ def _patience(config: pytest.Config) -> float:
     left first, torchrun would end rank zero before it has said anything. So they wait; a rank
     that is not ended meanwhile says it itself. A gang's controller listens to every rank.
     """
-    waits = is_secondary(os.environ) and _WORKER not in config.stash
+    waits = _is_other_rank(config) and _WORKER not in config.stash
     return _ROOT_SAYS_WITHIN_S if waits else 0.0
