@@ -107,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", description)
     if "RANK" in os.environ:  # in other processes the launchers' 0.4 ms of imports are spared
         _become_rank(config)
-    if is_asked_for(config) and not _is_other_rank(config):
+    if is_asked_for(config) and not _holds_output_back(config):
         _or_usage_error(_settings, config)
     if xdist.has_workers(config):
         config.pluginmanager.register(xdist.Controller(), "gpubench-neighbours")
@@ -147,7 +147,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _leave_unsaved(config)
             raise
     else:
-        if not (xdist.is_worker(config) or _is_other_rank(config)):
+        if not (xdist.is_worker(config) or _holds_output_back(config)):
             _say_if_gated(config, "it measured nothing: no benchmark was selected")
         if valve is not None:
             valve.release()
@@ -167,8 +167,8 @@ def _become_rank(config: pytest.Config) -> None:
     config.add_cleanup(lambda: setattr(sys, "stdout", valve.terminal))
 
 
-def _is_other_rank(config: pytest.Config) -> bool:
-    """Whether this is a rank of a gang, or one of torchrun's other than zero."""
+def _holds_output_back(config: pytest.Config) -> bool:
+    """Whether this process is a rank of a gang, or one of torchrun's other than zero."""
     return _VALVE in config.stash
 
 
@@ -249,5 +249,5 @@ def _patience(config: pytest.Config) -> float:
     left first, torchrun would end rank zero before it has said anything. So they wait; a rank
     that is not ended meanwhile says it itself. A gang's controller listens to every rank.
     """
-    waits = _is_other_rank(config) and _WORKER not in config.stash
+    waits = _holds_output_back(config) and _WORKER not in config.stash
     return _ROOT_SAYS_WITHIN_S if waits else 0.0

@@ -17,7 +17,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import socket
 import sqlite3
 import sys
@@ -26,7 +25,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +33,7 @@ from typing import Any, Final
 from gpubench_plugin.cli import main as cli
 from gpubench_plugin.errors import GpubenchError
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
+from tests.support.sessions import ringing
 
 PATIENCE_S: Final = 20.0
 """Four times the longest of 10,000 calls: 4.8 s, beside three busy processes on two cores."""
@@ -608,7 +608,7 @@ def _called(reader: Reader, scene: Scene) -> tuple[int, str]:
     out, err = io.StringIO(), io.StringIO()
     code, escape = -1, ""
     try:
-        with _alarm(), redirect_stdout(out), redirect_stderr(err):
+        with ringing(PATIENCE_S, _raise_hang), redirect_stdout(out), redirect_stderr(err):
             code = reader.read(scene)
     except GpubenchError as error:
         return 4, "" if str(error) else "an error without a word"
@@ -642,18 +642,8 @@ def _kept_traceback(message: str) -> str:
     return ""
 
 
-@contextmanager
-def _alarm() -> Iterator[None]:
-    def ring(_: int, __: object) -> None:
-        raise HangError
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def _raise_hang(_: int, __: object) -> None:
+    raise HangError
 
 
 def _restore(scene: Scene, pristine: Mapping[Path, bytes]) -> None:

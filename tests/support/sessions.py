@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from types import FrameType
 
 
 class TookTooLongError(Exception):
@@ -119,8 +120,15 @@ def alarm(within_s: float) -> Iterator[None]:
         time.sleep(1)  # for that
         raise TookTooLongError(f"it took longer than {within_s:g} s")
 
+    with ringing(within_s, ring):
+        yield
+
+
+@contextmanager
+def ringing(after_s: float, ring: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call `ring` in the main thread if the block takes longer than `after_s` seconds."""
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, within_s)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
     try:
         yield
     finally:

@@ -109,7 +109,9 @@ def test_wrong_output_of_the_timed_calls_is_found_out(make_pipeline: Make) -> No
         pipeline.finish()
 
 
-def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(make_pipeline: Make) -> None:
+def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(
+    make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first rank waits for the last one, though its own steps have long been done."""
     pipelines = joined(make_pipeline, 2, denoising_steps=2)
     meeting, ahead = threading.Barrier(2, timeout=60), threading.Event()
@@ -118,13 +120,12 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(make_pipelin
     denoise = last._denoising
 
     def slowly(*args: Any, **keys: Any) -> Any:
-        while not (
-            ahead.is_set() or meeting.n_waiting
-        ):  # until the first rank is as far as it gets
+        # Until the first rank is as far as it gets.
+        while not (ahead.is_set() or meeting.n_waiting):
             time.sleep(0.001)
         return denoise(*args, **keys)
 
-    last._denoising = slowly  # type: ignore[assignment] # a function in place of the object
+    monkeypatch.setattr(last, "_denoising", slowly)
 
     def calls(pipeline: Pipeline) -> None:
         pipeline._meeting = SimpleNamespace(barrier=meeting.wait)
