@@ -1,0 +1,42 @@
+"""Flags of a measurement: what they are called, and which of them put a number in doubt.
+
+A *doubt* says that the number may be wrong; a *note* says something of how it came about. No flag
+changes a number, and nothing is dropped because of one. ``docs/reference/flags.md`` tells users
+what raises each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+DOUBTS: Final[tuple[str, ...]] = (
+    "contended",
+    "throttled",
+    "unsteady",
+    "drifting",
+    "not_converged",
+    "dependent",
+    "suspended",
+    "instrumented",
+)
+"""In the order in which a table names them."""
+
+NOTES: Final[tuple[str, ...]] = (
+    "outliers",
+    "descheduled",
+    "launch_bound",
+    "precision_unused",
+    "unchecked",
+    "growing_memory",
+    "peak_memory_since_start",
+    "sketched",
+    "condensed",
+    "unfinished",
+)
+
+
+def doubts(flags: Iterable[str]) -> tuple[str, ...]:
+    """Those of the `flags` that put a number in doubt, in the order of :data:`DOUBTS`."""
+    raised = frozenset(flags)
+    return tuple(name for name in DOUBTS if name in raised)

@@ -1,0 +1,27 @@
+"""The flags of a measurement: doubts, notes, and what users can read of them."""
+
+import re
+from pathlib import Path
+
+from gpubench_plugin.flags import DOUBTS, NOTES, doubts
+
+_DOCS = Path(__file__).parents[2] / "docs/reference/flags.md"
+
+
+def test_doubts_are_told_apart_from_notes() -> None:
+    """Of a measurement's flags those that put its number in doubt come in one fixed order."""
+    assert doubts(("outliers", "drifting", "sketched", "contended")) == ("contended", "drifting")
+    assert doubts(("outliers", "descheduled")) == ()
+
+
+def test_no_flag_is_both() -> None:
+    """A flag is a doubt or a note."""
+    assert not set(DOUBTS) & set(NOTES)
+
+
+def test_docs_list_every_flag_in_its_table() -> None:
+    """The reference has a row for each flag, doubts and notes in tables of their own."""
+    doubts_text, _, notes_text = _DOCS.read_text("utf-8").partition("## Notes")
+    row = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+    assert set(row.findall(doubts_text)) == set(DOUBTS)
+    assert set(row.findall(notes_text)) == set(NOTES)
