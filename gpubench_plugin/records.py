@@ -190,6 +190,11 @@ class Work:
     bytes: float | None = None
     flops: float | None = None
 
+    @property
+    def known(self) -> dict[str, float]:
+        """The amounts that somebody stated or counted, by name."""
+        return {name: amount for name, amount in asdict(self).items() if amount is not None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
@@ -232,7 +237,7 @@ class Observation:
     matrix products compute in: fp32, tf32, fp16, … `facts` holds the numbers that are neither
     durations nor work: ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed
     calls), ``loss_first``, ``loss_last``, ``compiled`` (0 or 1), ``confidence`` (the level of
-    intervals) and whatever a subject adds.
+    intervals), ``processors`` (of the host) and whatever a subject adds.
     """
 
     samples: Samples
@@ -284,7 +289,8 @@ class Measurement:
 
     `ranks` has a row for each rank, in their order, where there are several. `settings` is the
     configuration by dot key with defaults left out, as far as it makes numbers comparable; `limits`
-    are those the gate judges its metrics by; `timer` names the clock.
+    are those the gate judges its metrics by; `timer` names the clock. `work` is that of a call, on
+    all ranks together; None where nothing was measured, or before amounts were recorded.
     """
 
     id: str
@@ -298,6 +304,7 @@ class Measurement:
     settings: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
     timer: str = ""
+    work: Work | None = None
     samples: Samples | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
@@ -326,10 +333,11 @@ class Measurement:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
         """The measurement written by :meth:`to_json`."""
-        samples = data["samples"]
+        samples, work = data["samples"], data.get("work")
         return cls(
             **{
                 **data,
+                "work": None if work is None else Work(**work),
                 "samples": None if samples is None else Samples.from_json(samples),
                 "metrics": _metrics(data["metrics"]),
                 "flags": tuple(data["flags"]),
@@ -375,7 +383,8 @@ class Result:
     of each metric in each launch of fresh processes, one mapping per launch, never none for a
     measured benchmark. `settings` is the configuration by dot key with defaults left out, as far as
     it makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
-    `limits` are those that the run itself was to be judged by, by metric. `pinned`: somebody has
+    `limits` are those that the run itself was to be judged by, by metric. `work` holds the amounts
+    of work in a call on all ranks by name, empty where they are unknown. `pinned`: somebody has
     said that this is the level of the benchmark, by pinning the run or accepting it. `foreign`: it
     was read from what pytest-benchmark alone wrote of it, which is less.
     """
@@ -389,6 +398,7 @@ class Result:
     settings: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
+    work: Mapping[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     pinned: bool = False
     foreign: bool = False

@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.gpubench_full("bf16-true", "amp")
 def test_digits_mlp(gpubench, convergence):
     """A multilayer perceptron, to 97 %."""
-    gpubench(convergence.step, setup=convergence.restart)
+    gpubench(convergence, setup=convergence.restart)
 
 
 @pytest.mark.gpubench(config="convergence-digits-cnn", ranks="any")
@@ -16,4 +16,4 @@ def test_digits_mlp(gpubench, convergence):
 @pytest.mark.gpubench_full("bf16-true", "amp")
 def test_digits_cnn(gpubench, convergence):
     """A convolutional network, to 98 %."""
-    gpubench(convergence.step, setup=convergence.restart)
+    gpubench(convergence, setup=convergence.restart)

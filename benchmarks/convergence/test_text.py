@@ -8,4 +8,4 @@ import pytest
 @pytest.mark.gpubench_full("bf16-true", "amp")
 def test_text_llama(gpubench, convergence):
     """A Llama of two layers."""
-    gpubench(convergence.step, setup=convergence.restart)
+    gpubench(convergence, setup=convergence.restart)

@@ -24,4 +24,4 @@ from gpubench_plugin import catalog
 @pytest.mark.gpubench(config="collectives", ranks=">=2")
 def test_collective(gpubench, collective, name, size):
     """One collective of all ranks, verified on each."""
-    gpubench(collective(name, size).step)
+    gpubench(collective(name, size))

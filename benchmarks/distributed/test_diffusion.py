@@ -23,4 +23,4 @@ def case(unet, samples):
 @pytest.mark.gpubench(config="diffusion", ranks="any")
 def test_unet_denoising(gpubench, diffusion, unet, samples):
     """Samples through all denoising steps, one after the other."""
-    gpubench(diffusion.step, setup=diffusion.meet)
+    gpubench(diffusion, setup=diffusion.meet)

@@ -75,7 +75,7 @@ fp32_on_cpu = pytest.mark.gpubench_full("amp", "fp16-true", "bf16", "bf16-true")
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_layer(gpubench, moe_layer, part, layer):
     """The whole layer; the record has the time and share of each phase."""
-    gpubench(moe_layer(part).step)
+    gpubench(moe_layer(part))
 
 
 @pytest.mark.parametrize("dispatcher", dispatchers)
@@ -84,7 +84,7 @@ def test_moe_layer(gpubench, moe_layer, part, layer):
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_phase(gpubench, moe_layer, phase, dispatcher):
     """One phase alone, forward, on what the phases before it gave."""
-    gpubench(moe_layer(phase).step)
+    gpubench(moe_layer(phase))
 
 
 @pytest.mark.parametrize("option", options)
@@ -92,7 +92,7 @@ def test_moe_phase(gpubench, moe_layer, phase, dispatcher):
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_option(gpubench, moe_layer, option):
     """The whole layer with dropping, another balancing loss, or experts moved between ranks."""
-    gpubench(moe_layer("forward-backward").step)
+    gpubench(moe_layer("forward-backward"))
 
 
 @pytest.mark.parametrize("groups", several_ranks)
@@ -100,7 +100,7 @@ def test_moe_option(gpubench, moe_layer, option):
 @pytest.mark.gpubench(config="moe", ranks=">=2")
 def test_moe_groups(gpubench, moe_layer, groups):
     """Ranks that share no experts but weights (data parallel), or each expert (tensor parallel)."""
-    gpubench(moe_layer("forward-backward").step)
+    gpubench(moe_layer("forward-backward"))
 
 
 @pytest.mark.parametrize("drawn", drawn_on)
@@ -108,7 +108,7 @@ def test_moe_groups(gpubench, moe_layer, groups):
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_initialisation(gpubench, moe_layer, drawn):
     """Drawing a rank's experts, which are the same bit for bit wherever they are drawn."""
-    gpubench(moe_layer("initialisation").step)
+    gpubench(moe_layer("initialisation"))
 
 
 @pytest.mark.gpubench_set("moe.pinned_cache=2")
@@ -116,7 +116,7 @@ def test_moe_initialisation(gpubench, moe_layer, drawn):
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_pinned_cache(gpubench, moe_layer):
     """Inference with experts in pinned memory, of which the device holds two."""
-    gpubench(moe_layer("forward").step)
+    gpubench(moe_layer("forward"))
 
 
 @pytest.mark.parametrize("part", ["forward", "forward-backward"])
@@ -125,4 +125,4 @@ def test_moe_pinned_cache(gpubench, moe_layer):
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_graph_capture(gpubench, moe_layer, part):
     """The layer with its router replayed as a CUDA graph."""
-    gpubench(moe_layer(part).step)
+    gpubench(moe_layer(part))

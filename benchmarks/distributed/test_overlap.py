@@ -21,4 +21,4 @@ def bucket(mib, *marks):
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
 def test_llama_train_overlap(gpubench, trainer, exposed_communication):
     """A training step, and what of it is left waiting for other ranks' gradients."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

@@ -32,4 +32,4 @@ TENSOR = pytest.param(
 @pytest.mark.gpubench(config="llama-parallel", ranks=">=2")
 def test_llama_train_parallel(gpubench, trainer):
     """Forward, loss, backward and optimizer, layers or blocks of them divided among the ranks."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

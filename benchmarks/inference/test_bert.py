@@ -10,4 +10,4 @@ from gpubench_plugin.config import batch_sizes
 @pytest.mark.gpubench(config="bert")
 def test_bert_infer(gpubench, inference, batch):
     """Logits of BERT for every token of a batch."""
-    gpubench(inference.step)
+    gpubench(inference)

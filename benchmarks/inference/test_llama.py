@@ -11,7 +11,7 @@ from gpubench_plugin.config import MOST_SAMPLES, ONE_SAMPLE, executions, over
 @pytest.mark.gpubench(config="llama")
 def test_llama_prefill(gpubench, prefill, execution):
     """One prompt up to its first token: ttft_s."""
-    gpubench(prefill.step)
+    gpubench(prefill)
 
 
 @over(ONE_SAMPLE, MOST_SAMPLES, argument="batch")
@@ -20,4 +20,4 @@ def test_llama_prefill(gpubench, prefill, execution):
 @pytest.mark.gpubench(config="llama")
 def test_llama_decode(gpubench, decode, execution, batch):
     """One more token of every row, chosen greedily: tpot_s."""
-    gpubench(decode.step)
+    gpubench(decode)

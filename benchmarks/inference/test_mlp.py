@@ -9,4 +9,4 @@ from gpubench_plugin.config import COMPILED, PLAIN, over
 @pytest.mark.gpubench(config="mlp")
 def test_mlp_infer(gpubench, inference, variant):
     """Logits of an MLP for one batch of digits."""
-    gpubench(inference.step, samples=inference.samples_per_step)
+    gpubench(inference)

@@ -17,7 +17,7 @@ from gpubench_plugin.config import (
 @pytest.mark.gpubench(config="resnet18")
 def test_resnet18_infer(gpubench, inference, memory_format):
     """Logits of ResNet-18 for one batch of images."""
-    gpubench(inference.step, samples=inference.samples_per_step)
+    gpubench(inference)
 
 
 @over(
@@ -30,4 +30,4 @@ def test_resnet18_infer(gpubench, inference, memory_format):
 @pytest.mark.gpubench(config="resnet50")
 def test_resnet50_infer(gpubench, inference, variant):
     """Logits of ResNet-50 for one batch of images."""
-    gpubench(inference.step, samples=inference.samples_per_step)
+    gpubench(inference)

@@ -10,4 +10,4 @@ from gpubench_plugin.config import CHANNELS_LAST, FULL, PLAIN, over
 @pytest.mark.gpubench(config="unet-cond")
 def test_unet_cond_infer(gpubench, inference, variant):
     """One denoising step of a batch of latent images under a text."""
-    gpubench(inference.step, samples=inference.samples_per_step)
+    gpubench(inference)

@@ -29,22 +29,19 @@ _STEADY_STEPS = 5
 )
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
 @pytest.mark.gpubench(config="cold-start")
-def test_cold_start(request, gpubench, gpubench_config, torch_device, compiled):
+def test_cold_start(gpubench, gpubench_config, torch_device, compiled):
     """A whole process: interpreter, imports, device, model, compilation, steps, and its end.
 
     Each part is recorded in seconds and as a share of the whole. The step is the process.
     """
-    from gpubench_plugin.bench import subjects_of
-
     process = Process(gpubench_config, torch_device)
-    subjects_of(request).append(process)
     for stage in process.stages:
         seconds, share = partial(process.seconds, stage), partial(process.share, stage)
         gpubench.record(f"cold_{stage}_s", seconds, unit="s", better="lower")
         gpubench.record(f"cold_{stage}_fraction", share, unit="fraction")
     steady_s = partial(process.seconds, "steady_steps", calls=_STEADY_STEPS)
     gpubench.record("cold_steady_step_s", steady_s, unit="s", better="lower")
-    gpubench(process.run)
+    gpubench(process)
 
 
 class Process:
@@ -60,8 +57,9 @@ class Process:
             *(*compiled, "first_step", "steady_steps", "exit"),
         )
         self._reports = []
+        self.calls = 0
 
-    def run(self):
+    def step(self):
         """Start the script, and wait for its end.
 
         Raises:
@@ -86,6 +84,7 @@ class Process:
         if tuple(report["stages"]) != self.stages:
             raise CorrectnessError(f"{_SCRIPT.name}: stages {list(report['stages'])}")
         self._reports.append(report["stages"])
+        self.calls += 1
 
     def seconds(self, stage, calls=1):
         """The median of the timed calls."""

@@ -63,11 +63,8 @@ def test_llama_compile(compare_with_eager, backend):
 
 
 @pytest.fixture
-def compare_with_eager(
-    request, gpubench, gpubench_config, workload, data, precision, torch_device, backend
-):
+def compare_with_eager(gpubench, gpubench_config, workload, data, precision, torch_device, backend):
     """Measures the compiled step of the configured model beside the eager one."""
-    from gpubench_plugin.bench import subjects_of
     from gpubench_plugin.measure import time_ratio
     from gpubench_plugin.measure.clocks import clock_for
     from gpubench_plugin.training import (
@@ -112,7 +109,6 @@ def compare_with_eager(
     clock = clock_for(torch_device, gpubench_config.measure)
 
     def measured():
-        subjects_of(request).append(study)
         record = gpubench.record
         record("compile_cold_s", lambda: study.cost.cold_s, unit="s", better="lower")
         record("compile_warm_s", lambda: study.cost.warm_s, unit="s", better="lower")
@@ -131,6 +127,6 @@ def compare_with_eager(
             lambda: time_ratio(study.eager_step, study.step, clock=clock),
             better="higher",
         )
-        gpubench(study.step)
+        gpubench(study)
 
     return measured

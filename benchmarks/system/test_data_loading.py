@@ -48,7 +48,7 @@ def test_data_loading(gpubench, data, gpubench_config, dataset, workers, memory)
 def test_data_loading_train(gpubench, trainer, data, dataset, workers, memory):
     """Training on what is loaded: ``data_wait_fraction`` is what it waits for batches."""
     gpubench.record("pinned_memory", float(data.description()["pinned_memory"]))
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)
 
 
 @pytest.fixture

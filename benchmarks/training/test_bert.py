@@ -10,4 +10,4 @@ from gpubench_plugin.config import training_variants
 @pytest.mark.gpubench(config="bert", ranks="any")
 def test_bert_train(gpubench, trainer, variant):
     """Forward, loss, backward and optimizer of BERT on synthetic text, some of them masked."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

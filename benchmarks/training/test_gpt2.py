@@ -10,4 +10,4 @@ from gpubench_plugin.config import training_variants
 @pytest.mark.gpubench(config="gpt2", ranks="any")
 def test_gpt2_train(gpubench, trainer, variant):
     """Forward, loss, backward and optimizer of GPT-2 on synthetic text."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

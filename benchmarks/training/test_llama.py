@@ -10,4 +10,4 @@ from gpubench_plugin.config import training_variants
 @pytest.mark.gpubench(config="llama", ranks="any")
 def test_llama_train(gpubench, trainer, variant):
     """Forward, loss, backward and optimizer of Llama on synthetic text."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

@@ -12,4 +12,4 @@ COMPILED = Variant(name="compiled", assignments=("model.compile=default",), rank
 @pytest.mark.gpubench(config="mlp", ranks="any")
 def test_mlp_train(gpubench, trainer, variant):
     """Forward, loss, backward and optimizer of an MLP on digits."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

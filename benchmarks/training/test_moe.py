@@ -29,7 +29,7 @@ moe_variants = over(
 @pytest.mark.gpubench(config="mixtral", ranks="any")
 def test_mixtral_train(gpubench, trainer, variant):
     """Forward, loss with the router's, backward and optimizer of Mixtral."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)
 
 
 @moe_variants
@@ -37,4 +37,4 @@ def test_mixtral_train(gpubench, trainer, variant):
 @pytest.mark.gpubench(config="qwen-moe", ranks="any")
 def test_qwen_moe_train(gpubench, trainer, variant):
     """Forward, loss with the router's, backward and optimizer of Qwen3-MoE."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

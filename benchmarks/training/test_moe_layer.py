@@ -20,4 +20,4 @@ import pytest
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_layer_train(gpubench, trainer, experts):
     """Forward, loss, backward and optimizer; every rank has all experts."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

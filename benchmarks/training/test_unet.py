@@ -22,7 +22,7 @@ unet_variants = over(PLAIN, CHANNELS_LAST & FULL, COMPILED, ACCUMULATED, CHECKPO
 @pytest.mark.gpubench(config="unet2d", ranks="any")
 def test_unet2d_train(gpubench, trainer, variant):
     """Forward, loss, backward and optimizer of the U-Net of DDPM."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)
 
 
 @unet_variants
@@ -30,4 +30,4 @@ def test_unet2d_train(gpubench, trainer, variant):
 @pytest.mark.gpubench(config="unet-cond", ranks="any")
 def test_unet_cond_train(gpubench, trainer, variant):
     """Forward, loss, backward and optimizer of the U-Net of Stable Diffusion."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

@@ -10,4 +10,4 @@ from gpubench_plugin.config import training_variants
 @pytest.mark.gpubench(config="vit", ranks="any")
 def test_vit_train(gpubench, trainer, variant):
     """Forward, loss, backward and optimizer of a vision transformer on images."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)

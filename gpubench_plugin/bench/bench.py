@@ -6,38 +6,40 @@ Its stages, in order: check, measure, reduce over the ranks, compute the metrics
 from __future__ import annotations
 
 import math
+import os
 import re
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.bench.step import FirstCall, TimedStep, refuse_contradiction, refuse_unfinished
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure import OwnMetric, measurement_of
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.results import RANKS_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import torch
 
+    from gpubench_plugin.bench.parts import Parts
+    from gpubench_plugin.bench.step import Step
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
     from gpubench_plugin.measure import Progress, Subject, Tracers
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.results import BenchmarkFixture, Metadata, Notes
 
-    Step = Callable[[], object]
-
 
 class Bench:
     """What the fixture ``gpubench`` gives: call it once with the step to measure.
 
-    Amounts are per rank and per call of the step. Training checks happen before the timing.
+    Amounts are per rank and per call of the step. Checks happen before the timing.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Bench:
         device: torch.device,
         precision: Precision,
         group: ProcessGroup,
-        subjects: Sequence[Subject],
+        parts: Parts,
         notes: Notes,
         traces: Path | None,
         carried: dict[str, Metadata],
@@ -61,12 +63,13 @@ class Bench:
         self._device = device
         self._precision = precision
         self._group = group
-        self._subjects = subjects
+        self._parts = parts
         self._notes = notes
         self._traces = traces
         self._carried = carried
         self._progress = progress
         self._called = False
+        self._result: object = None
         self._own: dict[str, OwnMetric] = {}
 
     @property
@@ -76,9 +79,26 @@ class Bench:
         grace_s = self._case.configuration.distributed.failure_grace_s
         return Reduction(self._group, self._case.id, grace_s=grace_s)
 
+    @property
+    def result(self) -> object:
+        """What the last timed call of the step returned; it is never recorded.
+
+        It is what was timed, to be asserted on. It lives no longer than the test.
+
+        Raises:
+            UsageProblem: nothing has been measured yet.
+        """
+        if not self._called:
+            raise UsageProblem(f"{self._case.id}: gpubench.result before the measurement")
+        return self._result
+
+    def release(self) -> None:
+        """Let go of the result: the test is over."""
+        self._result = None
+
     def __call__(
         self,
-        step: Step,
+        step: Step | Subject,
         *,
         samples: float | None = None,
         tokens: float | None = None,
@@ -89,11 +109,15 @@ class Bench:
     ) -> Measurement:
         """Measure `step` and return this rank's measurement.
 
-        `setup` and `teardown` run around every call, outside the timed part.
+        A subject (`trainer`, `inference`, …), or its own ``step``, brings its amounts, FLOPs and
+        facts. Any other callable has the amounts that are given here, whatever else the test asks
+        for. `setup` and `teardown` run around every call, outside the timed part.
 
         Raises:
-            UsageProblem: called a second time, or an amount is not a positive number.
-            CorrectnessError: what is measured computes something wrong.
+            UsageProblem: called a second time, `step` cannot be called or returns something that
+                is still to be run, or an amount is no positive number or not the subject's.
+            CorrectnessError: what is measured computes something wrong, or the subject's step did
+                not take one step.
             MeasurementError: the numbers cannot be true.
             Unsupported: an operation has no deterministic form, and must have one.
         """
@@ -130,23 +154,29 @@ class Bench:
         self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
 
     def _measured(
-        self, step: Step, given: Work, *, setup: Step | None, teardown: Step | None
+        self, given_step: object, given: Work, *, setup: Step | None, teardown: Step | None
     ) -> Measurement:
         from gpubench_plugin.measure import Tracers
         from gpubench_plugin.results import pytest_benchmark
         from gpubench_plugin.training import naming_what_is_not_deterministic
 
         self._claim(given)
+        timed = TimedStep.of(given_step, self._case.id)
+        step, subject = timed.call, timed.subject
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
         before = self._group.traffic
         with naming_what_is_not_deterministic():
-            check = self._prepare()
-            seen, facts = self._measure(step, setup, teardown)
+            check = self._prepare(subject)
+            own_work = Work() if subject is None else subject.work()
+            if subject is not None:
+                refuse_contradiction(given, own_work, subject, self._case.id)
+            seen, facts = self._measure(timed, setup, teardown)
         if "first_step_s" in check.facts:  # the very first step was one of the check's
             seen = replace(seen, first_step_s=check.facts["first_step_s"])
         self._profile(step, setup, teardown)
-        own = self._observation(seen, self._work(given), {**check.facts, **facts})
+        work = self._work(given, own_work, subject)
+        own = self._observation(seen, work, {**check.facts, **facts})
         measurement = self._conclude(own, check)
         if self._group.world.size > 1:
             self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
@@ -172,33 +202,34 @@ class Bench:
     def _run_once(self, step: Step, setup: Step | None, teardown: Step | None) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
 
-        pytest_benchmark.run_once(self._carrier, step, setup, teardown)
+        result = pytest_benchmark.run_once(self._carrier, step, setup, teardown)
+        refuse_unfinished(result, step, self._case.id)
+        self._result = result
         self._notes.not_measured = "measuring is off (--benchmark-disable)"
         return self._case.record("not_measured", self._notes.not_measured)
 
-    def _prepare(self) -> Check:
-        """The subjects' untimed checks; one rank's failure is every rank's."""
-        checks: list[Check] = []
+    def _prepare(self, subject: Subject | None) -> Check:
+        """The untimed checks, of the timed `subject` last; one rank's failure is every rank's."""
+        check = Check()
         failure: BaseException | None = None
         try:
-            checks = [subject.prepare(self._notes.log) for subject in self._subjects]
+            check = self._parts.check(subject, self._notes.log)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             # Raised again below, once all ranks know: none may wait for one that gave up.
             failure = error
         self._reduction.checked(failure)
-        return Check(
-            correctness=_merged(check.correctness for check in checks),
-            facts=_merged(check.facts for check in checks),
-        )
+        return check
 
     def _measure(
-        self, step: Step, setup: Step | None, teardown: Step | None
+        self, timed: TimedStep, setup: Step | None, teardown: Step | None
     ) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
         from gpubench_plugin.measure.clocks import clock_for
         from gpubench_plugin.measure.probes import Contention, PeakMemory, Suspension, Throttling
 
         section = self._case.configuration.measure
+        clock = clock_for(self._device, section)
+        first = FirstCall(timed, self._parts.subjects, self._case.id)
         tracers = Tracers()
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device))
@@ -207,49 +238,64 @@ class Bench:
             suspension = probes.enter_context(Suspension())
             measured = partial(
                 measure,
-                step,
-                clock=clock_for(self._device, section),
+                timed.call,
+                clock=clock,
                 section=section,
                 agreement=self._group.agreement,
                 frozen=self._case.rounds,
                 setup=setup,
                 teardown=teardown,
-                on_timed=self._begin,
+                on_first=first.look,
+                on_timed=partial(_begin, first),
                 on_progress=self._progress,
             )
             samples = tracers.paused(measured)
-        compiled = float(self._case.configuration.model.compile != "none")
-        facts = memory.facts | {"compiled": compiled, "confidence": section.confidence}
-        for subject in self._subjects:
-            facts.update(subject.finish())
-        self._show_tracers(tracers, step, setup, teardown)
+        self._result = clock.result
+        facts = memory.facts | self._facts(timed)
+        for subject in first.advanced:
+            counted = subject.finish()  # its check of them, too, which holds for a foreign step
+            if subject is timed.subject:
+                facts.update(counted, **self._parts.facts(subject))
+        self._show_tracers(tracers, timed, setup, teardown)
         flags = (*memory.flags, *throttling.flags, *contention.flags)
         return samples.flagged(*flags, *suspension.flags, *tracers.flags), facts
 
+    def _facts(self, timed: TimedStep) -> dict[str, float]:
+        """What the configuration says of the step; nobody saw a foreign one being compiled.
+
+        The check of a subject beside it may have run, and so compiled, what it calls.
+        """
+        configuration = self._case.configuration
+        seen = timed.subject is not None or not self._parts.subjects
+        return {
+            "compiled": float(seen and configuration.model.compile != "none"),
+            "confidence": configuration.measure.confidence,
+            "processors": float(os.cpu_count() or 0),
+        }
+
     def _show_tracers(
-        self, tracers: Tracers, step: Step, setup: Step | None, teardown: Step | None
+        self, tracers: Tracers, timed: TimedStep, setup: Step | None, teardown: Step | None
     ) -> None:
         """Run a step once more where coverage, say, has not followed any; a subject's check was.
 
         One that fails then, as it has nothing left to read, takes nothing from what was measured.
         """
-        if self._group.agreement.decide(int(tracers.were_paused and not self._subjects)):
+        if self._group.agreement.decide(int(tracers.were_paused and timed.subject is None)):
             with suppress(Exception):
-                _once(step, setup, teardown)
+                _once(timed.call, setup, teardown)
 
-    def _begin(self) -> None:
-        for subject in self._subjects:
-            subject.begin()
+    def _work(self, given: Work, own: Work, subject: Subject | None) -> Work:
+        """The work the caller gave, completed by the timed subject's `own`; its FLOPs counted.
 
-    def _work(self, given: Work) -> Work:
-        """The work the caller gave, completed by what the subjects know of themselves."""
-        known = asdict(given)
-        for subject in self._subjects:
-            own = subject.work()
-            known.update({k: v for k, v in asdict(own).items() if known[k] is None})
-            if known["flops"] is None:
-                known["flops"] = self._count_flops(subject)
-        return Work(**known)
+        Raises:
+            UsageProblem: FLOPs were given, and are not those counted.
+        """
+        if subject is None:
+            return given
+        own = replace(own, flops=own.flops or self._count_flops(subject))
+        refuse_contradiction(given, own, subject, self._case.id)
+        stated = {name: amount for name, amount in asdict(given).items() if amount is not None}
+        return replace(own, **stated)
 
     def _count_flops(self, subject: Subject) -> float | None:
         """FLOPs of one call, counted on fake tensors; what has no formula is journalled."""
@@ -312,6 +358,12 @@ class Bench:
             append(folder, self._group.world.rank, self._case.id, samples)
 
 
+def _begin(first: FirstCall) -> None:
+    """Let what the step advances count from zero."""
+    for subject in first.advanced:
+        subject.begin()
+
+
 def _once(step: Step, setup: Step | None, teardown: Step | None) -> None:
     """One untimed call with what belongs to it."""
     if setup is not None:
@@ -326,10 +378,6 @@ def _is_amount(amount: object) -> bool:
         return isinstance(amount, int | float) and math.isfinite(amount) and amount > 0
     except OverflowError:  # a whole number that no float reaches
         return False
-
-
-def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return {key: value for part in parts for key, value in part.items()}
 
 
 def file_name(case: Case) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.bench.fixtures import case_of, subjects_of
+from gpubench_plugin.bench.fixtures import case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.parallelism import Parallelism
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.training import (
+        Checkpointing,
         Checkpoints,
         Convergence,
         Evaluation,
         Reference,
+        Resumption,
         Seeded,
         Trainer,
     )
@@ -73,36 +75,35 @@ def seeds_of(configuration: Configuration[Any], group: ProcessGroup) -> Seeded:
     return Seeded(seeding.seeds_of(seed, world_size=group.world.size))
 
 
-def add_resumption(
+def resumption_of(
     request: pytest.FixtureRequest, trainer: Trainer, group: ProcessGroup, parallelism: Parallelism
-) -> None:
-    """Let `trainer` go on from ``training.resume``, if that is asked for."""
+) -> Resumption | None:
+    """What lets `trainer` go on from ``training.resume``, if that is asked for."""
     configuration = case_of(request).configuration
     path = configuration.training.resume
     if path is None:
-        return
+        return None
     from gpubench_plugin.training import Resumption
 
-    resumption = Resumption(
+    return Resumption(
         _checkpoints(request, "training.resume", group, parallelism),
         request.config.rootpath / path,
         trainer,
         rank=group.world.rank,
         agreement=group.agreement,
     )
-    subjects_of(request).append(resumption)
 
 
-def add_checkpointing(
+def checkpointing_of(
     request: pytest.FixtureRequest,
     trainer: Trainer,
     group: ProcessGroup,
     parallelism: Parallelism,
     evaluate: Callable[[], Evaluation] | None,
-) -> None:
-    """Write a checkpoint of `trainer` once it has trained, if ``training.checkpoint`` asks."""
+) -> Checkpointing | None:
+    """What writes a checkpoint of `trainer` after its check, if ``training.checkpoint`` asks."""
     if not case_of(request).configuration.training.checkpoint:
-        return
+        return None
     from gpubench_plugin.training import Checkpointing
 
     def metrics() -> Mapping[str, float]:
@@ -111,7 +112,7 @@ def add_checkpointing(
 
     checkpoints = _checkpoints(request, "training.checkpoint", group, parallelism)
     by = "loss" if evaluate is None else "test_loss"
-    subjects_of(request).append(Checkpointing(checkpoints, trainer, metrics=metrics, by=by))
+    return Checkpointing(checkpoints, trainer, metrics=metrics, by=by)
 
 
 def observe_with_checkpoints(

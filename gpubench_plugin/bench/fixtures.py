@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import torch
 
     from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.bench.parts import Parts
     from gpubench_plugin.config import Case, Configuration
     from gpubench_plugin.distributed import Exchange, ProcessGroup
-    from gpubench_plugin.measure import Subject
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.results import BenchmarkFixture
 
 
-_SUBJECTS = pytest.StashKey[list["Subject"]]()
+_PARTS = pytest.StashKey["Parts"]()
 
 
 def case_of(request: pytest.FixtureRequest) -> Case:
@@ -41,18 +41,20 @@ def case_of(request: pytest.FixtureRequest) -> Case:
     return case
 
 
-def subjects_of(request: pytest.FixtureRequest) -> list[Subject]:
-    """What is measured beside the step: to be checked before, and asked for facts after."""
-    if _SUBJECTS not in request.node.stash:
-        request.node.stash[_SUBJECTS] = []
+def parts_of(request: pytest.FixtureRequest) -> Parts:
+    """What stands in the test beside the step: what is checked before anything is timed."""
+    from gpubench_plugin.bench.parts import Parts
+
+    if _PARTS not in request.node.stash:
+        request.node.stash[_PARTS] = Parts()
         # The stash outlives the test; models must not.
-        request.node.addfinalizer(partial(_forget_subjects, request.node))
-    subjects: list[Subject] = request.node.stash[_SUBJECTS]
-    return subjects
+        request.node.addfinalizer(partial(_forget_parts, request.node))
+    parts: Parts = request.node.stash[_PARTS]
+    return parts
 
 
-def _forget_subjects(node: pytest.Item) -> None:
-    del node.stash[_SUBJECTS]
+def _forget_parts(node: pytest.Item) -> None:
+    del node.stash[_PARTS]
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def collective(
     process_group: ProcessGroup,
     precision: Precision,
 ) -> Callable[[str, str], Exchange]:
-    """Makes a collective to measure: ``gpubench(collective("all-reduce", "1MiB").step)``.
+    """Makes a collective to measure: ``gpubench(collective("all-reduce", "1MiB"))``.
 
     It exchanges what the precision computes in, and is verified on every rank. Ask for one in a
     test.
@@ -79,7 +81,7 @@ def collective(
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
-        subjects_of(request).append(made)
+        parts_of(request).add(made)
         return made
 
     return bound
@@ -104,7 +106,7 @@ def gpubench(
     precision: Precision,
     world_size: int,
     process_group: ProcessGroup,
-) -> Bench:
+) -> Iterator[Bench]:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.distributed import ProcessGroup
@@ -115,19 +117,21 @@ def gpubench(
     from gpubench_plugin.results import CARRIED, NOTES, PROGRESS, TRACES, Notes
 
     request.node.stash[NOTES] = notes = Notes()
-    return Bench(
+    made = Bench(
         item=request.node,
         case=case_of(request),
         carrier=_gpubench_carrier,
         device=torch_device,
         precision=precision,
         group=process_group,
-        subjects=subjects_of(request),
+        parts=parts_of(request),
         notes=notes,
         traces=request.config.stash.get(TRACES, None),
         carried=request.config.stash.setdefault(CARRIED, {}),
         progress=request.config.stash.get(PROGRESS, None),
     )
+    yield made
+    made.release()
 
 
 def _require_ours(request: pytest.FixtureRequest, name: str, value: object, kind: type) -> None:

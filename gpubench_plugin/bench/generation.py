@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import subjects_of
+from gpubench_plugin.bench.fixtures import parts_of
 
 if TYPE_CHECKING:
     import torch
@@ -27,14 +27,14 @@ def prefill(
     torch_device: torch.device,
     precision: Precision,
 ) -> Prefill:
-    """Taking in a prompt, up to the first token: ``gpubench(prefill.step)``.
+    """Taking in a prompt, up to the first token: ``gpubench(prefill)``.
 
     Before it is measured, its logits are compared with those of a forward pass without a cache.
     """
     from gpubench_plugin.training import Prefill
 
     made = _generation(Prefill, gpubench_config, workload, torch_device, precision)
-    subjects_of(request).append(made)
+    parts_of(request).add(made)
     return made
 
 
@@ -46,14 +46,14 @@ def decode(
     torch_device: torch.device,
     precision: Precision,
 ) -> Decode:
-    """Generating token by token from a static cache: ``gpubench(decode.step)``.
+    """Generating token by token from a static cache: ``gpubench(decode)``.
 
     Before it is measured, its logits are compared with those of a forward pass without a cache.
     """
     from gpubench_plugin.training import Decode
 
     made = _generation(Decode, gpubench_config, workload, torch_device, precision)
-    subjects_of(request).append(made)
+    parts_of(request).add(made)
     return made
 
 

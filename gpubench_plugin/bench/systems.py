@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import case_of, subjects_of
+from gpubench_plugin.bench.fixtures import case_of, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ def moe_layer(
     precision: Precision,
     process_group: ProcessGroup,
 ) -> Iterator[Callable[[str], MeasuredLayer]]:
-    """Makes a part of a MoE layer to measure: ``gpubench(moe_layer("forward").step)``.
+    """Makes a part of a MoE layer to measure: ``gpubench(moe_layer("forward"))``.
 
     The section ``moe`` says what the layer is. Its output and gradients are compared with those of
     one process before anything is timed.
@@ -49,7 +49,7 @@ def moe_layer(
             device=process_group.device,
         )
         made = MeasuredLayer(part, construction)
-        subjects_of(request).append(made)
+        parts_of(request).add(made)
         return made
 
     yield bound
@@ -65,7 +65,7 @@ def diffusion(
     precision: Precision,
     process_group: ProcessGroup,
 ) -> Pipeline:
-    """The pipeline of denoising steps: ``gpubench(diffusion.step, setup=diffusion.meet)``.
+    """The pipeline of denoising steps: ``gpubench(diffusion, setup=diffusion.meet)``.
 
     Before it is measured, its outputs are compared, bit by bit, with those of one process.
     """
@@ -102,7 +102,7 @@ def diffusion(
             case_of(request).id,
         ),
     )
-    subjects_of(request).append(made)
+    parts_of(request).add(made)
     return made
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.bench.checks import observe_with_checkpoints, seeds_of
-from gpubench_plugin.bench.fixtures import subjects_of
+from gpubench_plugin.bench.fixtures import parts_of
 from gpubench_plugin.bench.training import evaluator_of, source_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def convergence(
     process_group: ProcessGroup,
     _gpubench_parallelism: Parallelism,
 ) -> Convergence:
-    """A training to a target: ``gpubench(convergence.step, setup=convergence.restart)``.
+    """A training to a target: ``gpubench(convergence, setup=convergence.restart)``.
 
     Before it is measured it is trained until ``training.target_accuracy`` or
     ``training.target_loss`` is reached, and its precision is compared with fp32.
@@ -119,7 +119,7 @@ def convergence(
         reference=None if precision.name == "fp32" and not reduced else reference,
     )
     observe_with_checkpoints(request, made, process_group, _gpubench_parallelism)
-    subjects_of(request).extend((made, seeds_of(gpubench_config, process_group)))
+    parts_of(request).add(made, after=[seeds_of(gpubench_config, process_group)])
     return made
 
 
@@ -147,5 +147,5 @@ def exposed_communication(
         meet=process_group.agreement.barrier,
         device=torch_device,
     )
-    subjects_of(request).append(made)
+    parts_of(request).add_facts(trainer, made.facts)
     return made

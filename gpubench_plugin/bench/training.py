@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.checks import add_checkpointing, add_resumption, reference_of, seeds_of
-from gpubench_plugin.bench.fixtures import case_of, subjects_of
+from gpubench_plugin.bench.checks import checkpointing_of, reference_of, resumption_of, seeds_of
+from gpubench_plugin.bench.fixtures import case_of, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import Configuration
     from gpubench_plugin.distributed import ProcessGroup
     from gpubench_plugin.distributed.parallelism import Parallelism
+    from gpubench_plugin.measure import Part
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.training import Evaluator, Inference, Trainer
     from gpubench_plugin.training.data import DataSource
@@ -110,7 +111,7 @@ def data(
         configuration, workload, torch_device, precision, process_group, _gpubench_parallelism
     )
     if description := made.description():
-        subjects_of(request).append(Described(description))
+        parts_of(request).add_check(Described(description))
     try:
         yield made
     finally:
@@ -154,7 +155,7 @@ def trainer(
     process_group: ProcessGroup,
     _gpubench_parallelism: Parallelism,
 ) -> Trainer:
-    """The training loop: ``gpubench(trainer.step, samples=trainer.samples_per_step)``.
+    """The training loop: ``gpubench(trainer)``.
 
     Before it is measured it trains some untimed steps, and what must hold is checked: the loss is
     a finite scalar and falls, no gradient is missing or not finite.
@@ -180,8 +181,8 @@ def trainer(
             gpubench_config, workload, precision, torch_device, process_group, _gpubench_parallelism
         ),
     )
-    add_resumption(request, made, process_group, _gpubench_parallelism)
-    subjects_of(request).extend((made, seeds_of(gpubench_config, process_group)))
+    before = resumption_of(request, made, process_group, _gpubench_parallelism)
+    after: list[Part] = [seeds_of(gpubench_config, process_group)]
     evaluate = None
     if gpubench_config.training.evaluate:
         from gpubench_plugin.training import AfterTraining
@@ -190,8 +191,13 @@ def trainer(
             model, workload, data, precision, torch_device, process_group, _gpubench_parallelism
         )
         evaluate = cache(evaluator.evaluate)  # for the record, and for the checkpoint
-        subjects_of(request).append(AfterTraining(evaluate))
-    add_checkpointing(request, made, process_group, _gpubench_parallelism, evaluate)
+        after.append(AfterTraining(evaluate))
+    written = checkpointing_of(request, made, process_group, _gpubench_parallelism, evaluate)
+    parts_of(request).add(
+        made,
+        before=() if before is None else (before,),
+        after=after if written is None else (*after, written),
+    )
     return made
 
 
@@ -237,7 +243,7 @@ def inference(
     torch_device: torch.device,
     _gpubench_parallelism: Parallelism,
 ) -> Inference:
-    """The forward pass alone: ``gpubench(inference.step, samples=inference.samples_per_step)``."""
+    """The forward pass alone: ``gpubench(inference)``."""
     from gpubench_plugin.training import Inference
 
     made = Inference(
@@ -248,5 +254,5 @@ def inference(
         device=torch_device,
         ranks_per_batch=_ranks_per_batch(_gpubench_parallelism),
     )
-    subjects_of(request).append(made)
+    parts_of(request).add(made)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isclose
 from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import device_timed
@@ -32,6 +33,10 @@ def _kind(timer: str) -> str:
     name = _MODULE.sub("", _WAITING.sub("", timer, count=1), count=1).removesuffix("_ns")
     return "wall time" if name in _WALL or not name else name
 
+
+_TO_TARGET: Final = "steps_to_target"
+_SAME_WORK: Final = 1e-9
+"""Amounts that differ relatively by less are equal: sums of the ranks' shares are fractions."""
 
 _LONGEST = 40
 _MOST_NAMED = 4
@@ -75,6 +80,23 @@ def settings_differences(
     return timers + _differences(before, now, exempt, partly=partly)
 
 
+def work_differences(base: Result, head: Result, exempt: Sequence[str]) -> tuple[Difference, ...]:
+    """The amounts of work in a call that differ: of twice the samples no time tells anything.
+
+    An amount that one side does not know is no difference: earlier versions recorded none. Nor are
+    the amounts of a training to a target, which are what it took.
+    """
+    if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
+        return ()
+    return tuple(
+        Difference(key=f"work.{name}", base=amount, head=head.work[name])
+        for name, amount in base.work.items()
+        if name in head.work
+        and not isclose(amount, head.work[name], rel_tol=_SAME_WORK)
+        and not f"work.{name}".startswith(tuple(exempt))
+    )
+
+
 class Likeness:
     """Whether results may be compared, decided once for each pair of machines.
 
@@ -97,6 +119,7 @@ class Likeness:
         found = (
             *self._machines[which],
             *settings_differences(base, head, self._exempt, partly=partly),
+            *work_differences(base, head, self._exempt),
             *(() if partly else _instrumentation(base, head, self._exempt)),
         )
         if not found:

@@ -95,6 +95,7 @@ class Exchange:
         self._collective = collective
         self._group = group
         self._given = collective.given()
+        self.calls = 0
         if collective.in_place:
             self._received = self._given
         else:
@@ -104,6 +105,7 @@ class Exchange:
     def step(self) -> None:
         """The collective, once: the hot path."""
         self._collective.run(self._given, self._received)
+        self.calls += 1
 
     def prepare(self, log: object) -> Check:
         """Run it once, timed, and compare every element.

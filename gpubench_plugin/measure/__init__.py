@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.loop import Progress, measure
     from gpubench_plugin.measure.measurement import OwnMetric, measurement_of
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
-    from gpubench_plugin.measure.protocols import Agreement, Alone, Subject
+    from gpubench_plugin.measure.protocols import Agreement, Alone, Part, Subject
     from gpubench_plugin.measure.ratio import time_ratio
     from gpubench_plugin.measure.recording import Recording, has_outliers, round_medians
     from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for

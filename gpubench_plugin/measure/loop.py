@@ -36,19 +36,21 @@ def measure(
     frozen: FrozenRounds | None = None,
     setup: Step | None = None,
     teardown: Step | None = None,
+    on_first: Callable[[object], object] | None = None,
     on_timed: Step | None = None,
     on_progress: Progress | None = None,
 ) -> Samples:
     """Measure `step` on this rank.
 
     Args:
-        step: what is timed; its result is thrown away.
+        step: what is timed; the clock keeps the last call's result, and nothing looks at others.
         clock: how time is taken; see :func:`gpubench_plugin.measure.clocks.select.clock_for`.
         section: warm-up, the rule that ends measuring, and its limits.
         agreement: the ranks that measure together.
         frozen: the rounds to time, instead of a rule; rank zero's are every rank's.
         setup: runs before every call of the step, outside the timed part.
         teardown: runs after every call of the step, outside the timed part.
+        on_first: called once, with what the first call returned.
         on_timed: called once, when the warm-up is over and the timed calls begin.
         on_progress: called between blocks with the rounds so far and the relative half-width of
             the median's confidence interval at the last look, infinite before the first.
@@ -64,6 +66,8 @@ def measure(
     with _garbage(collected_while_timing=section.gc):
         agreement.barrier()
         first_step_s = clock.first(task)
+        if on_first is not None:
+            on_first(clock.result)
         warm = warm_up(task, clock=clock, section=section, agreement=agreement)
         calibration_calls = clock.calibrate(task)
         plan = planner.frozen(frozen, warm.pace) if frozen else planner.plan(warm.pace)

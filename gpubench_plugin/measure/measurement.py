@@ -72,6 +72,7 @@ def measurement_of(
     measurement = replace(
         case.record("measured"),
         timer=observation.samples.timer,
+        work=observation.work,
         samples=observation.samples,
         metrics=metrics,
         ranks=observation.ranks,

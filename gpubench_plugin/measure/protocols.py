@@ -1,27 +1,40 @@
-"""Protocols of the measuring loop: the subject under measurement and the agreement of ranks."""
+"""Protocols of measuring: what is checked, the subject that is timed, the agreement of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gpubench_plugin.records import Check, Work
 
 Log = Callable[[Mapping[str, object]], None]
 
 
-class Subject(Protocol):
-    """A thing under measurement that knows more of itself than its duration, a trainer for example.
-
-    It checks itself before the timing and counts while it runs.
-    """
+class Part(Protocol):
+    """What stands in a benchmark and has something to check, or to tell, before the timing."""
 
     def prepare(self, log: Log) -> Check:
-        """Check, untimed, that what will be measured is right; `log` journals its progress.
+        """Check, untimed, that it is right; `log` journals its progress.
 
         Raises:
             CorrectnessError: it is not.
         """
+
+
+@runtime_checkable
+class Subject(Part, Protocol):
+    """A thing whose step can be timed, and that knows more of it than its duration: a trainer.
+
+    It checks itself before the timing and counts while it runs.
+    """
+
+    @property
+    def calls(self) -> int:
+        """Calls of :meth:`step` so far, timed or not: each call is one more."""
+        ...
+
+    def step(self) -> object:
+        """What is timed."""
 
     def begin(self) -> None:
         """Reset the counters: the timed calls start now."""

@@ -25,7 +25,7 @@ from pydantic import (
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Better, Outcome, RunStatus
-from gpubench_plugin.results.summary import SCHEMA_URL, UtcTime
+from gpubench_plugin.results.summary import SCHEMA_URL, SummaryWork, UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ class Benchmark(_Line):
     )
     limits: dict[str, str] = {}
     timer: str = ""
+    work: SummaryWork | None = Field(
+        default=None, description="Of one call of the step, on all ranks together"
+    )
     samples: dict[str, Any] | None = Field(description="Every duration, in seconds per call")
     metrics: dict[str, JournalMetric]
     flags: list[str]

@@ -48,12 +48,12 @@ def run_once(
     step: Callable[[], object],
     setup: Callable[[], object] | None = None,
     teardown: Callable[[], object] | None = None,
-) -> None:
-    """Run `step` a single time, where measuring is disabled."""
+) -> object:
+    """Run `step` a single time, where measuring is disabled; what it returned."""
     if setup is not None:
         setup()
     try:
-        benchmark.pedantic(step)
+        return benchmark.pedantic(step)
     finally:
         if teardown is not None:  # a disabled `pedantic` would leave it out
             teardown()
@@ -224,6 +224,7 @@ def _for_comparison(measurement: Measurement) -> Json:
             "timer": measurement.timer,
             "settings": measurement.settings,
             "limits": measurement.limits,
+            "work": {} if measurement.work is None else measurement.work.known,
             "flags": measurement.flags,
             "metrics": {
                 name: {"value": metric.value, "unit": metric.unit, "better": metric.better}

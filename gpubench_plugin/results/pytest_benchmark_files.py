@@ -242,6 +242,7 @@ def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Resu
         settings=settings,
         configuration=by_dot_key(told(options, pedantic=is_pedantic(settings))),
         limits={k: _known(str, v) for k, v in ours.get("limits", {}).items()},
+        work={k: _number(v) for k, v in ours.get("work", {}).items()},
         flags=tuple(_known(str, flag) for flag in _list(ours.get("flags", []))),
     )
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.records import Json, Measurement, Metric, RunRecord
+    from gpubench_plugin.records import Json, Measurement, Metric, RunRecord, Work
 
 
 SCHEMA_VERSION: Final = 3
@@ -74,6 +74,17 @@ class SummaryRank(_Model):
     total_s: float = Field(description="Length of all timed blocks")
 
 
+class SummaryWork(_Model):
+    """Amounts of work; null what nobody stated or counted."""
+
+    samples: float | None = None
+    tokens: float | None = None
+    bytes: float | None = None
+    flops: float | None = Field(
+        default=None, description="A multiplication and an addition counting as two"
+    )
+
+
 class SummaryBenchmark(_Model):
     """One benchmark. Only the outcome ``measured`` carries metrics."""
 
@@ -97,6 +108,9 @@ class SummaryBenchmark(_Model):
     )
     limits: dict[str, str] = Field(default={}, description="What the gate judges metrics by")
     timer: str = Field(default="", description="The clock")
+    work: SummaryWork | None = Field(
+        default=None, description="Of one call of the step, on all ranks together"
+    )
     metrics: dict[str, SummaryMetric] = Field(description="Numbers by name")
     per_launch: list[dict[str, float]] = Field(
         default=[], description="The numbers of each launch of fresh processes, of several"
@@ -229,6 +243,7 @@ def _benchmark(measurement: Measurement) -> Json:
         "settings": measurement.settings,
         "limits": measurement.limits,
         "timer": measurement.timer,
+        "work": measurement.work and _floats(measurement.work),
         "metrics": {name: _metric(asdict(metric)) for name, metric in finite.items()},
         "per_launch": [_finite_values(launch.metrics) for launch in measurement.per_launch],
         "ranks": [asdict(rank) for rank in measurement.ranks],
@@ -236,6 +251,10 @@ def _benchmark(measurement: Measurement) -> Json:
         "flags": (*measurement.flags, *lost),
         "correctness": measurement.correctness,
     }
+
+
+def _floats(work: Work) -> dict[str, float]:
+    return {name: float(amount) for name, amount in work.known.items()}
 
 
 def _finite_values(metrics: Mapping[str, Metric]) -> dict[str, float]:

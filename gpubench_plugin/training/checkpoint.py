@@ -5,7 +5,7 @@ name of its own, the manifest ``latest.json`` or ``best.json`` takes its place l
 happens in between, what the manifests name is whole.
 
 :class:`Resumption`, which goes on from one, and :class:`Checkpointing`, which writes one, are parts
-of a measurement.
+of a benchmark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from gpubench_plugin.training.manifest import (
     write_whole,
 )
 from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.record_only import Untimed
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
@@ -233,8 +232,8 @@ def _read(data: Path) -> dict[str, Any]:
     return state
 
 
-class Resumption(Untimed):
-    """Lets `trainer` go on from the checkpoint at `path`; it stands before the trainer."""
+class Resumption:
+    """Lets `trainer` go on from the checkpoint at `path`, before its own check."""
 
     def __init__(
         self,
@@ -274,8 +273,8 @@ class Resumption(Untimed):
         return Check(correctness={"resumed": said})
 
 
-class Checkpointing(Untimed):
-    """Writes a checkpoint of `trainer` once it has trained; it stands behind the trainer.
+class Checkpointing:
+    """Writes a checkpoint of `trainer` once it has trained untimed.
 
     `metrics` are asked then; the one named `by`, the lower the better, says which checkpoint is
     the best.

@@ -7,15 +7,12 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
-
-    from gpubench_plugin.training.check import Log
 
 PAIRS: Final = 10
 """Steps of either kind that are timed."""
@@ -41,14 +38,7 @@ class ExposedCommunication:
         self._meet = meet
         self._device = device
 
-    def prepare(self, log: Log) -> Check:
-        """Nothing: the trainer checks itself."""
-        return Check()
-
-    def begin(self) -> None:
-        """Nothing is counted."""
-
-    def finish(self) -> Mapping[str, float]:
+    def facts(self) -> Mapping[str, float]:
         """The medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
         for step in (self._exchanging, self._alone):
             self._seconds(step)
@@ -57,13 +47,6 @@ class ExposedCommunication:
         ]
         exchanging, alone = zip(*pairs, strict=True)
         return {"step_exchanging_s": median(exchanging), "step_alone_s": median(alone)}
-
-    def work(self) -> Work:
-        """None of its own."""
-        return Work()
-
-    def flops_step(self) -> None:
-        """Nothing: the trainer counts."""
 
     def _seconds(self, step: Callable[[], None]) -> float:
         wait_for(self._device)

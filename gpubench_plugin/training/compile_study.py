@@ -83,6 +83,7 @@ class CompiledStep:
         self._graphs_before = 0
         self._cost: Cost | None = None
         self.recompiles = 0
+        self.calls = 0
 
     @property
     def cost(self) -> Cost:
@@ -93,6 +94,7 @@ class CompiledStep:
     def step(self) -> None:
         """The compiled step: the hot path."""
         self._train(self._compiled)
+        self.calls += 1
 
     def eager_step(self) -> None:
         """The same, not compiled."""

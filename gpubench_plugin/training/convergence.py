@@ -125,6 +125,7 @@ class Convergence:
         self._every = training.evaluate_every or -(-(data.steps_per_epoch or 1) // accumulated)
         self._steps = 0
         self._reached: Evaluation | None = None
+        self.calls = 0
         self.observers: list[Callable[[Milestone], object]] = []
 
     def restart(self) -> None:
@@ -134,6 +135,7 @@ class Convergence:
     def step(self) -> None:
         """One training from the start to the target: the hot path."""
         self._course.train(self._steps)
+        self.calls += 1
 
     def prepare(self, log: Log) -> Check:
         """Train to the target, untimed, and compare the precision with fp32.

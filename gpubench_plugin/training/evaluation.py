@@ -12,7 +12,6 @@ import torch
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check
 from gpubench_plugin.training.protocols import Alone
-from gpubench_plugin.training.record_only import Untimed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -110,11 +109,8 @@ class Evaluator:
         return (classes == batch.targets).sum()
 
 
-class AfterTraining(Untimed):
-    """Evaluates once the untimed training of a benchmark is over: ``training.evaluate``.
-
-    It is a subject of the measurement that stands behind the trainer.
-    """
+class AfterTraining:
+    """Evaluates once the untimed training of a benchmark is over: ``training.evaluate``."""
 
     def __init__(self, evaluate: Callable[[], Evaluation]):
         self._evaluate = evaluate

@@ -85,6 +85,7 @@ class Generation:
         self._prompt = batch.inputs[:, : self.prompt_tokens].contiguous()
         self._compile = compile
         self._logits: Tensor | None = None
+        self.calls = 0
 
     @property
     def _length(self) -> int:
@@ -154,6 +155,7 @@ class Prefill(Generation):
             _next_graph(self._compile, self._device)
             self._logits = self._token = None  # captured graphs reuse their memory
             self._logits, self._token = self._step(self._prompt)
+        self.calls += 1
 
     def prepare(self, log: Log) -> Check:
         """Read the prompts, timed; compare their logits, and a token's read from the cache.
@@ -219,6 +221,7 @@ class Decode(Generation):
             self._logits, token = self._step(self._token)
             self._token.copy_(token)
         self._left -= 1
+        self.calls += 1
 
     def prepare(self, log: Log) -> Check:
         """Read the prompts; generate, the first call timed, and compare the logits.

@@ -52,6 +52,7 @@ class Inference:
         self._ranks_per_batch = ranks_per_batch
         self._output: Tensor | None = None
         self._data_wait_ns = 0
+        self.calls = 0
 
     @property
     def samples_per_step(self) -> int:
@@ -72,6 +73,7 @@ class Inference:
         self._output = None  # or two batches' outputs would take memory at once
         with self._without_gradients(), self._precision.forward_context(self._device):
             self._output = self._workload.forward(self._module, batch)
+        self.calls += 1
 
     def prepare(self, log: Log) -> Check:
         """Run one batch, timed, and look at its outputs.
@@ -79,6 +81,7 @@ class Inference:
         Raises:
             CorrectnessError: an output is not finite.
         """
+        self._module.eval()  # something else in the test may have trained it
         wait_for(self._device)
         began = perf_counter()
         self.step()

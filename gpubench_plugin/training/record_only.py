@@ -1,36 +1,18 @@
-"""Parts of a measurement that only add to its record: over when the timed steps begin."""
+"""Parts of a benchmark that only add to its record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.records import Check, Work
+from gpubench_plugin.records import Check
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Json
     from gpubench_plugin.training.check import Log
 
 
-class Untimed:
-    """A subject of a measurement that counts nothing while it runs."""
-
-    def begin(self) -> None:
-        """Nothing is counted."""
-
-    def finish(self) -> Mapping[str, float]:
-        """Nothing is counted."""
-        return {}
-
-    def work(self) -> Work:
-        """None of its own."""
-        return Work()
-
-    def flops_step(self) -> None:
-        """Nothing: what is timed is the trainer's step."""
-
-
-class Seeded(Untimed):
+class Seeded:
     """Puts the `seeds` into the record, under ``correctness.seeds``."""
 
     def __init__(self, seeds: Json):
@@ -41,7 +23,7 @@ class Seeded(Untimed):
         return Check(correctness={"seeds": self._seeds})
 
 
-class Described(Untimed):
+class Described:
     """Puts a `description` into the record, under ``correctness.data``; it changes nothing."""
 
     def __init__(self, description: Mapping[str, object]):

@@ -129,6 +129,11 @@ class Trainer:
         """Optimizer steps from the very start, also before a checkpoint."""
         return self._optimization.total_steps
 
+    @property
+    def calls(self) -> int:
+        """The same: every call of :meth:`step` is an optimizer step."""
+        return self.total_steps
+
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer, schedule, scaler, steps and batches taken; nothing is copied."""
         own = {"model": model_state(self._module), "batches": self._batches}
@@ -165,6 +170,7 @@ class Trainer:
                 ``training.loss_drop`` asks, a gradient is missing or not finite, every step was
                 skipped by the GradScaler, or the first steps are not the reference's.
         """
+        self._module.train()  # something else in the test may have put it into eval mode
         start = RandomState.capture(self._device)
         self._optimization.reset()
         history = LossHistory(

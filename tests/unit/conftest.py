@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples
+from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,6 +130,7 @@ def measured() -> Callable[..., Measurement]:
                 "precision": {"name": "amp"},
                 "measure": {"by": "ci"},
             },
+            "work": Work(samples=8.0, flops=1e9),
             "samples": samples,
             "metrics": {
                 "step_time_s": Metric(name="step_time_s", value=0.011, unit="s", better="lower"),

@@ -83,6 +83,10 @@ class Clock(ABC):
 
     def __init__(self, now: HostClock = perf_counter_ns) -> None:
         self.now = now
+        self.result: object = None
+        """What the last call returned. It is dropped inside the timed part of the next call, right
+        before it: so every duration has a call and the end of one result in it, as where results
+        are thrown away, and no two of them take memory at once."""
 
     @abstractmethod
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
@@ -93,11 +97,17 @@ class Clock(ABC):
         task.before()
         self.synchronize()
         start = self.now()
-        task.step()
+        self.result = None
+        self.result = task.step()
         self.synchronize()
         seconds = (self.now() - start) * 1e-9
         task.after()
         return seconds
+
+    def taken(self) -> object:
+        """The result of the call before, which the clock lets go of: whoever asks must, too."""
+        result, self.result = self.result, None
+        return result
 
     def calibrate(self, task: Task) -> int:
         """Learn about the warm step by untimed calls; their number, equal on every rank."""
@@ -119,12 +129,13 @@ class Clock(ABC):
 
 
 def repeated(step: Step, times: int) -> Step:
-    """The step itself, or a callable that runs it `times` over."""
+    """The step itself, or a callable that runs it `times` over and returns the last result."""
     if times == 1:
         return step
 
-    def group() -> None:
-        for _ in repeat(None, times):
+    def group() -> object:
+        for _ in repeat(None, times - 1):
             step()
+        return step()
 
     return group

@@ -70,9 +70,9 @@ class CpuClock(Clock):
         stamps = [0] * (durations + 1)
         before, start = self._used(), self.now()
         if task.bare:
-            _boundaries(repeated(task.step, calls_per_duration), self.now, stamps)
+            self._boundaries(repeated(task.step, calls_per_duration), stamps)
         else:
-            _apart(task, self.now, stamps)
+            self._apart(task, stamps)
         end, after = self.now(), self._used()
         durations_s = np.diff(np.array(stamps)) * (1e-9 / calls_per_duration)
         return Block(
@@ -100,23 +100,26 @@ class CpuClock(Clock):
         descheduled = self._one_thread and kept_waiting and interrupted and not waits
         return ("descheduled",) if descheduled else ()
 
+    def _boundaries(self, step: Step, stamps: list[int]) -> None:
+        """Fill `stamps` with the readings before the first call and after every call."""
+        now, indices, result = self.now, range(1, len(stamps)), self.taken()
+        stamps[0] = now()
+        for index in indices:
+            result = None
+            result = step()
+            stamps[index] = now()
+        self.result = result
 
-def _boundaries(step: Step, now: HostClock, stamps: list[int]) -> None:
-    """Fill `stamps` with the readings before the first call and after every call."""
-    indices = range(1, len(stamps))
-    stamps[0] = now()
-    for index in indices:
-        step()
-        stamps[index] = now()
-
-
-def _apart(task: Task, now: HostClock, stamps: list[int]) -> None:
-    """Fill `stamps` with the running sum of the timed calls, the setup and teardown left out."""
-    step, before, after = task.step, task.before, task.after
-    for index in range(1, len(stamps)):
-        before()
-        start = now()
-        step()
-        end = now()
-        after()
-        stamps[index] = stamps[index - 1] + end - start
+    def _apart(self, task: Task, stamps: list[int]) -> None:
+        """Fill `stamps` with the running sum of the timed calls, setup and teardown left out."""
+        step, before, after, now = task.step, task.before, task.after, self.now
+        result = self.taken()
+        for index in range(1, len(stamps)):
+            before()
+            start = now()
+            result = None
+            result = step()
+            end = now()
+            after()
+            stamps[index] = stamps[index - 1] + end - start
+        self.result = result

@@ -129,15 +129,18 @@ class CudaKernelClock(Clock):
         """Run `count` durations behind a spin; whether it ended before all were queued."""
         self._device.synchronize()
         self._spin(min(_SPIN_MARGIN * calls * self._hand_over_s, _LONGEST_SPIN_S))
+        result = self.taken()
         start = self.now()
         for begin, end in zip(self._starts[:count], self._ends, strict=False):
             task.before()
             if self._cold:
                 self._device.overwrite_cache()
             begin.record()
-            run()
+            result = None
+            result = run()
             end.record()
             task.after()
+        self.result = result
         self._hand_over_s = (self.now() - start) * 1e-9 / calls
         late = self._starts[0].query()
         self._device.synchronize()

@@ -102,15 +102,17 @@ class CudaStepClock(Clock):
         """The seconds on the device, and those of handing over, of calls that share events."""
         events = self._first_events(durations + 1)
         stamps = [0] * (durations + 1)
-        now = self.now
+        now, result = self.now, self.taken()
         self._device.synchronize()
         self._lead()
         events[0].record()
         stamps[0] = now()
         for index in range(1, durations + 1):
-            run()
+            result = None
+            result = run()
             events[index].record()
             stamps[index] = now()
+        self.result = result
         self._device.synchronize()
         return (
             [start.elapsed_time(end) * 1e-3 for start, end in pairwise(events)],
@@ -121,7 +123,7 @@ class CudaStepClock(Clock):
         """The same, each call between events of its own: setup and teardown stay outside."""
         events = self._first_events(2 * durations)
         enqueued = [0] * durations
-        now = self.now
+        now, result = self.now, self.taken()
         self._device.synchronize()
         for index in range(durations):
             task.before()
@@ -129,10 +131,12 @@ class CudaStepClock(Clock):
                 self._lead()
             events[2 * index].record()
             start = now()
-            task.step()
+            result = None
+            result = task.step()
             events[2 * index + 1].record()
             enqueued[index] = now() - start
             task.after()
+        self.result = result
         self._device.synchronize()
         pairs = zip(events[::2], events[1::2], strict=True)
         return (

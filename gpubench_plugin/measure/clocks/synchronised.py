@@ -58,11 +58,13 @@ class SynchronisedClock(Clock):
 
     def _boundaries(self, task: Task, durations: int, calls_per_duration: int) -> list[float]:
         run, wait, now = repeated(task.step, calls_per_duration), self._wait, self.now
-        stamps = [0] * (durations + 1)
+        stamps, result = [0] * (durations + 1), self.taken()
         wait()
         stamps[0] = now()
         for index in range(1, durations + 1):
-            run()
+            result = None
+            result = run()
             wait()
             stamps[index] = now()
+        self.result = result
         return [(end - start) * 1e-9 for start, end in pairwise(stamps)]

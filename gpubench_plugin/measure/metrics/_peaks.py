@@ -1,9 +1,10 @@
-"""Dense peaks of devices, as their vendor states them, for MFU.
+"""Peaks of devices: dense FLOPs as their vendor states them, for MFU, and of memory and links.
 
-Only what a datasheet says stands here. Where it states a figure "with sparsity", half of it is the
-dense one. A device is known by its full name, so that a slice of one (MIG) or a variant is not
-taken for it. Consumer cards are left out: they run above the clock their datasheet assumes, so
-true measurements would exceed the peak. There is no fallback.
+What is above a peak cannot be true and is refused. Only what a datasheet says stands here. Where it
+states a figure "with sparsity", half of it is the dense one. A device is known by its full name, so
+that a slice of one (MIG) or a variant is not taken for it. Consumer cards are left out: they run
+above the clock their datasheet assumes, so true measurements would exceed the peak. There is no
+fallback.
 """
 
 from __future__ import annotations
@@ -46,36 +47,80 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """The devices whose whole name matches, with their dense peaks in TFLOP/s by type."""
+    """The devices whose whole name matches, with what their vendor says they can do.
+
+    `tflops` are the dense peaks in TFLOP/s by type. `memory` is the bandwidth of the device's
+    memory, `link` that of its fastest way to other devices in both directions together, NVLink or
+    else PCIe, both in GB/s.
+    """
 
     name: re.Pattern[str]
     tflops: Mapping[str, float]
+    memory: float
+    link: float
     source: str
 
 
-def _device(name: str, source: str, **tflops: float) -> Device:
-    return Device(name=re.compile(rf"(?:NVIDIA |Tesla )?(?:{name})"), tflops=tflops, source=source)
+def _device(name: str, source: str, *, memory: float, link: float, **tflops: float) -> Device:
+    return Device(
+        name=re.compile(rf"(?:NVIDIA |Tesla )?(?:{name})"),
+        tflops=tflops,
+        memory=memory,
+        link=link,
+        source=source,
+    )
 
 
 DEVICES = (
-    _device(
-        r"A100-SXM4-(?:40|80)GB|A100-PCIE-40GB|A100 80GB PCIe",
-        _A100, fp32=19.5, tf32=156, bf16=312, fp16=312,
-    ),
-    _device("A10", _A10, fp32=31.2, tf32=62.5, bf16=125, fp16=125),
+    _device("A100-(?:SXM4|PCIE)-40GB", _A100, memory=1555, link=600,
+            fp32=19.5, tf32=156, bf16=312, fp16=312),
+    _device("A100-SXM4-80GB", _A100, memory=2039, link=600,
+            fp32=19.5, tf32=156, bf16=312, fp16=312),
+    _device("A100 80GB PCIe", _A100, memory=1935, link=600,
+            fp32=19.5, tf32=156, bf16=312, fp16=312),
+    _device("A10", _A10, memory=600, link=64, fp32=31.2, tf32=62.5, bf16=125, fp16=125),
     # For fp32 and tf32 NVIDIA's own pages differ.
-    _device("B200", _B200, bf16=2250, fp16=2250, fp8=4500),
-    _device("H100 80GB HBM3", _H100, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
-    _device("H100 NVL", _H100, fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
-    _device("H100 PCIe", _H100_PCIE, fp32=51, tf32=378, bf16=756.5, fp16=756.5, fp8=1513),
-    _device("H200", _H200, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
-    _device("H200 NVL", _H200, fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
-    _device("L4", _L4, fp32=30.3, tf32=60, bf16=121, fp16=121, fp8=242.5),
-    _device("L40S", _L40S, fp32=91.6, tf32=183, bf16=362.05, fp16=362.05, fp8=733),
-    _device("T4", _T4, fp32=8.1, fp16=65),
-    _device("V100-PCIE-(?:16|32)GB", _V100, fp32=14, fp16=112),
-    _device("V100-SXM2-(?:16|32)GB", _V100, fp32=15.7, fp16=125),
+    _device("B200", _B200, memory=8000, link=1800, bf16=2250, fp16=2250, fp8=4500),
+    _device("H100 80GB HBM3", _H100, memory=3350, link=900,
+            fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
+    _device("H100 NVL", _H100, memory=3900, link=600,
+            fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
+    _device("H100 PCIe", _H100_PCIE, memory=2000, link=600,
+            fp32=51, tf32=378, bf16=756.5, fp16=756.5, fp8=1513),
+    _device("H200", _H200, memory=4800, link=900,
+            fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
+    _device("H200 NVL", _H200, memory=4800, link=900,
+            fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
+    _device("L4", _L4, memory=300, link=64, fp32=30.3, tf32=60, bf16=121, fp16=121, fp8=242.5),
+    _device("L40S", _L40S, memory=864, link=64,
+            fp32=91.6, tf32=183, bf16=362.05, fp16=362.05, fp8=733),
+    # The datasheet says 300 GB/s, NVIDIA's product brief 320.
+    _device("T4", _T4, memory=320, link=32, fp32=8.1, fp16=65),
+    _device("V100-PCIE-(?:16|32)GB", _V100, memory=900, link=32, fp32=14, fp16=112),
+    _device("V100-SXM2-(?:16|32)GB", _V100, memory=900, link=300, fp32=15.7, fp16=125),
 )  # fmt: skip
+
+CACHED_BYTES = 2**28
+"""A call that moves fewer bytes may find them all in the device's caches: the largest of the table,
+the B200's, holds 126 MB (https://chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut)."""
+
+CACHE_FACTOR = 16.0
+"""Caches are faster than memory by no more than this: the first level of a V100, 80 times 128 bytes
+in a cycle of 1.53 GHz, is 15.7 TB/s beside 0.9 (https://arxiv.org/abs/1804.06826)."""
+
+CORE_FLOPS_PER_S = 2e13
+"""More than any core of a CPU does in whatever type: 4,096 operations in a cycle at 5 GHz. AMX does
+as many on bytes and 2,048 in bf16, AVX-512 does 64 in fp32 (Intel 64 and IA-32 Architectures
+Optimization Reference Manual)."""
+
+CORE_BYTES_PER_S = 2e12
+"""More than any core of a CPU moves, from the nearest cache: two loads and a store of 64 bytes in a
+cycle (the same manual) are 1.2e12 at 6 GHz."""
+
+
+def device(name: str) -> Device | None:
+    """What is known of the device that the driver calls by this `name`."""
+    return next((known for known in DEVICES if known.name.fullmatch(name)), None)
 
 
 def find(device_name: str, dtype: str) -> Peak | None:
@@ -83,7 +128,7 @@ def find(device_name: str, dtype: str) -> Peak | None:
 
     `device_name` is the name the driver gives the device.
     """
-    for device in DEVICES:
-        if device.name.fullmatch(device_name) and dtype in device.tflops:
-            return Peak(flops_per_s=device.tflops[dtype] * 1e12, source=device.source)
-    return None
+    known = device(device_name)
+    if known is None or dtype not in known.tflops:
+        return None
+    return Peak(flops_per_s=known.tflops[dtype] * 1e12, source=known.source)

@@ -6,14 +6,22 @@ A number that cannot be true is refused, with the reason, instead of being repor
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure.metrics._peaks import find
+from gpubench_plugin.measure.metrics._peaks import (
+    CACHE_FACTOR,
+    CACHED_BYTES,
+    CORE_BYTES_PER_S,
+    CORE_FLOPS_PER_S,
+    device,
+    find,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.records import Metric, Observation, Samples
 
@@ -78,6 +86,57 @@ def check_values(metrics: Mapping[str, Metric], seen: Observation) -> None:
             raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}: {reason}")
     if "mfu" in metrics and metrics["mfu"].value > 1:
         raise _above_peak(metrics["mfu"].value, seen)
+    for ceiling in _ceilings(metrics, seen):
+        if ceiling.rate > ceiling.most:
+            raise MeasurementError(
+                f"{ceiling.rate:.4g} {ceiling.unit} per device, but {seen.device_name} does no "
+                f"more than {ceiling.most:.4g} ({ceiling.why}); the {ceiling.stated} of a call or "
+                "the clock are wrong"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ceiling:
+    """A rate per device, and the highest one that can be true; `why`, and what was `stated`."""
+
+    rate: float
+    most: float
+    unit: str
+    why: str
+    stated: str
+
+
+def _ceilings(metrics: Mapping[str, Metric], seen: Observation) -> Iterator[_Ceiling]:
+    """Of each rate that something limits, on devices of which it is known."""
+    flops, moved = flops_per_device(seen) or 0.0, _bytes_per_device(seen)
+    if seen.device == "cpu":
+        if cores := seen.facts.get("processors", 0.0):
+            why = f"{cores:g} processors"
+            most = cores * CORE_FLOPS_PER_S
+            yield _Ceiling(rate=flops, most=most, unit="FLOP/s", why=why, stated="FLOPs")
+            most = cores * CORE_BYTES_PER_S
+            yield _Ceiling(rate=moved, most=most, unit="bytes/s", why=why, stated="bytes")
+        return
+    known = device(seen.device_name)
+    if known is None:
+        return
+    most = max(known.tflops.values()) * 1e12
+    yield _Ceiling(rate=flops, most=most, unit="FLOP/s", why=known.source, stated="FLOPs")
+    cached = (seen.work.bytes or 0.0) / seen.world_size < CACHED_BYTES
+    most = known.memory * 1e9 * (CACHE_FACTOR if cached else 1.0)
+    yield _Ceiling(rate=moved, most=most, unit="bytes/s", why=known.source, stated="bytes")
+    if "busbw_bytes_per_s" in metrics:
+        yield _Ceiling(
+            rate=metrics["busbw_bytes_per_s"].value,
+            most=known.link * 1e9,
+            unit="bytes/s between devices",
+            why=known.source,
+            stated="bytes",
+        )
+
+
+def _bytes_per_device(seen: Observation) -> float:
+    return per_second(seen.work.bytes or 0.0, seen.samples) / seen.world_size
 
 
 def _check_times(what: str, times_s: Sequence[float]) -> None:

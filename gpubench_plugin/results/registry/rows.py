@@ -108,6 +108,7 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
 
 def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
     launches = row.launches or ([row.metrics] if row.metrics else [])
+    settings, work = without_work(mapping(facts[row.settings]))
     return Result(
         id=stored_text(node_id),
         outcome=row.outcome,
@@ -115,10 +116,27 @@ def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
         timer=stored_text(row.timer),
         metrics=Metrics(row.metrics, facts[row.units]),
         launches=tuple(map(mapping, launches)),
-        settings=mapping(facts[row.settings]),
+        settings=settings,
+        work=work,
         limits=mapping(facts[row.limits]),
         flags=tuple(map(stored_text, row.flags or ())),
     )
+
+
+_WORK = "work."
+"""What amounts of work begin with, which are stored beside the settings: no key of those does."""
+
+
+def with_work(settings: Mapping[str, Any], work: Mapping[str, float]) -> dict[str, Any]:
+    """The settings and the amounts of `work` as they are stored, in one."""
+    return {**settings, **{f"{_WORK}{name}": amount for name, amount in work.items()}}
+
+
+def without_work(stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    """The settings and the amounts that :func:`with_work` made one."""
+    settings = {key: value for key, value in stored.items() if not key.startswith(_WORK)}
+    amounts = {key.removeprefix(_WORK): v for key, v in stored.items() if key.startswith(_WORK)}
+    return settings, amounts
 
 
 class Metrics(Mapping[str, Metric]):

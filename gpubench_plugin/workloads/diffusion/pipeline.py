@@ -78,7 +78,7 @@ class Pipeline:
         self._transport = transport
         self._meeting = meeting
         self._keep = keep
-        self._call = 0
+        self.calls = 0
         self._outputs: list[Tensor] = []
         self._expected: list[Tensor] = []
 
@@ -163,7 +163,7 @@ class Pipeline:
         return self._rank == len(self._all) - 1
 
     def _run(self, log: EventLog | None) -> None:
-        self._call += 1
+        self.calls += 1
         outputs = []
         with torch.inference_mode():
             for sample in range(len(self._latents)):
@@ -195,7 +195,7 @@ class Pipeline:
     def _header(self, sample: int, step: int, *, receiver: int) -> Header:
         latents = self._latents[sample]
         return Header(
-            call=self._call,
+            call=self.calls,
             sample=sample,
             step=step,
             sender=receiver - 1,

@@ -146,6 +146,7 @@ class MeasuredLayer:
         self._output: Tensor | None = None
         self._facts: dict[str, float] = {}
         self._rows = 0  # that this rank's experts compute
+        self.calls = 0
         self._run: Callable[[], None] = {
             FORWARD_BACKWARD: self._forward_backward,
             INITIALISATION: self._initialise,
@@ -154,6 +155,7 @@ class MeasuredLayer:
     def step(self) -> None:
         """The part, once: the hot path."""
         self._run()
+        self.calls += 1
 
     def prepare(self, log: object) -> Check:
         """Compare with one process that has all tokens and all experts, untimed.

@@ -30,7 +30,7 @@ def test_own_step(gpubench: Bench, torch_device: torch.device, precision: Precis
 
 def test_training(gpubench: Bench, trainer: Trainer) -> None:
     """The training step of a configured workload."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)
 
 
 def pytest_gpubench_metrics(item: pytest.Item, observation: Observation) -> Iterable[Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from gpubench_plugin.bench import Bench
+from gpubench_plugin.bench.parts import Parts
 from gpubench_plugin.config import (
     BenchmarkMark,
     Case,
@@ -18,9 +20,9 @@ from gpubench_plugin.config import (
     ModelSection,
 )
 from gpubench_plugin.environment import Device
-from gpubench_plugin.errors import MeasurementError
+from gpubench_plugin.errors import CorrectnessError, MeasurementError, UsageProblem
 from gpubench_plugin.measure import Alone, probes
-from gpubench_plugin.records import Json
+from gpubench_plugin.records import Check, Json, Work
 from gpubench_plugin.results import Notes
 
 ID = "test_it.py::test_step"
@@ -57,7 +59,9 @@ class Carrier:
         self.stats: Any = SimpleNamespace()
         self.extra_info: Json = {}
 
-    def pedantic(self, step: object) -> None: ...
+    def pedantic(self, step: Any) -> object:
+        """Once, as where measuring is off; a no-op where it carries our samples."""
+        return step()
 
 
 def step() -> None:
@@ -65,7 +69,13 @@ def step() -> None:
     sum(range(1000))
 
 
-def bench(group: Group, metrics: Any = lambda **_: []) -> Bench:
+def bench(
+    group: Group,
+    metrics: Any = lambda **_: [],
+    *,
+    parts: Parts | None = None,
+    disabled: bool = False,
+) -> Bench:
     """The bench of a test; `metrics` is the hook of other plugins."""
     case = Case(
         id=ID,
@@ -83,12 +93,14 @@ def bench(group: Group, metrics: Any = lambda **_: []) -> Bench:
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook, config=SimpleNamespace(stash=pytest.Stash()))
     unused: Any = SimpleNamespace(compute_dtype="fp32")
-    given: Any = {"group": group, "carrier": Carrier(), "precision": unused}
+    carrier = Carrier()
+    carrier.disabled = disabled
+    given: Any = {"group": group, "carrier": carrier, "precision": unused}
     return Bench(
         item=item,
         case=case,
         device=torch.device("cpu"),
-        subjects=(),
+        parts=parts or Parts(),
         notes=Notes(),
         traces=None,
         carried={},
@@ -119,3 +131,201 @@ def test_what_rank_zero_finds_wrong_fails_every_rank() -> None:
     other = Group(rank=1, size=2, told=root.told)
     with pytest.raises(MeasurementError, match=r"mfu is 1\.7"):
         bench(other)(step)
+
+
+class Fake:
+    """A subject whose step counts itself, as a trainer does."""
+
+    def __init__(self, samples: float = 8.0, fact: str = "loss_first") -> None:
+        self.calls = 0
+        self.samples = samples
+        self.fact = fact
+        self.begun = False
+
+    def step(self) -> None:
+        """Long enough for any clock."""
+        step()
+        self.calls += 1
+
+    def prepare(self, log: object) -> Check:
+        return Check(correctness={self.fact: "checked"}, facts={self.fact: 1.0})
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def finish(self) -> dict[str, float]:
+        return {"data_wait_s": 1e-9}
+
+    def work(self) -> Work:
+        return Work(samples=self.samples)
+
+    def flops_step(self) -> None:
+        torch.ones(2, 3) @ torch.ones(3, 4)
+
+
+def beside(*subjects: Fake) -> Parts:
+    """The parts of a test that asks for these fixtures, in this order."""
+    parts = Parts()
+    for subject in subjects:
+        parts.add(subject)
+    return parts
+
+
+@pytest.mark.parametrize("form", ["the subject", "its step"])
+@pytest.mark.parametrize("order", [1, -1], ids=["first", "last"])
+def test_a_step_brings_what_its_own_subject_knows(form: str, order: int) -> None:
+    """Whichever stands first in the test, and however the step is written."""
+    timed, other = Fake(samples=8), Fake(samples=64, fact="loss_last")
+    given: Any = timed if form == "the subject" else timed.step
+    found = bench(Group(), parts=beside(*(timed, other)[::order]))(given)
+    assert found.work == Work(samples=8, flops=2 * 2 * 3 * 4)
+    assert "samples_per_s" in found.metrics
+    assert "loss_first" in found.metrics
+    assert "loss_last" not in found.metrics
+    assert found.correctness == {"loss_first": "checked", "loss_last": "checked"}
+    assert (timed.begun, other.begun) == (True, False)
+
+
+def test_a_subject_that_no_fixture_made_brings_its_own() -> None:
+    """A class of the user's need not be announced anywhere."""
+    assert bench(Group())(Fake(samples=3)).work == Work(samples=3, flops=48)
+
+
+def test_a_no_op_beside_a_trainer_has_none_of_its_amounts() -> None:
+    """It is checked all the same: what stands in the test must be right."""
+    found = bench(Group(), parts=beside(Fake()))(step)
+    assert found.work == Work()
+    assert not {"samples_per_s", "tflops", "loss_first", "data_wait_fraction"} & set(found.metrics)
+    assert found.correctness == {"loss_first": "checked"}
+
+
+def test_a_callable_that_steps_a_trainer_twice_has_none_of_its_amounts() -> None:
+    """One step's samples would be half of them; what it steps is still checked afterwards."""
+    trainer = Fake()
+
+    def twice() -> None:
+        trainer.step()
+        trainer.step()
+
+    found = bench(Group(), parts=beside(trainer))(twice)
+    assert found.work == Work()
+    assert trainer.begun
+
+
+def test_forgotten_parentheses_are_told_by_what_to_write() -> None:
+    """The step is named as the test names it."""
+    trainer = Fake()
+    said = r"gpubench\(trainer\.step\), not gpubench\(lambda: trainer\.step\)"
+    with pytest.raises(UsageProblem, match=said):
+        bench(Group(), parts=beside(trainer))(lambda: trainer.step)
+    with pytest.raises(UsageProblem, match=said):
+        bench(Group(), parts=beside(trainer))(lambda: trainer)
+    with pytest.raises(UsageProblem, match=r"gpubench\(work\), not gpubench\(lambda: work\)"):
+        bench(Group())(lambda: work)
+
+
+def work() -> None:
+    """A step that a lambda forgets to call."""
+
+
+def test_a_step_that_makes_a_function_is_measured() -> None:
+    """Only one that was there before was meant to be called."""
+    assert bench(Group())(lambda: lambda: None).outcome == "measured"
+
+
+@pytest.mark.parametrize("result", [None, 2.5, torch.ones(2)])
+def test_a_result_in_place_of_a_step_is_refused(result: Any) -> None:
+    """It is what ``gpubench(trainer.step())`` passes."""
+    with pytest.raises(UsageProblem, match=r"cannot be called; pass the step itself"):
+        bench(Group(), parts=beside(Fake()))(result)
+
+
+def test_a_subject_whose_step_was_replaced_is_refused() -> None:
+    """A no-op in its place would be as fast as nothing, with all of its amounts."""
+    trainer: Any = Fake()
+    trainer.step = step
+    with pytest.raises(CorrectnessError, match=r"advanced the Fake by 0 steps instead of one"):
+        bench(Group(), parts=beside(trainer))(trainer)
+
+
+@pytest.mark.parametrize(("samples", "refused"), [(8, False), (16, True)])
+def test_an_amount_that_contradicts_the_subject_is_refused(samples: float, refused: bool) -> None:
+    """Before anything is timed; the same amount may be said again."""
+    trainer = Fake(samples=8)
+    measured = bench(Group(), parts=beside(trainer))
+    if not refused:
+        assert measured(trainer.step, samples=samples).work == Work(samples=8, flops=48)
+        return
+    with pytest.raises(UsageProblem, match=r"samples=16, but a step of the Fake has samples=8"):
+        measured(trainer.step, samples=samples)
+    assert trainer.calls == 0
+
+
+def test_flops_that_contradict_those_counted_are_refused() -> None:
+    """They are counted after the timed calls, on tensors without data."""
+    with pytest.raises(UsageProblem, match=r"flops=1e\+06, but a step of the Fake has flops=48"):
+        bench(Group())(Fake(), flops=1e6)
+
+
+async def coroutine() -> None:
+    """Never awaited."""
+
+
+def generator() -> Any:
+    """Never begun."""
+    yield step()
+
+
+async def async_generator() -> Any:
+    """Never begun."""
+    yield step()
+
+
+class Promise:
+    """Something to be awaited."""
+
+    def __await__(self) -> Any:
+        yield
+
+
+@pytest.mark.parametrize("disabled", [False, True], ids=["measured", "run once"])
+@pytest.mark.parametrize(
+    ("lazy", "said"),
+    [
+        (coroutine, r"a coroutine, .*asyncio\.run"),
+        (generator, r"a generator, .*list"),
+        (async_generator, r"an async generator, .*asyncio\.run"),
+        (Promise, r"an awaitable, .*asyncio\.run"),
+    ],
+)
+def test_a_step_that_only_promises_its_work_is_refused(
+    lazy: Any, said: str, disabled: bool
+) -> None:
+    """At its first call, with what to do; no warning of Python's is left to guess from."""
+    with pytest.raises(UsageProblem, match=rf"returned {said}"):
+        bench(Group(), disabled=disabled)(lazy)
+
+
+@pytest.mark.parametrize("disabled", [False, True], ids=["measured", "run once"])
+def test_the_last_result_is_there_until_the_test_ends(disabled: bool) -> None:
+    """It is what the last timed call returned, and nothing keeps it afterwards."""
+    made: list[weakref.ref[Result]] = []
+
+    def timed() -> Result:
+        step()
+        made.append(weakref.ref(result := Result()))
+        return result
+
+    measured = bench(Group(), disabled=disabled)
+    with pytest.raises(UsageProblem, match=r"gpubench\.result before the measurement"):
+        _ = measured.result
+    found = measured(timed)
+    assert "Result" not in repr(found)
+    assert measured.result is made[-1]()
+    assert [ref() for ref in made[:-1]] == [None] * (len(made) - 1)
+    measured.release()
+    assert made[-1]() is None
+
+
+class Result:
+    """What a step returns."""

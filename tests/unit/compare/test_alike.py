@@ -9,7 +9,7 @@ from gpubench_plugin.compare import (
     settings_differences,
     told_differences,
 )
-from gpubench_plugin.records import Difference
+from gpubench_plugin.records import Difference, Metric
 from tests.support.made import result, run
 
 
@@ -166,3 +166,31 @@ def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
     assert likeness.differences(base, flagged, head, flagged) == ""
     foreign = replace(plain, foreign=True)
     assert likeness.differences(base, foreign, head, flagged) == ""
+
+
+def of_work(base, head, exempt=(), **metrics):
+    sides = [replace(one, metrics=metrics) for one in (base, head)]
+    return Likeness(exempt=exempt, allow=False).differences(
+        run("a", sides[0]), sides[0], run("b", sides[1]), sides[1]
+    )
+
+
+def test_other_work_in_a_call_makes_times_incomparable():
+    """Of twice the samples a longer time is no slowdown, and a throughput no gain."""
+    base, head = (replace(result(), work={"samples": n, "flops": 1e9}) for n in (64.0, 128.0))
+    assert of_work(base, head) == "work.samples 64.0 in base, 128.0 in head"
+    assert of_work(base, head, ["work."]) == ""
+    assert of_work(base, replace(base, work={"samples": 64.0 * (1 + 1e-12)})) == ""
+
+
+def test_work_that_a_side_has_not_recorded_is_no_difference():
+    """Records of earlier versions have none, and compare as they did."""
+    known = replace(result(), work={"samples": 64.0})
+    assert of_work(known, result()) == of_work(result(), known) == ""
+
+
+def test_the_work_of_a_training_to_a_target_is_what_it_took():
+    """Fewer steps are a gain, not another benchmark."""
+    base, head = (replace(result(), work={"samples": n}) for n in (64.0, 128.0))
+    steps = Metric(name="steps_to_target", value=8.0, unit="count", better="lower")
+    assert of_work(base, head, steps_to_target=steps) == ""

@@ -73,6 +73,7 @@ def test_summary_holds_what_the_run_found(
                 "settings": {},
                 "limits": {},
                 "timer": "",
+                "work": {"samples": 8.0, "tokens": None, "bytes": None, "flops": 1e9},
                 "metrics": {
                     "step_time_s": {"value": 0.011, "unit": "s", "better": "lower"},
                     "samples_per_s": {"value": 727.25, "unit": "samples/s", "better": "higher"},
@@ -112,7 +113,7 @@ def test_summary_of_the_first_version_is_read(
     """A file of an older version is readable; what it did not know has its default."""
     fields = written(tmp_path, run_record())
     del fields["resumed"]
-    for name in ("ranks", "slowest_rank", "settings", "limits", "timer", "per_launch"):
+    for name in ("ranks", "slowest_rank", "settings", "limits", "timer", "per_launch", "work"):
         del fields["benchmarks"][0][name]
     fields["schema_version"] = 1
     (tmp_path / "summary.json").write_text(json.dumps(fields))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,3 +110,50 @@ def test_more_than_the_peak_is_refused(observe: Callable[..., Observation]) -> N
 def test_the_peak_itself_passes(observe: Callable[..., Observation], value: float) -> None:
     """Up to the peak a measurement can be true."""
     check_values({"mfu": Metric(name="mfu", value=value, unit="fraction")}, observe())
+
+
+@pytest.mark.parametrize(
+    ("device", "work", "said"),
+    [
+        ("cpu", Work(flops=1e15), "FLOP/s per device, but a CPU does no more than 4e+13 (2 proc"),
+        ("cpu", Work(bytes=1e13), "bytes/s per device, but a CPU does no more than 4e+12 (2 proc"),
+        ("cuda", Work(flops=4e14), "more than 3.12e+14 (https://www.nvidia.com"),
+        ("cuda", Work(bytes=1.3e12), "more than 2.039e+12 (https://www.nvidia.com"),
+    ],
+)
+def test_amounts_above_what_a_device_can_do_are_refused(
+    observe: Callable[..., Observation], device: str, work: Work, said: str
+) -> None:
+    """Of ten calls in six seconds, whatever the precision."""
+    name = "a CPU" if device == "cpu" else "NVIDIA A100-SXM4-80GB"
+    seen = observe(device=device, device_name=name, precision="", work=work)
+    with pytest.raises(MeasurementError) as caught:
+        check_values({}, replace(seen, facts={"processors": 2.0}))
+    assert said in str(caught.value)
+
+
+def test_what_a_cache_can_hold_may_be_faster_than_memory(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Up to what the fastest caches do."""
+    quick = sampled(durations_s=(1e-6,), block_s=(1e-6,), block_calls=(1,))
+    check_values({}, observe(samples=quick, work=Work(bytes=8e6)))
+    with pytest.raises(MeasurementError, match=r"does no more than 3\.262e\+13"):
+        check_values({}, observe(samples=quick, work=Work(bytes=8e7)))
+
+
+@pytest.mark.parametrize("rate", [5e11, 7e11])
+def test_a_link_moves_no_more_than_it_can(observe: Callable[..., Observation], rate: float) -> None:
+    """The bus bandwidth of a collective, in both directions of the fastest link."""
+    metrics = {"busbw_bytes_per_s": Metric(name="busbw_bytes_per_s", value=rate, unit="bytes/s")}
+    if rate < 6e11:
+        check_values(metrics, observe(work=Work()))
+        return
+    with pytest.raises(MeasurementError, match=r"between devices per device, .* more than 6e\+11"):
+        check_values(metrics, observe(work=Work()))
+
+
+def test_a_device_that_nobody_knows_has_no_ceiling(observe: Callable[..., Observation]) -> None:
+    """Nor has a CPU whose processors nobody counted."""
+    check_values({}, observe(device_name="a new one", work=Work(flops=1e30)))
+    check_values({}, observe(device="cpu", device_name="a CPU", work=Work(flops=1e30)))

@@ -1,0 +1,96 @@
+"""What stands in a benchmark beside its step: subjects, of which one may be timed, and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.records import Check
+
+if TYPE_CHECKING:
+    from gpubench_plugin.measure import Part, Subject
+    from gpubench_plugin.measure.protocols import Log
+
+    Facts = Callable[[], Mapping[str, float]]
+
+
+@dataclass(eq=False)
+class _Stand:
+    """A subject with the checks that belong to it, in their order."""
+
+    subject: Subject
+    before: tuple[Part, ...] = ()
+    after: tuple[Part, ...] = ()
+    facts: list[Facts] = field(default_factory=list)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (*self.before, self.subject, *self.after)
+
+
+class Parts:
+    """The parts of one benchmark, in whatever order its fixtures were asked for."""
+
+    def __init__(self) -> None:
+        self._stands: list[_Stand] = []
+        self._checks: list[Part] = []
+
+    def add(
+        self, subject: Subject, *, before: Iterable[Part] = (), after: Iterable[Part] = ()
+    ) -> None:
+        """Let `subject` take part, with what is checked right before and right after it."""
+        self._stands.append(_Stand(subject, tuple(before), tuple(after)))
+
+    def add_check(self, part: Part) -> None:
+        """Let something take part that belongs to no subject."""
+        self._checks.append(part)
+
+    def add_facts(self, subject: Subject, facts: Facts) -> None:
+        """Ask for more `facts` of `subject` after its timed calls, if it is what was timed."""
+        self._stand(subject).facts.append(facts)
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """All subjects."""
+        return tuple(stand.subject for stand in self._stands)
+
+    def check(self, timed: Subject | None, log: Log) -> Check:
+        """Run every check, those of the `timed` subject last: what they leave is what is timed.
+
+        What was found of the other subjects goes on record as correctness. Facts are about what is
+        timed, so theirs are dropped.
+
+        Raises:
+            CorrectnessError: something is wrong, whether it is timed or not.
+        """
+        own = None if timed is None else self._stand(timed)
+        plain = [part.prepare(log) for part in self._checks]
+        others = [
+            part.prepare(log).correctness
+            for stand in self._stands
+            if stand is not own
+            for part in stand.parts
+        ]
+        mine = [part.prepare(log) for part in (() if own is None else own.parts)]
+        told = [*plain, *mine]
+        return Check(
+            correctness=_merged((*others, *(check.correctness for check in told))),
+            facts=_merged(check.facts for check in told),
+        )
+
+    def facts(self, timed: Subject) -> dict[str, float]:
+        """What is asked of the `timed` subject beside its own facts."""
+        return _merged(facts() for facts in self._stand(timed).facts)
+
+    def _stand(self, subject: Subject) -> _Stand:
+        """Where `subject` stands; one that no fixture made stands alone."""
+        for stand in self._stands:
+            if stand.subject is subject:
+                return stand
+        self._stands.append(made := _Stand(subject))
+        return made
+
+
+def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for part in parts for key, value in part.items()}

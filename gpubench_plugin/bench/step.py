@@ -1,0 +1,163 @@
+"""What is timed: whose step it is, and what its first call must have done and returned."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from dataclasses import asdict, dataclass
+from inspect import getclosurevars
+from math import isclose
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.measure import Subject
+
+if TYPE_CHECKING:
+    from gpubench_plugin.records import Work
+
+Step = Callable[[], object]
+
+_LAZY: Final = (
+    (AsyncGenerator, "an async generator", "call asyncio.run on what exhausts it in the step"),
+    (Generator, "a generator", "exhaust it in the step: list(…), or a loop over it"),
+    (Coroutine, "a coroutine", "run it in the step: asyncio.run(…)"),
+    (Awaitable, "an awaitable", "await it in the step: asyncio.run(…)"),
+)
+"""What a call may return instead of doing its work, and what to do then."""
+
+_LONGEST: Final = 60
+_SAME: Final = 1e-9
+"""Amounts that differ relatively by less are equal: shares of ranks are fractions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedStep:
+    """A callable, and the subject whose step it is; None: it is nobody's."""
+
+    call: Step
+    subject: Subject | None
+
+    @classmethod
+    def of(cls, given: object, benchmark: str) -> TimedStep:
+        """What was `given` to be timed in `benchmark`: a subject, its own step, or any callable.
+
+        Raises:
+            UsageProblem: it cannot be called: it may be what a call has returned.
+        """
+        if (subject := _subject(given)) is not None:
+            return cls(call=subject.step, subject=subject)
+        if not callable(given):
+            raise UsageProblem(
+                f"{benchmark}: gpubench({_shown(given)}): that cannot be called; pass the step "
+                "itself, not what a call of it returned: gpubench(trainer.step), "
+                "gpubench(lambda: a @ b)"
+            )
+        owner = _subject(getattr(given, "__self__", None))
+        function = getattr(given, "__func__", None)
+        own = owner is not None and function is getattr(type(owner), "step", None)
+        return cls(call=given, subject=owner if own else None)
+
+
+class FirstCall:
+    """Looks at the first call of the step of a `benchmark`, beside which `subjects` stand."""
+
+    def __init__(self, timed: TimedStep, subjects: Sequence[Subject], benchmark: str):
+        self._timed = timed
+        self._subjects = subjects
+        self._before = [subject.calls for subject in subjects]
+        self._benchmark = benchmark
+        self.advanced: tuple[Subject, ...] = ()
+        """The subjects whose step was called by it."""
+
+    def look(self, result: object) -> None:
+        """Refuse a call that has returned without doing what is to be timed.
+
+        Raises:
+            UsageProblem: it returned something that is still to be run, or called.
+            CorrectnessError: a subject's step that is no one call of it.
+        """
+        refuse_unfinished(result, self._timed.call, self._benchmark)
+        done = [
+            subject.calls - before
+            for subject, before in zip(self._subjects, self._before, strict=True)
+        ]
+        self.advanced = tuple(s for s, calls in zip(self._subjects, done, strict=True) if calls)
+        for subject, calls in zip(self._subjects, done, strict=True):
+            if subject is self._timed.subject and calls != 1:
+                name = type(subject).__name__
+                raise CorrectnessError(
+                    f"{self._benchmark}: a call of the step advanced the {name} by {calls} steps "
+                    "instead of one, so it is not what its amounts are of; measure what was put in "
+                    "its place as gpubench(lambda: …) with amounts of its own"
+                )
+
+
+def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
+    """Refuse the `result` of a call of `step` that is still to be run, or called.
+
+    Raises:
+        UsageProblem: naming what it is, and what to write.
+    """
+    for kind, name, remedy in _LAZY:
+        if isinstance(result, kind):
+            if isinstance(result, Coroutine):
+                result.close()  # it warns if nobody ever began it
+            raise UsageProblem(
+                f"{benchmark}: a call of the step returned {name}, whose work nobody has done; "
+                f"{remedy}"
+            )
+    if (what := _uncalled(result, step)) is not None:
+        raise UsageProblem(
+            f"{benchmark}: a call of the step returned {what} instead of calling it; write "
+            f"gpubench({what}), not gpubench(lambda: {what})"
+        )
+
+
+def refuse_contradiction(given: Work, own: Work, subject: Subject, benchmark: str) -> None:
+    """Refuse an amount that was `given` and is not the subject's `own`.
+
+    Raises:
+        UsageProblem: naming both.
+    """
+    stated = asdict(given)
+    for name, amount in asdict(own).items():
+        value = stated[name]
+        if value is None or amount is None or isclose(value, amount, rel_tol=_SAME):
+            continue
+        raise UsageProblem(
+            f"{benchmark}: {name}={value:g}, but a step of the {type(subject).__name__} has "
+            f"{name}={amount:g}; leave it out, or measure another step with amounts of its own"
+        )
+
+
+def _subject(given: object) -> Subject | None:
+    """The subject that is `given`; None of anything else, also of a class of them."""
+    return given if isinstance(given, Subject) and not isinstance(given, type) else None
+
+
+def _uncalled(result: object, step: Step) -> str | None:
+    """What to call where `result` is a step itself, or a function that `step` only names."""
+    if _subject(result) is not None:
+        return f"{_name(result, step)}.step"
+    if isinstance(result, MethodType):
+        return f"{_name(result.__self__, step)}.{result.__func__.__name__}"
+    return _named(result, step) if isinstance(result, FunctionType) else None
+
+
+def _name(owner: object, step: Step) -> str:
+    """What `step` calls the `owner` of a method; of one that it does not name, its class."""
+    return _named(owner, step) or type(owner).__name__.lower()
+
+
+def _named(wanted: object, step: Step) -> str | None:
+    """The name that `step`, if it is a function, has for this object from outside."""
+    if not isinstance(step, FunctionType):
+        return None
+    known = getclosurevars(step)
+    names = {**known.globals, **known.nonlocals}
+    return next((name for name, value in names.items() if value is wanted), None)
+
+
+def _shown(given: object) -> str:
+    text = " ".join(repr(given).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,102 @@
+"""Steps and the trainer beside them, in whole sessions: whose amounts a record has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.compare import compare_runs
+from gpubench_plugin.results import read_run
+
+if TYPE_CHECKING:
+    from tests.support.projects import Project
+
+TRAINING = """
+    import pytest
+
+    mlp = pytest.mark.gpubench(config="mlp")
+
+    @mlp
+    def test_trainer(gpubench, trainer):
+        gpubench(trainer)
+        assert gpubench.result is None
+
+    @mlp
+    def test_its_step(gpubench, inference, trainer):
+        gpubench(trainer.step, samples=trainer.samples_per_step)
+
+    @mlp
+    def test_behind(gpubench, trainer, inference):
+        gpubench(inference)
+
+    @mlp
+    def test_before(gpubench, inference, trainer):
+        gpubench(inference)
+
+    @mlp
+    def test_no_op(gpubench, trainer):
+        gpubench(lambda: sum(range(1000)))
+
+    @mlp
+    def test_forgotten(gpubench, trainer):
+        gpubench(lambda: trainer.step)
+
+    @mlp
+    def test_result(gpubench, trainer):
+        gpubench(trainer.step())
+
+    @mlp
+    def test_contradiction(gpubench, trainer):
+        gpubench(trainer, samples=10**6)
+
+    def test_impossible(gpubench):
+        gpubench(lambda: None, flops=1e15)
+"""
+"""The mutants are those of which numbers were reported before steps belonged to their subjects."""
+
+REFUSED = {
+    "test_forgotten": "write gpubench(trainer.step), not gpubench(lambda: trainer.step)",
+    "test_result": "gpubench(None): that cannot be called",
+    "test_contradiction": "samples=1e+06, but a step of the Trainer has samples=",
+    "test_impossible": "the FLOPs of a call or the clock are wrong",
+}
+
+
+def test_amounts_are_those_of_what_is_timed(project: Project) -> None:
+    """Whatever stands in the test beside it, and in whatever order."""
+    project.write("test_it.py", TRAINING)
+
+    run = project.run("--precision=fp32", "--training.steps=2", "--training.loss_drop=null")
+
+    found = {b["name"].partition("[")[0]: b for b in run.summary["benchmarks"]}
+    assert {name: found[name]["outcome"] for name in REFUSED} == dict.fromkeys(REFUSED, "failed")
+    for name, said in REFUSED.items():
+        assert said in found[name]["reason"]
+    trained, inferred = found["test_trainer"]["work"], found["test_behind"]["work"]
+    assert trained["samples"] > 0
+    assert found["test_its_step"]["work"] == {
+        **trained,
+        "samples": inferred["samples"],
+        "flops": (trained["flops"] * inferred["samples"] / trained["samples"]),
+    }
+    assert found["test_before"]["work"] == inferred
+    assert trained["flops"] > inferred["flops"] > 0
+    assert set(found["test_no_op"]["work"].values()) == {None}
+    assert not {"samples_per_s", "tflops", "loss_last"} & set(found["test_no_op"]["metrics"])
+    assert len(found["test_no_op"]["correctness"]["losses"]) == 2
+
+
+def test_other_work_is_not_compared(project: Project) -> None:
+    """Twice the samples in a call double the throughput of the same code."""
+    for samples in (64, 128):
+        project.write(
+            "test_it.py",
+            f"def test_x(gpubench): gpubench(lambda: sum(range(1000)), samples={samples})",
+        )
+        run = project.run(f"--tag={samples:03}")
+    base, head = (
+        read_run(str(folder), results_dir=run.results, here=project.path)
+        for folder in run.directories
+    )
+    (verdict,) = compare_runs(base, head).verdicts
+    assert verdict.kind == "incomparable"
+    assert "work.samples 64.0 in base, 128.0 in head" in verdict.reason
