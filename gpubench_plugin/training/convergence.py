@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import LossHistory
 from gpubench_plugin.training.model import run_once
+from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import TrainingSection
@@ -145,7 +147,7 @@ class Convergence:
                 not finite, or it is further from that in fp32 than ``training.parity_band``.
         """
         milestones: list[Milestone] = []
-        losses = self._train_to_target(log, milestones)
+        losses, first_step_s = self._train_to_target(log, milestones)
         reached = milestones[-1]
         self._steps, self._reached = reached.step, reached.evaluation
         parity = self._parity(reached.evaluation)
@@ -165,6 +167,7 @@ class Convergence:
                 "parity_band": self._training.parity_band,
             },
             facts={
+                "first_step_s": first_step_s,
                 "steps_to_target": float(self._steps),
                 **epochs,
                 **{name: value for name, value in parity.items() if name == "parity_error"},
@@ -202,16 +205,25 @@ class Convergence:
         training = self._training
         return self._steps * training.batch_size * training.accumulation_steps
 
-    def _train_to_target(self, log: Log, milestones: list[Milestone]) -> list[float]:
-        """Train and evaluate in turn; the losses of training, the milestones in `milestones`."""
+    def _train_to_target(self, log: Log, milestones: list[Milestone]) -> tuple[list[float], float]:
+        """Train and evaluate in turn; the losses of training, the milestones in `milestones`.
+
+        It is the first training there is, as a timed call is one: its seconds without those of
+        evaluations and of writing losses down are returned, too.
+        """
         self._course.restart()
         history = LossHistory(
             log, every=self._training.log_every, state=dict, agreement=self._agreement
         )
-        step, best = 0, None
+        step, best, spent_s = 0, None, 0.0
         while step < self._training.max_steps:
             stretch = min(self._every, self._training.max_steps - step)
-            for loss in self._course.losses(stretch):
+            losses = self._course.losses(stretch)
+            for _ in range(stretch):
+                began = perf_counter()
+                loss = next(losses)
+                wait_for(loss.device)
+                spent_s += perf_counter() - began
                 history.add(loss)
             step += stretch
             evaluation = self._course.evaluate()
@@ -225,7 +237,7 @@ class Convergence:
             for tell in self.observers:
                 tell(milestone)
             if self._target.is_reached(evaluation):
-                return history.close()
+                return history.close(), spent_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
             f"{self._target.said} was not reached within training.max_steps="

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.results import read_run
 
@@ -100,3 +102,31 @@ def test_other_work_is_not_compared(project: Project) -> None:
     (verdict,) = compare_runs(base, head).verdicts
     assert verdict.kind == "incomparable"
     assert "work.samples 64.0 in base, 128.0 in head" in verdict.reason
+
+
+COMPILED = """
+    import pytest
+
+    @pytest.mark.gpubench(config="convergence-diabetes")
+    def test_convergence(gpubench, convergence):
+        gpubench(convergence, setup=convergence.restart)
+
+    @pytest.mark.gpubench(config="mlp")
+    def test_foreign(gpubench, trainer):
+        gpubench(lambda: trainer.step())
+"""
+
+
+@pytest.mark.slow
+def test_compiling_is_seen_where_it_happens(project: Project) -> None:
+    """In the untimed training to a target; of a step that is nobody's it is not guessed."""
+    project.write("test_it.py", COMPILED)
+
+    run = project.run("--precision=fp32", "--model.compile=default", "--preset=tiny",
+                      "--model.compile_backend=aot_eager")  # fmt: skip
+
+    compiled, foreign = (benchmark["metrics"] for benchmark in run.summary["benchmarks"])
+    compile_s, first_s = compiled["compile_time_s"]["value"], compiled["first_step_s"]["value"]
+    assert compile_s == first_s - compiled["step_time_s"]["value"]
+    assert compile_s > 2 * compiled["step_time_s"]["value"]
+    assert "compile_time_s" not in foreign

@@ -22,6 +22,7 @@ from gpubench_plugin.training import (
     Trainer,
     build_model,
 )
+from gpubench_plugin.training import convergence as convergence_module
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[3]
@@ -186,6 +187,27 @@ def test_facts_of_a_convergence(measured):
     assert facts["test_loss"] == check.correctness["evaluations"][-1]["test_loss"] <= 0.6
     assert facts["skipped_steps"] == 0
     assert facts["data_wait_s"] > 0
+
+
+def test_the_first_training_is_the_first_step(monkeypatch):
+    """It is the untimed one, in which a model is compiled; evaluations are no part of a step."""
+    setting, now = Setting("diabetes"), [0.0]
+    monkeypatch.setattr(convergence_module, "perf_counter", lambda: now[0])
+    loss = setting.workload.loss
+    convergence = setting.convergence()
+
+    def slow_loss(module, batch):
+        now[0] += 2.0
+        return loss(module, batch)
+
+    def evaluate(course):
+        now[0] += 1000.0
+        return Evaluation(loss=0.5, accuracy=None)
+
+    monkeypatch.setattr(setting.workload, "loss", slow_loss)
+    monkeypatch.setattr(Course, "evaluate", evaluate)
+    facts = convergence.prepare(lambda event: None).facts
+    assert facts["first_step_s"] == 2.0 * facts["steps_to_target"]
 
 
 def test_work_is_that_of_a_whole_training(measured):

@@ -32,6 +32,29 @@ def test_the_record_has_the_time_of_every_phase():
     assert not [name for name in alone.finish() if name.startswith("phase_")]
 
 
+@pytest.mark.parametrize("part", [ROUTER, "experts"])
+def test_the_first_step_of_a_phase_is_its_first_run(part, monkeypatch):
+    """It is timed in the check, where the phase runs for the first time."""
+    layer, now, ran = measured(part), [0.0], []
+    monkeypatch.setattr(room, "perf_counter", lambda: now[0])
+    stages = layer._layer.stages
+
+    def slow_once(name, run):
+        def taken(value):
+            now[0] += 0.0 if name in ran else 1.0
+            ran.append(name)
+            return run(value)
+
+        return taken
+
+    monkeypatch.setattr(
+        layer._layer,
+        "stages",
+        lambda tokens: [(name, slow_once(name, run)) for name, run in stages(tokens)],
+    )
+    assert layer.prepare(None).facts["first_step_s"] == 1.0
+
+
 def test_the_suite_measures_every_phase():
     """The benchmark's list, which imports nothing, is the layer's."""
     spec = importlib.util.spec_from_file_location("suite", SUITE)
