@@ -234,10 +234,11 @@ class Observation:
 
     `samples` are reduced over the ranks (maximum per duration); `ranks` has a row for each of
     them, or none where there is only one. `work` is summed over the ranks. `precision` is what
-    matrix products compute in: fp32, tf32, fp16, … `facts` holds the numbers that are neither
-    durations nor work: ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed
-    calls), ``loss_first``, ``loss_last``, ``compiled`` (0 or 1), ``confidence`` (the level of
-    intervals), ``processors`` (of the host) and whatever a subject adds.
+    matrix products compute in: fp32, tf32, fp16, …; empty where the benchmark uses none. `facts`
+    holds the numbers that are neither durations nor work: ``peak_memory_bytes``,
+    ``skipped_steps``, ``data_wait_s`` (inside the timed calls), ``loss_first``, ``loss_last``,
+    ``compiled`` (0 or 1), ``confidence`` (the level of intervals), ``processors`` (of the host) and
+    whatever a subject adds.
     """
 
     samples: Samples

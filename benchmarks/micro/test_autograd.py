@@ -8,7 +8,6 @@ import pytest
 
 @pytest.mark.parametrize("observed", ["plain", "observed"])
 @pytest.mark.parametrize("order", ["serial", "concurrent"])
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro")
 def test_backward(gpubench, torch_device, sizes, order, observed):
     """The backward passes alone; ``observed``: every node reports its beginning and its end.

@@ -5,7 +5,6 @@ import pytest
 from gpubench_plugin import Unsupported
 
 
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro")
 def test_copy_device(gpubench, torch_device, sizes):
     """``micro.copy_bytes`` from one place of the device's memory to another: read and written."""
@@ -26,7 +25,6 @@ def test_copy_device(gpubench, torch_device, sizes):
 
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 @pytest.mark.parametrize("direction", ["host_to_device", "device_to_host"])
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro")
 def test_copy_host(gpubench, torch_device, sizes, direction, memory):
     """``micro.copy_bytes`` between the host and the device."""
@@ -58,7 +56,6 @@ def test_copy_host(gpubench, torch_device, sizes, direction, memory):
     gpubench(step, bytes=sizes.copy_bytes)
 
 
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro")
 def test_launch(gpubench, torch_device):
     """A kernel on one number, over and over: the time is what starting one takes."""

@@ -6,7 +6,6 @@ from gpubench_plugin import CorrectnessError
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "padded", "transposed"])
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro")
 def test_layout_elementwise(gpubench, torch_device, sizes, layout):
     """A sum with a contiguous matrix: two matrices are read, one is written."""
@@ -48,7 +47,6 @@ def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
 
 
 @pytest.mark.parametrize("validation", ["none", "contiguous", "finite"])
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro")
 def test_validation(gpubench, torch_device, sizes, validation):
     """An exponential of every element, whose input is looked at before; ``none`` is its cost alone.

@@ -7,7 +7,6 @@ _CHECKED = 8
 
 @pytest.mark.parametrize("implementation", ["loop", "foreach", "fused"])
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-@pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro")
 def test_optimizer(gpubench, torch_device, sizes, name, implementation):
     """One step; of some parameters it is compared with the loop's in double precision."""

@@ -29,10 +29,11 @@ _STEADY_STEPS = 5
 )
 @pytest.mark.gpubench_full("bf16", "bf16-true", "amp", "fp16-true")
 @pytest.mark.gpubench(config="cold-start")
-def test_cold_start(gpubench, gpubench_config, torch_device, compiled):
+def test_cold_start(gpubench, gpubench_config, torch_device, precision, compiled):
     """A whole process: interpreter, imports, device, model, compilation, steps, and its end.
 
-    Each part is recorded in seconds and as a share of the whole. The step is the process.
+    Each part is recorded in seconds and as a share of the whole. The step is the process, which
+    trains in the precision of this one.
     """
     process = Process(gpubench_config, torch_device)
     for stage in process.stages:

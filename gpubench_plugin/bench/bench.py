@@ -11,7 +11,7 @@ import re
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -49,7 +49,7 @@ class Bench:
         case: Case,
         carrier: BenchmarkFixture,
         device: torch.device,
-        precision: Precision,
+        precision: Precision | None,
         group: ProcessGroup,
         parts: Parts,
         notes: Notes,
@@ -174,6 +174,8 @@ class Bench:
             seen, facts = self._measure(timed, setup, teardown)
         if "first_step_s" in check.facts:  # the very first step was one of the check's
             seen = replace(seen, first_step_s=check.facts["first_step_s"])
+        seen, products = self._take_census(seen, timed, setup, teardown)
+        check = replace(check, correctness={**check.correctness, **products})
         self._profile(step, setup, teardown)
         work = self._work(given, own_work, subject)
         own = self._observation(seen, work, {**check.facts, **facts})
@@ -284,6 +286,24 @@ class Bench:
             with suppress(Exception):
                 _once(timed.call, setup, teardown)
 
+    def _take_census(
+        self, samples: Samples, timed: TimedStep, setup: Step | None, teardown: Step | None
+    ) -> tuple[Samples, dict[str, Any]]:
+        """What one more call, untimed, multiplies in, where the benchmark claims a precision.
+
+        The samples get the flag ``precision_unused`` where nothing bears the claim out.
+        """
+        if self._precision is None:
+            return samples, {}
+        from gpubench_plugin.measure.probes import census
+
+        found = census(partial(_once, timed.brief, setup, teardown))
+        if found is None:
+            return samples, {}
+        unused = not found.bears_out(self._precision.compute_dtype)
+        flagged = samples.flagged("precision_unused") if unused else samples
+        return flagged, {"product_dtypes": dict(found.products)}
+
     def _work(self, given: Work, own: Work, subject: Subject | None) -> Work:
         """The work the caller gave, completed by the timed subject's `own`; its FLOPs counted.
 
@@ -328,7 +348,7 @@ class Bench:
             work=work,
             device=self._device.type,
             device_name=self._case.device.model,
-            precision=self._precision.compute_dtype,
+            precision="" if self._precision is None else self._precision.compute_dtype,
             world_size=1,
             facts=facts,
         )

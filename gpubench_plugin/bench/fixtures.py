@@ -103,17 +103,20 @@ def gpubench(
     request: pytest.FixtureRequest,
     _gpubench_carrier: BenchmarkFixture,
     torch_device: torch.device,
-    precision: Precision,
     world_size: int,
     process_group: ProcessGroup,
 ) -> Iterator[Bench]:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.config import PRECISION
     from gpubench_plugin.distributed import ProcessGroup
     from gpubench_plugin.precision import Precision
 
-    _require_ours(request, "precision", precision, Precision)
     _require_ours(request, "process_group", process_group, ProcessGroup)
+    precision = None
+    if PRECISION in request.fixturenames:  # not asked for here, or every benchmark would use it
+        precision = request.getfixturevalue(PRECISION)
+        _require_ours(request, PRECISION, precision, Precision)
     from gpubench_plugin.results import CARRIED, NOTES, PROGRESS, TRACES, Notes
 
     request.node.stash[NOTES] = notes = Notes()

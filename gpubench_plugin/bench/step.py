@@ -37,6 +37,12 @@ class TimedStep:
     call: Step
     subject: Subject | None
 
+    @property
+    def brief(self) -> Step:
+        """What computes as a call does, and may be shorter: one step of a whole training."""
+        brief: Step = getattr(self.subject, "brief_step", self.call)
+        return brief
+
     @classmethod
     def of(cls, given: object, benchmark: str) -> TimedStep:
         """What was `given` to be timed in `benchmark`: a subject, its own step, or any callable.

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.config.parametrization import (
         FOREIGN_FIXTURE,
+        PRECISION,
         fixture_names,
         is_adopted,
         is_benchmark,

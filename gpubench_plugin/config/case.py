@@ -27,7 +27,7 @@ class Case:
     `rounds` are those it is to run, where ``measure.rounds_file`` names it. An `adopted` one was
     written for pytest-benchmark: it runs where and as an ordinary test does, and is measured there.
     One with `full_profile_only` is too slow on a CPU for a run of the whole suite, and one that is
-    not `offered` in its precision does not run at all.
+    not `offered` in its precision, or uses none where another is wanted, does not run at all.
     """
 
     id: str
@@ -40,6 +40,7 @@ class Case:
     adopted: bool = False
     full_profile_only: bool = False
     offered: bool = True
+    uses_precision: bool = True
 
     @property
     def name(self) -> str:
@@ -67,7 +68,12 @@ class Case:
         if reason := self._left_out():
             return pytest.skip.Exception(reason)
         if not self.offered:
-            return Unsupported(f"this benchmark does not offer precision {self.precision}")
+            return Unsupported(
+                f"this benchmark does not offer precision {self.precision}"
+                if self.uses_precision
+                else "does not use precision: neither it nor a fixture of it asks for `precision`; "
+                "leave out --precision, or add fp32 to it"
+            )
         ranks = self.world_size if started in {None, 1} else 1
         if reason := too_few(self.device, ranks, shared=self.shares_device):
             return Unsupported(reason)

@@ -1,6 +1,7 @@
 """Which cases a benchmark has: precision × world size × device, as pytest parameters.
 
-Always parametrized, also by default, so that a benchmark keeps its node id however it is run.
+Always parametrized, also by default, so that a benchmark keeps its node id however it is run. The
+precision is a parameter of those that use it alone: else an id would name one that nothing has.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.settings import Settings
 
 FIXTURE = "gpubench"
+PRECISION = "precision"
 FOREIGN_FIXTURE = "benchmark"
 """The fixture of pytest-benchmark, and the name of the plugin that it belongs to."""
 
@@ -25,6 +27,11 @@ def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
     names = frozenset(fixturenames)
     marked = item.get_closest_marker(FIXTURE) is not None
     return FIXTURE in names or marked or is_adopted(item, names)
+
+
+def uses_precision(item: pytest.Item) -> bool:
+    """Whether the benchmark, or a fixture it asks for, asks for ``precision``: directly or not."""
+    return PRECISION in fixture_names(item)
 
 
 def fixture_names(item: pytest.Item) -> tuple[str, ...]:
@@ -61,7 +68,7 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, joined: int | Non
         if name in metafunc.fixturenames and name not in own:
             metafunc.parametrize(name, list(values), ids=ids, indirect=True)
 
-    add("precision", _precisions(definition, settings))
+    add(PRECISION, _precisions(definition, settings))
     if definition.get_closest_marker(FIXTURE) and "world_size" not in metafunc.fixturenames:
         metafunc.fixturenames.append("world_size")  # a marked test runs on ranks in any case
     sizes = (joined,) if joined else settings.world_sizes or _asked_for(definition)

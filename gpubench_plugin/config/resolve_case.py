@@ -13,7 +13,7 @@ from gpubench_plugin.config.marks import (
     check_precisions,
     full_profile_only,
 )
-from gpubench_plugin.config.parametrization import fixture_names, is_adopted, offers
+from gpubench_plugin.config.parametrization import fixture_names, is_adopted, offers, uses_precision
 from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import UsageProblem
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.settings import Settings
 
 _LONGEST_PARAM: Final = 200
+_PLAIN: Final = "fp32"
 
 
 def check_marks(items: Iterable[pytest.Item]) -> None:
@@ -67,7 +68,9 @@ class Cases:
         name = params.get("torch_device", self._settings.devices[0])
         device = self._device(name, local_rank=0)  # its type, and what fits into its memory
         world_size = int(params.get("world_size", "1"))
-        precision = params.get("precision", self._settings.default_precisions[0])
+        uses = uses_precision(item)
+        default = self._settings.default_precisions[0] if uses else _PLAIN
+        precision = params.get("precision", default)
         configuration = self._configuration(
             item, mark.config, device=device, precision=precision, world_size=world_size
         )
@@ -82,8 +85,14 @@ class Cases:
             configuration=configuration,
             rounds=self._frozen(configuration.measure.rounds_file).get(item.nodeid),
             full_profile_only=full_profile_only(item, precision),
-            offered=offers(item, precision),
+            uses_precision=uses,
+            offered=offers(item, precision) and (uses or self._measures_without_precision),
         )
+
+    @property
+    def _measures_without_precision(self) -> bool:
+        """Whether a benchmark that uses no precision is wanted: fp32 may stand for it."""
+        return not self._settings.precisions or _PLAIN in self._settings.precisions
 
     def _adopted(self, item: pytest.Item) -> Case:
         """The case of a test that pytest-benchmark measures: no key but the gate's bears on it."""

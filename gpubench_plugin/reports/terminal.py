@@ -75,7 +75,8 @@ def header_lines(
         "world size": ",".join(map(str, sorted(world_sizes))),
         "preset": preset,
     }
-    said = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in facts.items())
+    told = {name: fact for name, fact in facts.items() if fact}
+    said = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in told.items())
     wrapped = textwrap.wrap(said, width, subsequent_indent=" " * 10, break_on_hyphens=False)
     return [
         *(map(no_command, wrapped) if device else []),
@@ -126,11 +127,12 @@ def _labels(measurements: Sequence[Measurement]) -> list[str]:
     """
     shared = {(m.params.get("precision"), m.params.get("world_size")) for m in measurements}
     precision, world_size = shared.pop() if len(shared) == 1 else (None, None)
-    implied = re.compile(rf"(?<![^[-]){re.escape(f'{precision}-ws{world_size}')}(?=[-\]])-?")
+    said = f"{precision}-ws{world_size}" if precision else f"ws{world_size}"
+    implied = re.compile(rf"(?<![^[-]){re.escape(said)}(?=[-\]])-?")
     labels = []
     for measurement in measurements:
         name = _split(measurement.id)[1].removeprefix("test_")
-        if precision and world_size:
+        if world_size:
             name = implied.sub("", name).replace("-]", "]").removesuffix("[]")
         labels.append(printable(name))
     return labels

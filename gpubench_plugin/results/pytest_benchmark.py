@@ -83,7 +83,7 @@ def carry(
         json_files.plain(
             {
                 "outcome": measurement.outcome,
-                "precision": _section(measurement, "precision").get("name"),
+                "precision": measurement.params.get("precision"),
                 "preset": _section(measurement, "experiment").get("preset"),
                 "world_size": measurement.world_size,
                 "flags": measurement.flags,

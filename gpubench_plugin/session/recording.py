@@ -142,7 +142,7 @@ class Session:
         lines = [f"gpubench: adopted from pytest-benchmark: {adopted}"] if adopted else []
         lines += terminal.header_lines(
             device=devices_of(cases, self._settings.devices),
-            precision=tuple(dict.fromkeys(case.precision for case in cases)),
+            precision=tuple(dict.fromkeys(c.precision for c in cases if c.uses_precision)),
             world_sizes=tuple(dict.fromkeys(case.world_size for case in cases)),
             preset=", ".join(dict.fromkeys(c.configuration.experiment.preset for c in cases)),
             run_directory=self._shown_directory(),

@@ -139,6 +139,10 @@ class Convergence:
         self._course.train(self._steps)
         self.calls += 1
 
+    def brief_step(self) -> None:
+        """The first optimizer step of a training, which computes as all of them do."""
+        self._course.train(1)
+
     def prepare(self, log: Log) -> Check:
         """Train to the target, untimed, and compare the precision with fp32.
 

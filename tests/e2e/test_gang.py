@@ -112,25 +112,25 @@ def test_each_world_size_is_a_case_with_its_own_gang(suite: tuple[Project, Run])
         f"test_suite.py::{name}"
         for name in (
             "test_no_benchmark",
-            "test_both[fp32-ws1]",
+            "test_both[ws1]",
             "test_mlp[fp32-ws1]",
-            "test_fails[fp32-ws1]",
-            "test_runs_pytest[fp32-ws1]",
-            "test_one[fp32-ws1]",
-            "test_both[fp32-ws2]",
+            "test_fails[ws1]",
+            "test_runs_pytest[ws1]",
+            "test_one[ws1]",
+            "test_both[ws2]",
             "test_mlp[fp32-ws2]",
-            "test_fails[fp32-ws2]",
-            "test_runs_pytest[fp32-ws2]",
-            "test_one[fp32-ws2]",
+            "test_fails[ws2]",
+            "test_runs_pytest[ws2]",
+            "test_one[ws2]",
         )
     ]
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"] if b["reason"]}
     assert reasons == {
-        "test_fails[fp32-ws1]": "runs on ranks=2, not on 1",
-        "test_fails[fp32-ws2]": "ValueError: no luck on rank 0",
-        "test_runs_pytest[fp32-ws1]": "runs on ranks=2, not on 1",
-        "test_runs_pytest[fp32-ws2]": "the test did not call gpubench",
-        "test_one[fp32-ws2]": "runs on ranks=1, not on 2",
+        "test_fails[ws1]": "runs on ranks=2, not on 1",
+        "test_fails[ws2]": "ValueError: no luck on rank 0",
+        "test_runs_pytest[ws1]": "runs on ranks=2, not on 1",
+        "test_runs_pytest[ws2]": "the test did not call gpubench",
+        "test_one[ws2]": "runs on ranks=1, not on 2",
     }
     measured = {name for name, outcome in run.outcomes.items() if outcome == "measured"}
     assert measured == {
@@ -156,7 +156,7 @@ def test_gang_lives_on_and_its_fixtures_with_it(suite: tuple[Project, Run]) -> N
     single, double = (
         [
             ("up", "test_suite.py"),
-            ("runs", f"test_both[fp32-ws{size}]"),
+            ("runs", f"test_both[ws{size}]"),
             ("runs", f"test_mlp[fp32-ws{size}]"),
             ("down", "test_suite.py"),
         ]
@@ -172,7 +172,7 @@ def test_report_holds_what_every_rank_captured_and_warned(suite: tuple[Project, 
     """Output and tracebacks under the number of the rank, warnings with it."""
     _, run = suite
 
-    failure = run.out.partition("_ test_fails[fp32-ws2] _")[2].partition("\n====")[0]
+    failure = run.out.partition("_ test_fails[ws2] _")[2].partition("\n====")[0]
     for rank in (0, 1):
         assert f"Captured stdout call [rank {rank}]" in failure
         assert f"captured on rank {rank}" in failure
@@ -214,8 +214,8 @@ def test_cache_knows_what_failed_and_collecting_starts_nothing(suite: tuple[Proj
     first = project.run("--ff", *looks)
 
     assert "1/11 tests collected" in last.out, last.out
-    assert last.out.startswith("test_suite.py::test_fails[fp32-ws2]\n")
-    assert first.out.startswith("test_suite.py::test_fails[fp32-ws2]\n")
+    assert last.out.startswith("test_suite.py::test_fails[ws2]\n")
+    assert first.out.startswith("test_suite.py::test_fails[ws2]\n")
     assert first.directories == [before.directory]
 
 
@@ -232,11 +232,11 @@ def test_failed_again_streamed_compared_and_stopped(suite: tuple[Project, Run]) 
     assert "stopping after 1 failures" in run.out
     (summary,) = (project.path / "again").glob("*/*/summary.json")
     assert {b["name"]: b["outcome"] for b in json.loads(summary.read_text())["benchmarks"]} == {
-        "test_fails[fp32-ws2]": "failed",
-        "test_both[fp32-ws2]": "not_measured",
+        "test_fails[ws2]": "failed",
+        "test_both[ws2]": "not_measured",
         "test_mlp[fp32-ws2]": "not_measured",
-        "test_runs_pytest[fp32-ws2]": "not_measured",
-        "test_one[fp32-ws2]": "not_measured",
+        "test_runs_pytest[ws2]": "not_measured",
+        "test_one[ws2]": "not_measured",
     }
 
 
@@ -262,12 +262,12 @@ def test_ways_to_run_give_the_same_measurements(
     plain = project.run("-k", "both or mlp", "--world-size=1")
     assert set(plain.outcomes.values()) == {"measured"}, plain.out
     assert described(plain, "test_mlp[fp32-ws1]") == described(gang, "test_mlp[fp32-ws1]")
-    assert described(plain, "test_both[fp32-ws1]") == described(gang, "test_both[fp32-ws1]")
+    assert described(plain, "test_both[ws1]") == described(gang, "test_both[ws1]")
 
     (project.path / "results").rename(project.path / "plain")
     torchrun = project.run("-k", "both or mlp", ranks=2)
     assert described(torchrun, "test_mlp[fp32-ws2]") == described(gang, "test_mlp[fp32-ws2]")
-    assert described(torchrun, "test_both[fp32-ws2]") == described(gang, "test_both[fp32-ws2]")
+    assert described(torchrun, "test_both[ws2]") == described(gang, "test_both[ws2]")
 
 
 TWO = """
@@ -330,9 +330,9 @@ def test_isolated_benchmarks_have_processes_of_their_own(project: Project) -> No
     assert "no licence left" in run.out
     assert len(set((project.path / "pids").read_text().split())) == 2
     assert run.outcomes == {
-        "test_first[fp32-ws1]": "not_measured",
-        "test_second[fp32-ws1]": "crashed",
-        "test_third[fp32-ws1]": "not_measured",
+        "test_first[ws1]": "not_measured",
+        "test_second[ws1]": "crashed",
+        "test_third[ws1]": "not_measured",
     }
 
 
@@ -392,7 +392,7 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
 
     assert run.code == 1, run.out + run.err
     assert list(run.outcomes.values()).count("crashed") == 6
-    assert run.outcomes["test_one[fp32-ws1]"] == "measured"
+    assert run.outcomes["test_one[ws1]"] == "measured"
     killed = "SIGKILL (perhaps by the kernel, out of memory)"
     assert {b["reason"] for b in run.summary["benchmarks"] if b["outcome"] == "crashed"} == {
         "rank 1 exited with 1 while the gang of 2 started",

@@ -150,7 +150,7 @@ def test_fault_matrix_of_ranks_that_die(project: Project, temporary: Path) -> No
     collected = 2 * len(DEATHS) + 1
     assert f"rank 0 {collected}, rank 1 {collected}" in run.out
     assert "Fatal Python error: Segmentation fault" in section(run, "segfault")
-    warned = "test_half_done[fp32-ws2] left the ranks' process group in disorder; another gang of 2"
+    warned = "test_half_done[ws2] left the ranks' process group in disorder; another gang of 2"
     assert warned in unwrapped(run)
     assert left_of(temporary) == []
 
@@ -315,7 +315,7 @@ def unwrapped(run: Run) -> str:
 
 def section(run: Run, name: str) -> str:
     """What pytest's report says of one failed test."""
-    _, _, rest = run.out.partition(f"_ test_{name}[fp32-ws2] _")
+    _, _, rest = run.out.partition(f"_ test_{name}[ws2] _")
     return rest.partition("\n____")[0]
 
 

@@ -36,10 +36,10 @@ def test_ordinary():
     if "INTERRUPT" in os.environ:
         raise KeyboardInterrupt
 """
-PLAIN, LIMITED = "test_plain[fp32-ws1]", "test_limited[small-fp32-ws1]"
+PLAIN, LIMITED = "test_plain[ws1]", "test_limited[small-ws1]"
 FASTER = 1e-4
 """Of an earlier run: by so much that no stall of a busy machine hides that this one is slower."""
-GATE_OF_PLAIN = "test_it.py::test_plain::gate[fp32-ws1]"
+GATE_OF_PLAIN = "test_it.py::test_plain::gate[ws1]"
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,14 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     progress = [line.split()[:2] for line in run.out.splitlines() if line.endswith("%]")]
     assert progress[-3:] == [
         [GATE_OF_PLAIN, "FAILED"],
-        ["test_it.py::test_limited::gate[small-fp32-ws1]", "FAILED"],
-        ["test_it.py::test_skipped::gate[fp32-ws1]", "SKIPPED"],
+        ["test_it.py::test_limited::gate[small-ws1]", "FAILED"],
+        ["test_it.py::test_skipped::gate[ws1]", "SKIPPED"],
     ]
     cases = {
         (c.get("classname"), c.get("name")): c
         for c in ET.parse(gated.project.path / "unit.xml").iter("testcase")
     }
-    gate = cases["test_it.test_limited", "gate[small-fp32-ws1]"]
+    gate = cases["test_it.test_limited", "gate[small-ws1]"]
     (failure,) = gate.iter("failure")
     assert "step_time_s regressed: " in failure.get("message", "")
     properties = {p.get("name"): p.get("value", "") for p in gate.iter("property")}
@@ -371,7 +371,7 @@ def test_the_gate_judges_what_several_ranks_measured_once(gated: Gated, ranks: i
     run = gated.run(*flags, *sizes, ranks=ranks)
 
     assert run.code == 1, run.out + run.err
-    gate = "test_it.py::test_plain::gate[fp32-ws2]"
+    gate = "test_it.py::test_plain::gate[ws2]"
     assert run.out.count(f"{gate} FAILED") == 1
     assert run.out.count(f"FAILED {gate}") == 1
     assert "1 failed, 1 passed" in run.out

@@ -53,7 +53,7 @@ def pytest_unconfigure():  # what watches this process may write again
 """
 
 
-NAMES = [f"test_{letter}[fp32-ws1]" for letter in "abcd"]
+NAMES = [f"test_{letter}[ws1]" for letter in "abcd"]
 
 
 class Resumed:
@@ -150,7 +150,7 @@ def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> N
 
     assert (code, ran) == (4, "ab"), said
     assert f"ERROR: --resume={killed.directory.name}: this is not what the run was" in said
-    assert "measure.gc: false in the run, true now (test_it.py::test_a[fp32-ws1], " in said
+    assert "measure.gc: false in the run, true now (test_it.py::test_a[ws1], " in said
     assert 'cpu.model: "abacus" in the run, ' in said
     assert "code: helper.py (changed), lazy.py (changed); put it back as it was, or " in said
     assert killed.contents == before
@@ -210,13 +210,13 @@ def test_ranks_of_torchrun_leave_out_the_same(project: Project) -> None:
     )
     failed = project.run(env={"TROUBLE": "yes"}, ranks=2)
     assert failed.code != 0
-    assert failed.outcomes == {"test_a[fp32-ws2]": "measured", "test_b[fp32-ws2]": "failed"}
+    assert failed.outcomes == {"test_a[ws2]": "measured", "test_b[ws2]": "failed"}
     name = failed.directory.name
 
     run = project.run(f"--resume={name[:20]}", ranks=2)
 
     assert run.code == 0, run.out + run.err
     assert run.directory.name == name
-    assert run.outcomes == {"test_a[fp32-ws2]": "measured", "test_b[fp32-ws2]": "measured"}
+    assert run.outcomes == {"test_a[ws2]": "measured", "test_b[ws2]": "measured"}
     assert [(project.path / f"ran-{rank}").read_text() for rank in range(2)] == ["abb", "abb"]
     assert len(run.summary["resumed"]) == 1

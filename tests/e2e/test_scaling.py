@@ -29,11 +29,11 @@ def test_the_slowest_rank_is_named_and_what_more_ranks_bring(project: Project) -
 
     assert run.code == 0, run.out + run.err
     lines = run.out.splitlines()
-    title = lines.index("uneven[fp32] (weak scaling)")
+    title = lines.index("uneven (weak scaling)")
     assert lines[title - 1].split() == ["ranks", "step", "samples/s", "speed-up", "efficiency"]
     assert [line.split()[0] for line in lines[title + 1 : title + 3]] == ["1", "2"]
     assert lines[title + 1].split()[-2:] == ["1.00", "100%"]
-    assert any(line.startswith("uneven[fp32-ws2]: slowest rank 1: +") for line in lines)
+    assert any(line.startswith("uneven[ws2]: slowest rank 1: +") for line in lines)
 
     alone, together = run.summary["benchmarks"]
     assert (alone["ranks"], alone["slowest_rank"]) == ([], None)
@@ -51,9 +51,9 @@ def test_the_slowest_rank_is_named_and_what_more_ranks_bring(project: Project) -
     for rank in (0, 1):
         (line,) = (run.directory / "ranks" / f"rank-{rank}.jsonl").read_text().splitlines()
         told = json.loads(line)
-        assert (told["benchmark"], told["rank"]) == ("test_it.py::test_uneven[fp32-ws2]", rank)
+        assert (told["benchmark"], told["rank"]) == ("test_it.py::test_uneven[ws2]", rank)
         own.append(told["samples"]["durations_s"])
     assert recorded["durations_s"] == [max(pair) for pair in zip(*own, strict=True)]
     (traffic,) = (line for line in run.journal if line["event"] == "traffic")
-    assert traffic["benchmark"] == "test_it.py::test_uneven[fp32-ws2]"
+    assert traffic["benchmark"] == "test_it.py::test_uneven[ws2]"
     assert 0 < traffic["bytes_written"] < traffic["bytes_read"]

@@ -44,7 +44,7 @@ def test_faulty(gpubench):
 def test_after(gpubench):
     gpubench(lambda: None)
 """
-NAMES = ("test_before[fp32-ws2]", "test_faulty[fp32-ws2]", "test_after[fp32-ws2]")
+NAMES = ("test_before[ws2]", "test_faulty[ws2]", "test_after[ws2]")
 
 
 @pytest.fixture
@@ -302,9 +302,9 @@ def test_benchmark_after_each_fault_that_all_ranks_survive_is_measured(
     }
     assert found == faulty.with_healthy(FAULTS, "measured"), run.out + run.err
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"]}
-    assert reasons["test_all_raise[fp32-ws2]"] == "Mute: <exception str() failed>"
+    assert reasons["test_all_raise[ws2]"] == "Mute: <exception str() failed>"
     said = "the ranks ended differently: rank 0 passed; rank 1 skipped"
-    assert reasons["test_skips[fp32-ws2]"].startswith(said)
+    assert reasons["test_skips[ws2]"].startswith(said)
     assert run.code != 0
     wait_until_gone(mark)
 
@@ -333,7 +333,7 @@ def test_group_of_the_projects_own_is_used_until_it_is_broken(
         ("test_half_done", "measured"),
         ("test_good_2", "not_measured"),
     ], run.out + run.err
-    why = "test_half_done[fp32-ws2]: left the ranks' process group in disorder; ranks that torchrun"
+    why = "test_half_done[ws2]: left the ranks' process group in disorder; ranks that torchrun"
     assert run.summary["benchmarks"][-1]["reason"].startswith(why)
     assert run.summary["status"] == "failed"
     assert run.code != 0

@@ -434,7 +434,7 @@ def test_everything_a_session_writes_compares_equal_without_torch(
     )
     assert done.returncode == 0, done.stderr
     benchmarks = json.loads(done.stdout)["benchmarks"]
-    ours = [b for b in benchmarks if b["id"] == "test_it.py::test_ours[fp32-ws1]"]
+    ours = [b for b in benchmarks if b["id"] == "test_it.py::test_ours[ws1]"]
     assert {b["verdict"] for b in ours} == {"unchanged"}
     assert {b["effect"] for b in ours} == {0.0}
     assert [b["verdict"] for b in benchmarks if "theirs" in b["id"]] == ["removed", "removed"]

@@ -78,7 +78,7 @@ def test_conftest_that_owns_device_keeps_it(project: Project) -> None:
 
     run = project.run("--device=tpu", "--gpubench-device=cpu")
 
-    assert run.outcomes == {"test_x[fp32-ws1]": "measured"}, run.out + run.err
+    assert run.outcomes == {"test_x[ws1]": "measured"}, run.out + run.err
 
 
 def test_unknown_option_is_still_an_error(project: Project) -> None:
@@ -111,7 +111,7 @@ def test_values_with_spaces_and_spaced_options_work(project: Project) -> None:
         "experiment.seed=7",
     )
 
-    assert run.outcomes == {"test_x[fp32-ws1]": "measured"}, run.out + run.err
+    assert run.outcomes == {"test_x[ws1]": "measured"}, run.out + run.err
 
 
 def _timeless(out: str) -> str:

@@ -24,7 +24,7 @@ def test_frozen(gpubench):
 def test_by_rule(gpubench):
     gpubench(lambda: time.sleep(2e-4))
 """
-FROZEN, BY_RULE = "test_it.py::test_frozen[fp32-ws1]", "test_it.py::test_by_rule[fp32-ws1]"
+FROZEN, BY_RULE = "test_it.py::test_frozen[ws1]", "test_it.py::test_by_rule[ws1]"
 ROUNDS = {"rounds": 7, "durations_per_round": 3, "calls_per_duration": 2}
 
 

@@ -186,7 +186,7 @@ def test_every_kind_of_ending_has_an_outcome_of_its_own(project: Project) -> Non
     assert "'precision' is a fixture of gpubench" in by_name["test_own_precision"]["reason"]
     for file in (project.path / "saved.json", run.directory / "benchmark.json"):
         saved = json.loads(file.read_text())["benchmarks"]
-        good = ["test_good[fp32-ws1]", "test_good_at_the_end[fp32-ws1]"]
+        good = ["test_good[ws1]", "test_good_at_the_end[ws1]"]
         assert [b["name"] for b in saved] == good, file
 
 
@@ -197,12 +197,12 @@ def test_nothing_measured_is_said(project: Project) -> None:
     run = project.run()
 
     assert "nothing was measured" in run.out
-    assert run.outcomes == {"test_x[fp32-ws1]": "not_measured"}
+    assert run.outcomes == {"test_x[ws1]": "not_measured"}
 
 
 def test_tf32_on_a_cpu_is_unsupported_with_the_reason(project: Project) -> None:
     """A precision the device lacks is no pass and no failure."""
-    project.write("test_it.py", "def test_x(gpubench):\n    gpubench(lambda: None)\n")
+    project.write("test_it.py", "def test_x(gpubench, precision):\n    gpubench(lambda: None)\n")
 
     run = project.run("--precision=tf32", "--device=cpu")
 
@@ -319,12 +319,12 @@ def test_ctrl_c_in_a_teardown_keeps_the_number(project: Project) -> None:
 
     assert run.code == 2
     assert run.summary["status"] == "interrupted"
-    assert run.outcomes == {"test_x[fp32-ws1]": "measured"}
+    assert run.outcomes == {"test_x[ws1]": "measured"}
 
 
 def test_unsupported_stays_a_skip_where_warnings_are_errors(project: Project) -> None:
     """A carrier that carries nothing, because its test was skipped, warns of nothing."""
-    project.write("test_it.py", "def test_x(gpubench): gpubench(lambda: None)\n")
+    project.write("test_it.py", "def test_x(gpubench, precision): gpubench(lambda: None)\n")
 
     run = project.run("--precision=tf32", "--device=cpu", "-W", "error")
 
@@ -343,7 +343,7 @@ def test_saving_that_fails_at_the_end_costs_nothing_of_ours(project: Project) ->
     assert "INTERNALERROR" not in run.out + run.err
     assert "ERROR: the session's end failed" in run.out
     assert "1 measured" in run.out
-    assert run.outcomes == {"test_x[fp32-ws1]": "measured"}
+    assert run.outcomes == {"test_x[ws1]": "measured"}
     assert (run.directory / "benchmark.json").exists()
 
 

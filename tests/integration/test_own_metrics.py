@@ -70,7 +70,7 @@ def test_slow_in_full(gpubench):
 
 @pytest.mark.gpubench_full("bf16")
 @pytest.mark.precision("fp32", "bf16")
-def test_slow_in_bf16(gpubench):
+def test_slow_in_bf16(gpubench, precision):
     gpubench(work)
 """
 
@@ -92,7 +92,7 @@ def _benchmark(run: Run, name: str) -> dict[str, Any]:
 
 def test_a_metric_of_its_own_is_recorded(run: Run) -> None:
     """Value, unit and direction; a function is asked after the timed calls."""
-    metrics = _benchmark(run, "test_own[fp32-ws1]")["metrics"]
+    metrics = _benchmark(run, "test_own[ws1]")["metrics"]
     assert metrics["depth"] == {"value": 3.5, "unit": "1", "better": "lower"}
     calls = metrics["calls_seen"]
     timed = sum(
@@ -107,7 +107,7 @@ def test_a_metric_of_its_own_is_recorded(run: Run) -> None:
 def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
     """Beside the other metrics."""
     carried = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
-    (own,) = (b for b in carried if b["name"] == "test_own[fp32-ws1]")
+    (own,) = (b for b in carried if b["name"] == "test_own[ws1]")
     assert own["extra_info"]["metrics"]["depth"] == 3.5
 
 
@@ -126,7 +126,7 @@ def test_a_metric_that_cannot_be_recorded_fails_its_benchmark(
     run: Run, name: str, said: str
 ) -> None:
     """With the reason, and without numbers."""
-    benchmark = _benchmark(run, f"test_{name}[fp32-ws1]")
+    benchmark = _benchmark(run, f"test_{name}[ws1]")
     assert (benchmark["outcome"], benchmark["metrics"]) == ("failed", {})
     assert said in benchmark["reason"]
 
@@ -135,10 +135,10 @@ def test_what_is_too_slow_for_a_quick_run_is_skipped_with_the_reason(run: Run) -
     """On a CPU it is measured in the profile full, and in the precisions that are not named."""
     slow = {name: outcome for name, outcome in run.outcomes.items() if "slow" in name}
     assert slow == {
-        "test_slow[fp32-ws1]": "skipped",
-        "test_slow_in_full[fp32-ws1]": "measured",
+        "test_slow[ws1]": "skipped",
+        "test_slow_in_full[ws1]": "measured",
         "test_slow_in_bf16[fp32-ws1]": "measured",
         "test_slow_in_bf16[bf16-ws1]": "skipped",
     }
-    reason = _benchmark(run, "test_slow[fp32-ws1]")["reason"]
+    reason = _benchmark(run, "test_slow[ws1]")["reason"]
     assert reason == "measured on a CPU with --measure.profile=full only"

@@ -34,8 +34,8 @@ def test_measured_benchmark_leaves_every_file_of_the_run_directory(project: Proj
     assert "_first_" in run.directory.name
     jsonschema.validate(run.summary, json.loads(SCHEMA.read_text()))
     (benchmark,) = run.summary["benchmarks"]
-    assert benchmark["id"] == "test_it.py::test_spin[fp32-ws1]"
-    assert benchmark["params"] == {"precision": "fp32", "world_size": "1"}
+    assert benchmark["id"] == "test_it.py::test_spin[ws1]"
+    assert benchmark["params"] == {"world_size": "1"}
     assert benchmark["metrics"]["rounds"]["value"] > 0
     assert run.summary["status"] == "complete"
     configuration = yaml.safe_load((run.directory / "config_resolved.yaml").read_text())
@@ -72,7 +72,7 @@ def test_cases_are_precision_by_device_and_own_marks_come_first(project: Project
         """
         import pytest
         @pytest.mark.parametrize("layout", ["a", "b"])
-        def test_x(gpubench, layout):
+        def test_x(gpubench, precision, layout):
             gpubench(lambda: None)
         """,
     )
@@ -113,7 +113,7 @@ def test_step_setup_and_teardown_run_around_every_call_and_are_not_timed(project
         """,
     )
 
-    assert project.run().outcomes == {"test_x[fp32-ws1]": "measured"}
+    assert project.run().outcomes == {"test_x[ws1]": "measured"}
 
 
 def test_hooks_add_environment_metrics_and_change_the_measurement(project: Project) -> None:
@@ -237,5 +237,5 @@ def test_our_plugins_and_debugger_reach_the_benchmark(project: Project) -> None:
     run = project.run("-x")
 
     assert run.code == 1
-    assert run.outcomes == {"test_a[fp32-ws1]": "failed", "test_b[fp32-ws1]": "not_measured"}
+    assert run.outcomes == {"test_a[ws1]": "failed", "test_b[ws1]": "not_measured"}
     assert run.summary["status"] == "failed"

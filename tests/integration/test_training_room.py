@@ -83,7 +83,7 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
     assert resumed["correctness"]["losses"][0] < right["correctness"]["losses"][-1] * 1.05
     assert "reference" not in resumed["correctness"]
     # Whatever is measured, not training alone.
-    odd = after["test_odd[fp32-ws1]"]
+    odd = after["test_odd[ws1]"]
     assert odd["outcome"] == "unsupported"
     assert "has no deterministic form in torch" in odd["reason"]
     refused = after["test_right[fp32-ws1]"]

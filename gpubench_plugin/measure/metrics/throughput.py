@@ -67,6 +67,7 @@ class Mfu(MetricSource):
 
     Source: A. Chowdhery et al., PaLM (2022), section 4.1, https://arxiv.org/abs/2204.02311. A
     device or a type without a known peak has no MFU: that of another one would be a wrong number.
+    Nor has a benchmark that uses no precision, or none of whose products is in it.
     """
 
     name = "mfu"
@@ -77,6 +78,8 @@ class Mfu(MetricSource):
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fraction of the dense peak, where operations were counted and the peak is known."""
+        if "precision_unused" in seen.samples.flags:
+            return
         rate, peak = flops_per_device(seen), find(seen.device_name, seen.precision)
         if rate is not None and peak is not None:
             share = rate / peak.flops_per_s

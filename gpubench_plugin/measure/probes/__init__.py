@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.probes.flops import FlopCount, count_flops
     from gpubench_plugin.measure.probes.memory import SINCE_START, PeakMemory
     from gpubench_plugin.measure.probes.nvml import Throttling
+    from gpubench_plugin.measure.probes.products import Census, census
     from gpubench_plugin.measure.probes.profiler import profile
     from gpubench_plugin.measure.probes.suspension import Suspension
 

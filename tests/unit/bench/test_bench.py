@@ -92,10 +92,9 @@ def bench(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook, config=SimpleNamespace(stash=pytest.Stash()))
-    unused: Any = SimpleNamespace(compute_dtype="fp32")
     carrier = Carrier()
     carrier.disabled = disabled
-    given: Any = {"group": group, "carrier": carrier, "precision": unused}
+    given: Any = {"group": group, "carrier": carrier, "precision": None}
     return Bench(
         item=item,
         case=case,

@@ -50,7 +50,7 @@ def test_fails(gpubench):
 def test_theirs(benchmark):
     benchmark(sum, range(2000))
 """
-OURS = "test_it.py::test_ours[fp32-ws1]"
+OURS = "test_it.py::test_ours[ws1]"
 
 
 def _pytest(folder: Path, *args: str) -> None:
@@ -126,7 +126,7 @@ def test_plain_benchmark_beside_ours_is_read(session: Path) -> None:
 def test_failed_benchmark_has_its_reason(session: Path) -> None:
     """What failed has no numbers, and says why."""
     (folder,) = session.glob("results/*/*")
-    failed = read(folder, session).results["test_it.py::test_fails[fp32-ws1]"]
+    failed = read(folder, session).results["test_it.py::test_fails[ws1]"]
     assert (failed.outcome, failed.launches) == ("failed", ())
     assert "on purpose" in failed.reason
 
@@ -421,7 +421,7 @@ def test_interrupted_run_has_what_it_measured(session: Path, tmp_path: Path) -> 
     assert run.status == "interrupted"
     assert {name: r.outcome for name, r in run.results.items()} == {
         OURS: "measured",
-        "test_it.py::test_fails[fp32-ws1]": "not_measured",
+        "test_it.py::test_fails[ws1]": "not_measured",
     }
     assert "step_time_s" in run.results[OURS].launches[0]
 
