@@ -70,7 +70,7 @@ def _generation(
         Unsupported: the workload generates no text, or ranks are to share it.
     """
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.training import build_model, compiler
+    from gpubench_plugin.training import EAGER, build_model, compiler
     from gpubench_plugin.workloads import CausalLanguageModel
 
     section, inference = configuration.model, configuration.inference
@@ -85,7 +85,7 @@ def _generation(
     compile: Any = compiler(mode=section.compile, backend=section.compile_backend)
     module = build_model(
         workload,
-        section=section.model_copy(update={"compile": "none", "compile_backend": "inductor"}),
+        section=section.model_copy(update=EAGER),
         seed=configuration.experiment.seed,
         device=device,
         precision=precision,

@@ -54,7 +54,7 @@ def convergence(
     ``training.target_loss`` is reached, and its precision is compared with fp32.
     """
     from gpubench_plugin import catalog
-    from gpubench_plugin.training import Convergence, Course, Trainer, build_model
+    from gpubench_plugin.training import EAGER, Convergence, Course, Trainer, build_model
 
     reduced = gpubench_config.distributed.fsdp_reduce_dtype not in {None, "fp32"}
     several = process_group.world.size > 1
@@ -96,7 +96,7 @@ def convergence(
         with fp32.switches():
             module = build_model(
                 workload,
-                section=gpubench_config.model.model_copy(update={"compile": "none"}),
+                section=gpubench_config.model.model_copy(update=EAGER),
                 seed=gpubench_config.experiment.seed,
                 device=torch_device,
                 precision=fp32,

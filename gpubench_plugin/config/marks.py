@@ -7,7 +7,7 @@ Suites of this project and of others use the variants::
     @training_variants
     @pytest.mark.gpubench(config="llama", ranks="any")
     def test_llama_train(gpubench, trainer, variant):
-        gpubench(trainer.step, samples=trainer.samples_per_step)
+        gpubench(trainer)
 
 has the cases ``test_llama_train[fp32-ws1]``, ``test_llama_train[compiled-fp32-ws1]`` and so on.
 """

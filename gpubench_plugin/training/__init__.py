@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
     from gpubench_plugin.training.communication import ExposedCommunication
-    from gpubench_plugin.training.compile import COUNTING, INDUCTOR, NAME, Counting, compiler, names
+    from gpubench_plugin.training.compile import (
+        COUNTING,
+        EAGER,
+        INDUCTOR,
+        NAME,
+        Counting,
+        compiler,
+        names,
+    )
     from gpubench_plugin.training.compile_study import CompiledStep, captured
     from gpubench_plugin.training.convergence import Convergence, Target
     from gpubench_plugin.training.course import Course

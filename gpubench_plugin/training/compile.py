@@ -65,6 +65,10 @@ def _name(target: object) -> str:
 INDUCTOR: Final = "inductor"
 """torch's own, which alone knows modes."""
 
+EAGER: Final = {"compile": "none", "compile_backend": INDUCTOR}
+"""What to change in the section ``model`` so that nothing is compiled: a named back end would be
+refused."""
+
 
 def names() -> tuple[str, ...]:
     """Every back end there is, ours among them, sorted."""

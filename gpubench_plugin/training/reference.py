@@ -24,6 +24,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check
 from gpubench_plugin.training.bands import band_of
+from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 from gpubench_plugin.training.state import return_free_memory
@@ -159,7 +160,7 @@ class Reference:
     def _build(self) -> nn.Module:
         return build_model(
             self._workload,
-            section=self._workload.section.model_copy(update={"compile": "none"}),
+            section=self._workload.section.model_copy(update=EAGER),
             seed=self._seed,
             device=self._device,
             precision=catalog.load("precision", "fp32")(),

@@ -125,6 +125,7 @@ def test_compiling_is_seen_where_it_happens(project: Project) -> None:
     run = project.run("--precision=fp32", "--model.compile=default", "--preset=tiny",
                       "--model.compile_backend=aot_eager")  # fmt: skip
 
+    assert set(run.outcomes.values()) == {"measured"}
     compiled, foreign = (benchmark["metrics"] for benchmark in run.summary["benchmarks"])
     compile_s, first_s = compiled["compile_time_s"]["value"], compiled["first_step_s"]["value"]
     assert compile_s == first_s - compiled["step_time_s"]["value"]

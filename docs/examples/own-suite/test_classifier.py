@@ -6,4 +6,4 @@ import pytest
 @pytest.mark.gpubench(config="classifier", ranks="any")
 def test_classifier_train(gpubench, trainer):
     """One optimizer step; the loss is checked before, untimed."""
-    gpubench(trainer.step, samples=trainer.samples_per_step)
+    gpubench(trainer)
