@@ -29,6 +29,9 @@ _MORE_PRODUCTS: Final = frozenset(
 )
 """Names of operations that multiply and have no formula in torch's counter of FLOPs."""
 
+_ATTENTION: Final = "_scaled_dot_product_"
+"""What torch's own implementations of attention begin with, one for each device."""
+
 _COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", "conv3d"})
 """Operations made of products, which come whole where torch records no gradients."""
 
@@ -85,13 +88,17 @@ class _Seen(TorchDispatchMode):
                 result = func.decompose(*args, **given)
             if result is not NotImplemented:
                 return result
-        is_product = name in _MORE_PRODUCTS or func.overloadpacket in flop_registry
-        if is_product or name in _COMPOSED:
+        if _multiplies(func.overloadpacket) or name in _COMPOSED:
             self.products.update([next(_dtypes(args), "none")])
         result = func(*args, **given)
         if not func.is_view:
             self.others.update(_dtypes((args, result)))
         return result
+
+
+def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
+    name = op.__name__
+    return op in flop_registry or name in _MORE_PRODUCTS or name.startswith(_ATTENTION)
 
 
 def _dtypes(values: object) -> Iterator[str]:
