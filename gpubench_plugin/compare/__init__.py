@@ -19,7 +19,12 @@ if TYPE_CHECKING:
         compare_threshold,
     )
     from gpubench_plugin.compare.judges import LABEL, LOOKS
-    from gpubench_plugin.compare.matched_metrics import device_timed, gated, value_of
+    from gpubench_plugin.compare.matched_metrics import (
+        device_timed,
+        gated,
+        step_time_of,
+        value_of,
+    )
     from gpubench_plugin.compare.matching import WINDOW, Matched, match
     from gpubench_plugin.compare.plain import better_bar, worse_bar
     from gpubench_plugin.compare.series import FEWEST, Series, change, counted, percent, within

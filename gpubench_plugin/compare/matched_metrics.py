@@ -5,7 +5,7 @@ Metrics that have no series get their verdicts here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -17,6 +17,7 @@ from gpubench_plugin.records import Better, Metric, Result, Verdict, VerdictKind
 
 STEP_TIME: Final = "step_time_s"
 MINIMUM: Final = "step_time_min_s"
+_STEP_TIMES: Final = (STEP_TIME, MINIMUM)
 THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 """Judged without being asked only where the device keeps time: totals by the wall clock vary 20 to
 144 % between launches on a CPU."""
@@ -35,42 +36,47 @@ def gated(*launches: Result, limits: Mapping[str, str] = {}) -> dict[str, str]:
 
     Those gated by default in any of the `launches` of one benchmark, then all others with a limit.
     Of the limits that launches state the latest one's counts; `limits` override them. A stated one
-    whose metric the benchmark does not have is among them all the same.
+    whose metric the benchmark does not have is among them all the same. A limit on a step time,
+    the median or the minimum, stands in the place of the default one.
     """
-    default = {name for one in launches for name in _by_default(one)}
-    texts: dict[str, str] = {
-        name: DEFAULT for name in (STEP_TIME, *THROUGHPUT, MEMORY) if name in default
-    }
+    stated: dict[str, str] = {}
     for one in launches:
-        texts |= one.limits
-    return {**texts, **limits}
+        stated |= one.limits
+    stated |= limits
+    default = {name for one in launches for name in _by_default(one)}
+    if not stated.keys().isdisjoint(_STEP_TIMES):
+        default.difference_update(_STEP_TIMES)
+    texts = {name: DEFAULT for name in (*_STEP_TIMES, *THROUGHPUT, MEMORY) if name in default}
+    return {**texts, **stated}
 
 
 def _by_default(result: Result) -> list[str]:
-    names = (STEP_TIME, *(THROUGHPUT if device_timed(result.timer) else ()), MEMORY)
+    names = (
+        step_time_of(result.timer, result.metrics),
+        *(THROUGHPUT if device_timed(result.timer) else ()),
+        MEMORY,
+    )
     return [name for name in names if name in result.metrics]
 
 
-def value_of(result: Result, metric: str) -> float | None:
-    """The number that stands for one run: the median over its launches of the launch statistic.
+def step_time_of(timer: str, metrics: Collection[str]) -> str:
+    """The step time by which a benchmark with these `metrics` is judged unless a limit says more.
 
-    The launch statistic of the step time is the median where the device keeps time and the minimum
-    where the host does, whose other quantiles move with everything else on the machine. None where
-    no launch has the metric.
+    The median where the device keeps time; the minimum where the host does, whose other quantiles
+    move with everything else on the machine.
     """
-    name = launch_statistic(result, metric)
-    values = [launch[name] for launch in result.launches if name in launch]
-    if not values and name in result.metrics:
-        values = [result.metrics[name].value]
+    return STEP_TIME if device_timed(timer) or MINIMUM not in metrics else MINIMUM
+
+
+def value_of(result: Result, metric: str) -> float | None:
+    """The number that stands for one run: the median of the metric over its launches.
+
+    None where no launch has it.
+    """
+    values = [launch[metric] for launch in result.launches if metric in launch]
+    if not values and metric in result.metrics:
+        values = [result.metrics[metric].value]
     return median(values) if values else None
-
-
-def launch_statistic(result: Result, metric: str) -> str:
-    """The metric that stands for `metric` in each launch: itself, or the minimum of its times."""
-    if metric != STEP_TIME or device_timed(result.timer):
-        return metric
-    told = any(MINIMUM in numbers for numbers in (*result.launches, result.metrics))
-    return MINIMUM if told else metric
 
 
 _PREFERRED: Mapping[Better, str] = {"lower": "less", "higher": "more", "none": "neither"}

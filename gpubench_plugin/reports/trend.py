@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines import Course, LevelChange
     from gpubench_plugin.reports.text import Glyphs
 
-_CSV = (
-    *("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change"),
-    "statistic",
-)
-_STEP_TIME = "step_time_s"
+_CSV = ("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change")
 
 
 def course_lines(
@@ -33,8 +29,6 @@ def course_lines(
         which = f", machine, clock or configuration {position} of {len(courses)}"
         part = f"{which} ({course.fingerprint[:8]})" if len(courses) > 1 else ""
         yield f"{printable(metric)}: {count} run{'' if count == 1 else 's'}{part}"
-        if metric == _STEP_TIME:
-            yield from wrapped(_statistic(course), total)
         yield ""
         yield from _picture(course, total, glyphs)
         yield ""
@@ -46,10 +40,7 @@ def course_lines(
 
 
 def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> dict[str, Any]:
-    """The same in JSON's own types; `change` is a fraction, of the value.
-
-    `statistic` is the metric whose number stands for each launch.
-    """
+    """The same in JSON's own types; `change` is a fraction, of the value."""
     return {
         "benchmark": benchmark,
         "metric": metric,
@@ -57,7 +48,6 @@ def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> d
             {
                 "fingerprint": course.fingerprint,
                 "unit": course.points[-1].unit,
-                "statistic": course.points[-1].statistic,
                 "points": [
                     {
                         "run_id": point.run_id,
@@ -101,17 +91,9 @@ def courses_as_csv(courses: Sequence[Course]) -> str:
                     repr(point.value),
                     _cell(point.unit),
                     "" if change is None else repr(change),
-                    _cell(point.statistic),
                 ]
             )
     return text.getvalue()
-
-
-def _statistic(course: Course) -> str:
-    """What of each launch's step time is shown: what the gate judges by."""
-    name = course.points[-1].statistic
-    which = "median" if name == _STEP_TIME else "minimum"
-    return f"each launch by its {which} ({name}), as it is judged"
 
 
 def _picture(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:

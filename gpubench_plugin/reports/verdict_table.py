@@ -254,6 +254,8 @@ def _table(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[
     longest = max(map(columns_of, (*names, "benchmark")))
     room = min(max(room, len("benchmark")), longest)
     shown = shorten(names, room, glyphs.ellipsis)
+    if "metric" not in columns and (metric := rows[0].metric):
+        yield ((_escaped(f"of {metric}:", width, glyphs), _PLAIN),)
     yield ((_joined("benchmark", room, [c.title for c in columns.values()], columns), _BOLD),)
     for place, verdict in enumerate(verdicts):
         cells = [c.cells[place] or glyphs.nothing * c.numeric for c in columns.values()]

@@ -192,7 +192,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     found = {}
     for verdict in document.get("benchmarks", ()):
         found.setdefault(verdict["id"].rpartition("::")[2].partition("[")[0], verdict)
-        if verdict["metric"] == "step_time_s":
+        if verdict["metric"] == "step_time_min_s":
             found[verdict["id"].partition("::")[2].partition("[")[0]] = verdict
     return Story(user, folder, before, interrupted, between, resumed, user.state(), found)
 

@@ -149,8 +149,8 @@ def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
     bases, heads = ([run_id(start + i) for i in range(5)] for start in (0, 10))
     said = compare("--paired", "--base", *bases, "--head", *heads, "--format=json")
     assert said.code == Exit.REGRESSION, said.out
-    assert said.verdicts[MLP, "step_time_s"] == "regressed"
-    assert said.verdicts[RESNET, "step_time_s"] == "unchanged"
+    assert said.verdicts[MLP, "step_time_min_s"] == "regressed"
+    assert said.verdicts[RESNET, "step_time_min_s"] == "unchanged"
     found = next(b for b in said.json["benchmarks"] if b["verdict"] == "regressed")
     assert (found["launches"], found["method"]) == (5, "paired")
     assert found["effect"] == pytest.approx(0.15, abs=0.01)
@@ -282,7 +282,7 @@ def test_limit_in_a_file_that_is_none_costs_its_benchmark_alone(
     said = compare(A, B, "--format=json")
     assert said.code == Exit.REGRESSION
     assert said.verdicts[RESNET, "step_time_s"] == "errored"
-    assert said.verdicts[MLP, "step_time_s"] == "unchanged"
+    assert said.verdicts[MLP, "step_time_min_s"] == "unchanged"
     assert "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage" in said.out
     assert compare(A, B, "--limit=5%").code == Exit.FINE
 
@@ -357,7 +357,7 @@ def test_not_finite_numbers_cost_one_benchmark(compare: Compare, tmp_path: Path)
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     said = compare("a.json", "b.json", "--format=json")
     assert said.code == Exit.REGRESSION
-    assert said.verdicts["y", "step_time_s"] == "unchanged"
+    assert said.verdicts["y", "step_time_min_s"] == "unchanged"
     assert "errored" in said.verdicts.values()
 
 

@@ -158,7 +158,7 @@ def compare(base: Path, head: Path, results: Path, arguments: list[str], pairs: 
 
 
 def _row(verdict: dict[str, Any], noise: dict[str, float]) -> Row:
-    timed = verdict["metric"] == "step_time_s"
+    timed = verdict["metric"] == "step_time_min_s"
     return Row(
         name=verdict["id"].rpartition("::")[2],
         metric=verdict["metric"],
@@ -192,7 +192,7 @@ def told(title: str, rows: list[Row], seconds: float) -> None:
     """Print the step times of a comparison, and whatever else is not unchanged."""
     print(f"\n{title}: {seconds:.0f} s")
     for row in sorted(rows, key=lambda row: (row.metric, row.name)):
-        if row.metric == "step_time_s" or row.verdict != "unchanged":
+        if row.metric == "step_time_min_s" or row.verdict != "unchanged":
             effect = "-" if row.effect is None else f"{row.effect:+.2%}"
             noise = "-" if row.noise is None else f"{row.noise:.2%}"
             print(
@@ -204,7 +204,7 @@ def told(title: str, rows: list[Row], seconds: float) -> None:
 
 def wrong_in_slower(rows: list[Row]) -> list[str]:
     """What should have been regressed and was not, with no noise to excuse it."""
-    slowed = [r for r in rows if r.metric == "step_time_s" and r.name.startswith(SLOWED)]
+    slowed = [r for r in rows if r.metric == "step_time_min_s" and r.name.startswith(SLOWED)]
     excused = [r for r in slowed if r.verdict == "inconclusive" and (r.noise or 0) > LOUD]
     return [
         f"{r.name}: {r.verdict} at 10 % slower"

@@ -30,7 +30,9 @@ class History(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Which benchmark, and how much of it."""
         parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
-        parser.add_argument("--metric", default="step_time_s", help="which metric (step_time_s)")
+        parser.add_argument(
+            "--metric", help="which metric (the step time by which the benchmark is judged)"
+        )
         parser.add_argument(
             "--branch", help=f"of which branch ({_MAIN}, where it has runs); empty: any"
         )
@@ -49,16 +51,16 @@ class History(Command):
         places = Places.of(options)
         with reachable(places.registry, places.results_dir) as reached:
             past = Past(places.results_dir, reached.registry, reached.note)
-            benchmark, points = _found(past, options)
+            benchmark, metric, points = _found(past, options)
         note(past.notes)
         found = courses(points)
         if options.format == "json":
-            document = trend.courses_as_json(benchmark, options.metric, found)
+            document = trend.courses_as_json(benchmark, metric, found)
             say([json_files.text({"schema_version": 1, **document}, indent=2)])
         elif options.format == "csv":
             sys.stdout.write(trend.courses_as_csv(found))
         else:
-            say(trend.course_lines(benchmark, options.metric, found, columns(), glyphs()))
+            say(trend.course_lines(benchmark, metric, found, columns(), glyphs()))
         return Exit.FINE
 
 
@@ -79,8 +81,8 @@ def _branch(past: Past, options: argparse.Namespace) -> str | None:
     return None
 
 
-def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Value]]:
-    """The benchmark that is meant, and its values.
+def _found(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Value]]:
+    """The benchmark that is meant, the metric, and its values.
 
     Raises:
         UsageProblem: no benchmark, or no metric, is called so; the message names the nearest.
@@ -88,12 +90,17 @@ def _found(past: Past, options: argparse.Namespace) -> tuple[str, list[Value]]:
     from gpubench_plugin.compare.baselines import the_benchmark
 
     branch = _branch(past, options)
-    wanted = {"branch": branch, "limit": options.limit}
-    if points := past.points(options.benchmark, options.metric, **wanted):
-        return options.benchmark, points
-    where = f"branch {branch} (--branch= takes any)" if branch else "all branches"
-    benchmark = the_benchmark(options.benchmark, past.benchmarks(branch), where)
-    points = past.points(benchmark, options.metric, **wanted)
+
+    def looked_up(benchmark: str) -> tuple[str, str, list[Value]]:
+        metric = options.metric or past.step_time(benchmark, branch=branch)
+        points = past.points(benchmark, metric, branch=branch, limit=options.limit)
+        return benchmark, metric, points
+
+    found = looked_up(options.benchmark)
+    if not found[-1]:
+        where = f"branch {branch} (--branch= takes any)" if branch else "all branches"
+        found = looked_up(the_benchmark(options.benchmark, past.benchmarks(branch), where))
+    benchmark, metric, points = found
     if not points:
-        raise not_one_of("--metric", options.metric, past.metrics(benchmark, branch))
-    return benchmark, points
+        raise not_one_of("--metric", metric, past.metrics(benchmark, branch))
+    return found

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.matched_metrics import launch_statistic, value_of
+from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
 from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.results import run_in, runs_in
@@ -87,10 +87,9 @@ _LOOKED_AT: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """The number by which a metric of one run is judged; `started` is UTC in ISO 8601.
+    """The number by which a metric of one run is judged: the median over its launches.
 
-    It is the median over the launches of the metric `statistic`: of the step time that is the
-    minimum where a clock of the host took it. `fingerprint` is equal where two are comparable.
+    `started` is UTC in ISO 8601. `fingerprint` is equal where two are comparable.
     """
 
     run_id: str
@@ -99,7 +98,6 @@ class Value:
     branch: str | None
     value: float
     unit: str
-    statistic: str
     fingerprint: str
 
 
@@ -161,14 +159,25 @@ class Past:
 
     def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Value]:
         """The latest `limit` values, the oldest first."""
+        found = self._points(benchmark, metric, branch=branch, limit=limit)
+        return [_value(point, metric) for point in found]
+
+    def step_time(self, benchmark: str, *, branch: str | None) -> str:
+        """The metric of step time by which the latest run of the benchmark is judged."""
+        for point in self._points(benchmark, STEP_TIME, branch=branch, limit=1):
+            return step_time_of(point.result.timer, point.result.metrics)
+        return STEP_TIME
+
+    def _points(
+        self, benchmark: str, metric: str, *, branch: str | None, limit: int
+    ) -> list[Point]:
         if self._registry is not None:
             try:
-                found = self._registry.points(benchmark, metric, branch=branch, limit=limit)
-                return [_value(point, metric) for point in found]
+                return self._registry.points(benchmark, metric, branch=branch, limit=limit)
             except RegistryError as error:
                 self._give_up(error)
         points = (_point(run, benchmark) for run in self._in_folders(branch))
-        return [_value(p, metric) for p in points if p and metric in p.result.metrics][-limit:]
+        return [point for point in points if point and metric in point.result.metrics][-limit:]
 
     def metrics(self, benchmark: str, branch: str | None) -> list[str]:
         """The metrics that the latest runs have of the benchmark."""
@@ -241,6 +250,5 @@ def _value(point: Point, metric: str) -> Value:
         branch=point.branch,
         value=told.value if number is None else number,
         unit=told.unit,
-        statistic=launch_statistic(point.result, metric),
         fingerprint=point.fingerprint,
     )

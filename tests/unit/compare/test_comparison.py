@@ -8,7 +8,7 @@ from gpubench_plugin.compare import compare_history, compare_paired, compare_run
 from gpubench_plugin.errors import NothingComparable
 from tests.support.made import result, run, timed
 
-LIMIT = {"step_time_s": "1.1%"}
+LIMIT = {"step_time_min_s": "1.1%"}
 
 
 def test_two_runs_are_compared_by_threshold_and_it_is_said():
@@ -102,7 +102,7 @@ def test_options_reach_the_matching():
     allowed = compare_runs(base, head, allow_incomparable=True)
     assert allowed.verdicts[0].kind == "regressed"
     assert len(allowed.notes) == 2
-    exempt = compare_runs(base, head, exempt=["x"], limits={"step_time_s": "8%"})
+    exempt = compare_runs(base, head, exempt=["x"], limits={"step_time_min_s": "8%"})
     assert exempt.verdicts[0].kind == "unchanged"
     assert len(exempt.environment_differences) == 1
 

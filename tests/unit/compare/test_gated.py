@@ -16,8 +16,8 @@ ALL = {
 @pytest.mark.parametrize(
     ("timer", "names"),
     [
-        ("perf_counter_ns", ["step_time_s", "peak_memory_bytes"]),
-        ("mps_synchronised", ["step_time_s", "peak_memory_bytes"]),
+        ("perf_counter_ns", ["step_time_min_s", "peak_memory_bytes"]),
+        ("mps_synchronised", ["step_time_min_s", "peak_memory_bytes"]),
         ("cuda_events", ["step_time_s", "samples_per_s", "tokens_per_s", "peak_memory_bytes"]),
         ("cuda_kernel_cold", ["step_time_s", "samples_per_s", "tokens_per_s", "peak_memory_bytes"]),
     ],
@@ -51,18 +51,30 @@ def test_what_any_launch_gates_is_gated_by_the_latest_limit_that_is_stated():
     }
 
 
-@pytest.mark.parametrize(
-    ("timer", "seconds"), [("cuda_events", 2.0), ("perf_counter_ns", 1.0), ("", 1.0)]
-)
-def test_a_step_time_is_the_median_by_the_device_and_the_minimum_by_a_wall_clock(timer, seconds):
-    """The launch statistic depends on who keeps time."""
-    assert value_of(result(timer=timer, **ALL), "step_time_s") == seconds
+@pytest.mark.parametrize("name", ["step_time_s", "step_time_min_s"])
+def test_a_limit_on_one_step_time_takes_the_place_of_the_default_one(name):
+    """Who states one says which of them is meant: under its name stands its number."""
+    one = result(**ALL, limits={name: "<=1.5"})
+    assert gated(one) == {"peak_memory_bytes": "2%", name: "<=1.5"}
+    assert value_of(one, name) == ALL[name]
+
+
+@pytest.mark.parametrize("timer", ["cuda_events", "perf_counter_ns", ""])
+def test_a_step_time_is_the_median_whoever_keeps_time(timer):
+    """One name, one number: the least has a name of its own."""
+    one = result(timer=timer, **ALL)
+    assert (value_of(one, "step_time_s"), value_of(one, "step_time_min_s")) == (2.0, 1.0)
+
+
+def test_a_file_without_minima_is_judged_by_its_median():
+    """By a clock of the host, too: there is nothing else."""
+    assert list(gated(result(step_time_s=2.0))) == ["step_time_s"]
 
 
 def test_a_run_of_several_launches_counts_as_their_median():
     """Not as the metrics over all of its samples."""
     launches = [{**ALL, "step_time_min_s": seconds} for seconds in (3.0, 1.5, 9.0)]
-    assert value_of(result(launches=launches, **ALL), "step_time_s") == 3.0
+    assert value_of(result(launches=launches, **ALL), "step_time_min_s") == 3.0
 
 
 def test_a_file_without_launches_or_minima_still_has_a_value():

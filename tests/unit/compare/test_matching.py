@@ -22,7 +22,7 @@ def test_benchmarks_on_both_sides_become_series_with_a_limit():
     matched = unpaired([run("a", result(**numbers))], [run("b", result(**numbers))])
     time, memory = matched.series
     assert (time.metric, time.unit, time.better, time.limit.text) == (
-        "step_time_s",
+        "step_time_min_s",
         "s",
         "lower",
         "2%",
@@ -240,15 +240,15 @@ def test_values_in_other_units_are_incomparable():
 def test_several_heads_give_one_value_each():
     """Each the median of its launches, as the earlier runs are."""
     launches = [{"step_time_min_s": seconds} for seconds in (1.0, 2.0, 9.0)]
-    head = run("b", result(step_time_s=3.0, launches=launches))
+    head = run("b", result(step_time_min_s=3.0, launches=launches))
     (series,) = unpaired([run("a", timed(1.0))], [head, head]).series
     assert series.head == (2.0, 2.0)
 
 
 def test_pairs_in_which_a_launch_lacks_the_metric_are_left_out():
     """Only whole pairs count."""
-    memory = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
-    bases = [run("a", result(**memory)), run("a", result(step_time_s=1.0))]
+    memory = {"step_time_min_s": 1.0, "peak_memory_bytes": 5.0}
+    bases = [run("a", result(**memory)), run("a", result(step_time_min_s=1.0))]
     heads = [run("b", result(**memory)), run("b", result(**memory))]
     matched = match(bases, heads, paired=True)
     assert [len(one.base) for one in matched.series] == [2, 1]
@@ -296,9 +296,9 @@ def test_a_measured_benchmark_without_a_metric_to_judge_does_not_vanish():
 
 def test_a_lost_metric_with_a_limit_has_one_verdict():
     """It is not measured, and not removed as well."""
-    base = run("a", result(step_time_s=1.0, samples_per_s=1.0, limits={"samples_per_s": "3%"}))
+    base = run("a", result(step_time_min_s=1.0, samples_per_s=1.0, limits={"samples_per_s": "3%"}))
     key = ("test_a", "samples_per_s")
-    own = run("b", result(step_time_s=1.0, limits={"samples_per_s": "3%"}))
+    own = run("b", result(step_time_min_s=1.0, limits={"samples_per_s": "3%"}))
     assert kinds(unpaired([base], [own])) == {key: "not_measured"}
     given = unpaired([base], [run("b", timed(1.0))], limits={"samples_per_s": "3%"})
     assert kinds(given) == {key: "not_measured"}
@@ -308,12 +308,12 @@ def test_a_lost_metric_with_a_limit_has_one_verdict():
 
 def test_a_metric_that_the_last_launch_lacks_is_judged_in_the_others():
     """It is not removed while any launch of the head has it; how many pairs count is said."""
-    whole, lacks = {"step_time_s": 1.0, "peak_memory_bytes": 4.0}, {"step_time_s": 1.0}
+    whole, lacks = {"step_time_min_s": 1.0, "peak_memory_bytes": 4.0}, {"step_time_min_s": 1.0}
     bases = [run("a", result(**whole)) for _ in range(5)]
     heads = [run("b", result(**whole)) for _ in range(4)] + [run("b", result(**lacks))]
     matched = match(bases, heads, paired=True)
     assert {one.metric: len(one.head) for one in matched.series} == {
-        "step_time_s": 5,
+        "step_time_min_s": 5,
         "peak_memory_bytes": 4,
     }
     assert matched.verdicts == ()
@@ -323,14 +323,14 @@ def test_a_metric_that_the_last_launch_lacks_is_judged_in_the_others():
 
 def test_a_metric_that_no_launch_of_the_head_has_is_removed():
     """Although the base has it in its first launch alone."""
-    bases = [run("a", result(step_time_s=1.0, peak_memory_bytes=4.0)), run("a", timed(1.0))]
+    bases = [run("a", result(step_time_min_s=1.0, peak_memory_bytes=4.0)), run("a", timed(1.0))]
     matched = match(bases, [run("b", timed(1.0))] * 2, paired=True)
     assert kinds(matched) == {("test_a", "peak_memory_bytes"): "removed"}
 
 
 def test_a_metric_that_no_pair_has_on_both_sides_has_no_baseline():
     """The base did measure it, in other pairs."""
-    whole = result(step_time_s=1.0, peak_memory_bytes=4.0)
+    whole = result(step_time_min_s=1.0, peak_memory_bytes=4.0)
     matched = match(
         [run("a", whole), run("a", timed(1.0))],
         [run("b", timed(1.0)), run("b", whole)],
@@ -345,7 +345,7 @@ def test_a_metric_that_no_pair_has_on_both_sides_has_no_baseline():
 
 def test_a_metric_of_a_head_beside_which_there_is_no_base_is_not_removed():
     """That launch counts in no pair, and yet shows that it is measured."""
-    whole = result(step_time_s=1.0, peak_memory_bytes=4.0)
+    whole = result(step_time_min_s=1.0, peak_memory_bytes=4.0)
     bases = [run("a", whole), run("a", result(outcome="failed"))]
     matched = match(bases, [run("b", timed(1.0)), run("b", whole)], paired=True)
     assert kinds(matched) == {("test_a", "peak_memory_bytes"): "no_baseline"}
@@ -353,15 +353,15 @@ def test_a_metric_of_a_head_beside_which_there_is_no_base_is_not_removed():
 
 def test_a_limit_counts_that_any_launch_of_the_head_states():
     """The latest one of those that state it, although the last launch states none."""
-    texts = [{"step_time_s": "<=2"}, {"step_time_s": "<=1"}, {}]
-    heads = [run("b", result(step_time_s=3.0, limits=limits)) for limits in texts]
+    texts = [{"step_time_min_s": "<=2"}, {"step_time_min_s": "<=1"}, {}]
+    heads = [run("b", result(step_time_min_s=3.0, limits=limits)) for limits in texts]
     (series,) = match([run("a", timed(1.0))] * 3, heads, paired=True).series
     assert (series.limit.text, series.head) == ("<=1", (3.0, 3.0, 3.0))
 
 
 def test_a_fixed_bound_counts_in_every_launch_of_the_head():
     """Whatever the base beside it has."""
-    whole = result(step_time_s=1.0, peak_memory_bytes=4.0, limits={"peak_memory_bytes": "<=1"})
+    whole = result(step_time_min_s=1.0, peak_memory_bytes=4.0, limits={"peak_memory_bytes": "<=1"})
     bases = [run("a", whole)] + [run("a", timed(1.0))] * 4
     found = match(bases, [run("b", whole)] * 5, paired=True).series
     assert {one.metric: len(one.head) for one in found}["peak_memory_bytes"] == 5
@@ -370,39 +370,41 @@ def test_a_fixed_bound_counts_in_every_launch_of_the_head():
 @pytest.mark.parametrize("paired", [True, False])
 def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
     """The reason names key, value and what is allowed; all else is judged."""
-    bad = result(step_time_s=1.0, peak_memory_bytes=4.0, limits={"step_time_s": "banana"})
+    bad = result(step_time_min_s=1.0, peak_memory_bytes=4.0, limits={"step_time_min_s": "banana"})
     base, head = run("a", bad, timed(1.0, "test_b")), run("b", bad, timed(1.0, "test_b"))
     matched = match([base], [head], paired=paired)
     (verdict,) = matched.verdicts
-    assert (verdict.id, verdict.metric, verdict.kind) == ("test_a", "step_time_s", "errored")
+    assert (verdict.id, verdict.metric, verdict.kind) == ("test_a", "step_time_min_s", "errored")
     assert verdict.reason.startswith(
-        "gate.limits.step_time_s: 'banana' is no limit; allowed: a percentage between 0 and 100"
+        "gate.limits.step_time_min_s: 'banana' is no limit; allowed: a percentage between 0 and 100"
     )
     assert [(one.id, one.metric) for one in matched.series] == [
         ("test_a", "peak_memory_bytes"),
-        ("test_b", "step_time_s"),
+        ("test_b", "step_time_min_s"),
     ]
-    stated = match([base], [head], paired=paired, limits={"step_time_s": "3%"})
+    stated = match([base], [head], paired=paired, limits={"step_time_min_s": "3%"})
     assert stated.verdicts == ()
 
 
 def test_a_text_of_the_caller_that_is_no_limit_is_a_usage_problem():
     """It is for all benchmarks, and nothing is compared."""
-    with pytest.raises(UsageProblem, match=r"gate\.limits\.step_time_s: 'much' is no limit"):
-        unpaired([run("a", timed(1.0))], [run("b", timed(1.0))], limits={"step_time_s": "much"})
+    with pytest.raises(UsageProblem, match=r"gate\.limits\.step_time_min_s: 'much' is no limit"):
+        unpaired([run("a", timed(1.0))], [run("b", timed(1.0))], limits={"step_time_min_s": "much"})
 
 
 def turned(label, better):
     one = timed(1.0)
-    metric = Metric(name="step_time_s", value=1.0, unit=UNITS["step_time_s"][0], better=better)
-    return run(label, replace(one, metrics={**one.metrics, "step_time_s": metric}))
+    metric = Metric(
+        name="step_time_min_s", value=1.0, unit=UNITS["step_time_min_s"][0], better=better
+    )
+    return run(label, replace(one, metrics={**one.metrics, "step_time_min_s": metric}))
 
 
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ("lower", "higher", "of step_time_s less is better in base, more in head"),
-        ("higher", "none", "of step_time_s more is better in base, neither in head"),
+        ("lower", "higher", "of step_time_min_s less is better in base, more in head"),
+        ("higher", "none", "of step_time_min_s more is better in base, neither in head"),
     ],
 )
 @pytest.mark.parametrize("paired", [True, False])
@@ -417,7 +419,7 @@ def test_launches_of_a_head_that_contradict_each_other_are_incomparable():
     """There is no direction in which all of them are judged."""
     heads = [turned("b", "higher"), turned("b", "lower")]
     (verdict,) = match([turned("a", "lower")] * 2, heads, paired=True).verdicts
-    assert verdict.reason == "of step_time_s more is better in an earlier head, less in head"
+    assert verdict.reason == "of step_time_min_s more is better in an earlier head, less in head"
 
 
 def vanished(name="test_a"):
@@ -449,12 +451,12 @@ def test_one_killed_launch_of_the_head_is_an_error_of_all():
 
 def test_the_pinned_ones_are_counted_among_the_values():
     """One without a value is not among them; pairs have no such level."""
-    has, lacks = result(step_time_s=1.0, peak_memory_bytes=1.0), timed(1.0)
+    has, lacks = result(step_time_min_s=1.0, peak_memory_bytes=1.0), timed(1.0)
     pins = [replace(one, pinned=True) for one in (has, lacks, has)]
     bases = [run("a", one) for one in (*pins, has)]
     head = run("b", has)
     counts = {one.metric: (one.pinned, len(one.base)) for one in unpaired(bases, [head]).series}
-    assert counts == {"step_time_s": (3, 4), "peak_memory_bytes": (2, 3)}
+    assert counts == {"step_time_min_s": (3, 4), "peak_memory_bytes": (2, 3)}
     minimum = replace(pins[1], metrics={}, launches=({"step_time_min_s": 1.0},))
     assert unpaired([run("a", minimum)], [head]).series[0].pinned == 1
     assert {one.pinned for one in match(bases, [head] * 4, paired=True).series} == {None}
@@ -466,7 +468,7 @@ def test_a_fixed_bound_counts_where_the_base_failed():
     failed = result(outcome="failed")
     bases = [run("a", one) for one in (*[failed] * 4, timed(0.01))]
     heads = [run("b", timed(value)) for value in (*[1.0] * 4, 0.01)]
-    found = match(bases, heads, paired=True, limits={"step_time_s": "<=0.25"})
+    found = match(bases, heads, paired=True, limits={"step_time_min_s": "<=0.25"})
     (series,) = found.series
     assert series.head == (1.0, 1.0, 1.0, 1.0, 0.01)
 

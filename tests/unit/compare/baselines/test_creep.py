@@ -93,7 +93,7 @@ def test_half_a_percent_per_run_is_called_a_regression(tmp_path: Path, seed: int
     assert branch.regressed[0] < 14  # as soon as ten runs tell the noise
 
     found, past = branch.judged(RUNS - 1)
-    verdicts = {v.id: v for v in found.verdicts if v.metric == "step_time_s"}
+    verdicts = {v.id: v for v in found.verdicts if v.metric == "step_time_min_s"}
     assert verdicts[MLP].kind == "regressed"
     assert verdicts[RESNET].kind != "regressed"
     samples = {run.run_id for run in past.runs}
@@ -111,7 +111,7 @@ def test_a_step_before_there_are_ten_runs_does_not_become_the_level(
     branch.go(25)
 
     found, _ = branch.judged(24)
-    (verdict,) = (v for v in found.verdicts if (v.id, v.metric) == (MLP, "step_time_s"))
+    (verdict,) = (v for v in found.verdicts if (v.id, v.metric) == (MLP, "step_time_min_s"))
     assert verdict.kind == "regressed", verdict.reason
     assert verdict.effect == pytest.approx(0.10, abs=0.03)
 
@@ -124,7 +124,7 @@ def test_runs_after_ten_pinned_ones_that_nobody_judged_do_not_move_the_level(
     branch.go(21)
 
     found, _ = branch.judged(20)
-    (verdict,) = (v for v in found.verdicts if (v.id, v.metric) == (MLP, "step_time_s"))
+    (verdict,) = (v for v in found.verdicts if (v.id, v.metric) == (MLP, "step_time_min_s"))
     assert verdict.kind == "regressed", verdict.reason
     assert verdict.effect == pytest.approx(0.30, abs=0.03)
 

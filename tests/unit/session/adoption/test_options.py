@@ -123,7 +123,7 @@ def saved(folder: Path, test: Test, *, ours: bool = False) -> Run:
 def verdict(base: Run, head: Run) -> str:
     """The only verdict on the step time, with its reason."""
     found = compare_runs(base, head).verdicts
-    (one,) = [v for v in found if v.metric in {"", "step_time_s"} and v.id == ID]
+    (one,) = [v for v in found if v.metric in {"", "step_time_s", "step_time_min_s"} and v.id == ID]
     return f"{one.kind}: {one.reason}"
 
 

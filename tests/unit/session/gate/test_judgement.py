@@ -50,7 +50,7 @@ def test_one_run_is_judged_by_the_threshold() -> None:
 
     found = judge(single(run(measurement(MLP, 0.0100))), head, "threshold")
 
-    assert kinds(found)[MLP, "step_time_s"] == "regressed"
+    assert kinds(found)[MLP, "step_time_min_s"] == "regressed"
     assert found.base == "base.json"
     assert "threshold, not statistical" in found.notes
 
@@ -65,7 +65,7 @@ def test_a_name_given_to_the_threshold_stands_for_the_median_of_its_pinned_runs(
         Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
     )
 
-    (verdict,) = (v for v in found.verdicts if v.metric == "step_time_s")
+    (verdict,) = (v for v in found.verdicts if v.metric == "step_time_min_s")
     assert verdict.base == pytest.approx(0.0150)
 
 
@@ -78,7 +78,7 @@ def test_runs_of_another_machine_do_not_count_for_the_threshold_and_that_is_said
         Reference(label="main", kind="history", runs=runs), run(measurement()), "threshold"
     )
 
-    (verdict,) = (v for v in found.verdicts if v.metric == "step_time_s")
+    (verdict,) = (v for v in found.verdicts if v.metric == "step_time_min_s")
     assert verdict.base == pytest.approx(0.01)
     (note,) = (note for note in found.notes if "incomparable" in note)
     assert note.startswith("2 earlier runs are incomparable")
@@ -93,7 +93,7 @@ def test_history_judges_by_all_runs() -> None:
         Reference(label="main", kind="history", runs=runs), run(measurement(MLP, 0.02)), "history"
     )
 
-    assert kinds(found)[MLP, "step_time_s"] == "regressed"
+    assert kinds(found)[MLP, "step_time_min_s"] == "regressed"
 
 
 def test_without_a_baseline_fixed_bounds_are_judged_all_the_same() -> None:
@@ -135,7 +135,7 @@ def test_another_machine_is_incomparable_unless_that_is_allowed() -> None:
 
     assert kinds(judge(single(base), head, "threshold"))[MLP, ""] == "incomparable"
     allowed = judge(single(base), head, "threshold", allow_incomparable=True)
-    assert kinds(allowed)[MLP, "step_time_s"] == "regressed"
+    assert kinds(allowed)[MLP, "step_time_min_s"] == "regressed"
     assert "torch.version" in " ".join(allowed.notes)
 
 
