@@ -46,7 +46,9 @@ def gated(*launches: Result, limits: Mapping[str, str] = {}) -> dict[str, str]:
     default = {name for one in launches for name in _by_default(one)}
     if not stated.keys().isdisjoint(_STEP_TIMES):
         default.difference_update(_STEP_TIMES)
-    texts = {name: DEFAULT for name in (*_STEP_TIMES, *THROUGHPUT, MEMORY) if name in default}
+    texts: dict[str, str] = {
+        name: DEFAULT for name in (*_STEP_TIMES, *THROUGHPUT, MEMORY) if name in default
+    }
     return {**texts, **stated}
 
 

@@ -4,7 +4,8 @@ Its ``benchmark`` fixture carries our samples: measured elsewhere, they replace 
 and everything pytest-benchmark does with samples (tables, JSON, comparison, histograms) follows.
 Known of it here and nowhere else: ``BenchmarkFixture.disabled``, ``has_error``, ``cprofile``,
 ``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
-``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats.data`` and ``sorted_data``;
+``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats``, all of its fields, and that
+they are computed once;
 ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json`` and ``quiet``.
 """
 
@@ -35,7 +36,15 @@ SCHEMA_VERSION: Final = 1
 """Of what stands under ``gpubench`` in the files."""
 
 DATA_LIMIT: Final = 10_000
-"""Rounds carried per benchmark; the run's journal keeps all durations."""
+"""Durations carried per benchmark; the run's journal keeps all of them."""
+
+_EXACT: Final[Mapping[str, str]] = {
+    "min": "step_time_min_s",
+    "max": "step_time_max_s",
+    "mean": "step_time_mean_s",
+    "median": "step_time_s",
+}
+"""pytest-benchmark's statistics that are metrics of ours: both have the same numbers."""
 
 
 def measuring_disabled(benchmark: BenchmarkFixture) -> bool:
@@ -64,19 +73,20 @@ def carry(
 ) -> None:
     """Make `measurement` the result of the test that requested `benchmark`.
 
-    What pytest-benchmark calls a round is one here too: seconds per call of at least a millisecond
-    of calls, so that its median is ours. More than `data_limit` rounds are thinned to that many
-    which have the same extremes, the same median and the same distribution.
+    What pytest-benchmark calls a round of so many iterations is a duration of ours: seconds per
+    call of so many calls that were timed together. Minimum, maximum, mean and median are the
+    metrics of those names, the standard deviation is that of all durations. Of more than
+    `data_limit` durations that many are carried, with the same extremes and the same distribution.
 
     Raises:
         MeasurementError: there are no samples, or one of the numbers is not finite.
     """
     samples = _checked(measurement)
+    stats, iterations = _stats(measurement, samples, data_limit)
     benchmark.cprofile = False  # it would profile the no-op
     benchmark.pedantic(_carry)
     carrier: Metadata = benchmark.stats
-    carrier.stats = _compact_stats()(thinned(samples.rounds_s, data_limit))
-    carrier.iterations = samples.calls_per_duration * samples.durations_per_round
+    carrier.stats, carrier.iterations = stats, iterations
     carrier.options = {**_section(measurement, "measure"), "timer": samples.timer}
     carrier.params = dict(measurement.params) or None
     benchmark.extra_info.update(
@@ -278,8 +288,11 @@ def _compact_stats() -> Callable[[Sequence[float]], Any]:
     from pytest_benchmark.stats import Stats
 
     class CompactStats(Stats):  # type: ignore[misc] # pytest-benchmark has no types
-        def __init__(self, durations: Sequence[float]):
+        def __init__(self, durations: Sequence[float], exact: Mapping[str, float] = {}):
             self._durations = array("d", durations)
+            # What is computed once is kept under its name. The quartiles count on as many values as
+            # there are rounds, so they come before the number of those that were timed.
+            vars(self).update({"q1": self.q1, "q3": self.q3, **exact})
 
         @property
         def data(self) -> list[float]:
@@ -290,6 +303,47 @@ def _compact_stats() -> Callable[[Sequence[float]], Any]:
             return sorted(self._durations)
 
     return CompactStats
+
+
+def _stats(measurement: Measurement, samples: Samples, limit: int) -> tuple[Any, int]:
+    """The statistics of the calls, all launches together, and how many were timed at a time."""
+    launches = [launch.samples for launch in measurement.per_launch]
+    parts = [part for part in launches if part is not None] or [samples]
+    durations = [duration for part in parts for duration in _durations(part)]
+    exact: dict[str, float] = {
+        theirs: measurement.metrics[ours].value
+        for theirs, ours in _EXACT.items()
+        if ours in measurement.metrics
+    }
+    mean = exact.get("mean", math.fsum(durations) / len(durations))
+    rounds = sum(part.timing.durations for part in parts)
+    exact |= {
+        "rounds": rounds,
+        "total": mean * rounds,
+        "ops": 1 / mean,
+        "stddev": _deviation(durations),
+    }
+    at_a_time = {part.timing.calls_per_duration for part in parts}
+    return _compact_stats()(thinned(durations, limit), exact), max(at_a_time)
+
+
+def _durations(samples: Samples) -> Sequence[float]:
+    """All of them, or of a sketch as many that are distributed alike, its extremes among them."""
+    sketch = samples.sketch
+    if sketch is None:
+        return samples.durations_s
+    return [sketch.least, *sketch.typical(DATA_LIMIT - 2), sketch.most]
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation of the sample; of a single value zero, as pytest-benchmark has it.
+
+    Not by :func:`statistics.stdev`, which takes a second for a million values.
+    """
+    if len(values) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _checked(measurement: Measurement) -> Samples:

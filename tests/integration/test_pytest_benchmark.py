@@ -54,6 +54,31 @@ def test_json_holds_both_kinds_and_our_metrics_among_the_statistics(both: Projec
     assert set(ours["stats"]) >= set(saved[ORDINARY]["stats"])
 
 
+def test_both_views_of_a_stalling_step_have_the_same_numbers(project: Project) -> None:
+    """Of calls too short to be timed alone, one in a thousand far longer: no view hides it."""
+    project.write(
+        "test_it.py",
+        """
+        import time
+
+        def test_stalls(gpubench):
+            calls = iter(range(10**9))
+            gpubench(lambda: next(calls) % 1000 == 0 and time.sleep(0.002), samples=1)
+        """,
+    )
+
+    run = project.run("--benchmark-json=saved.json")
+
+    (recorded,) = run.summary["benchmarks"]
+    metrics = {name: metric["value"] for name, metric in recorded["metrics"].items()}
+    (saved,) = json.loads((project.path / "saved.json").read_text())["benchmarks"]
+    stats = saved["stats"]
+    ours = ("step_time_min_s", "step_time_max_s", "step_time_mean_s", "step_time_s")
+    theirs = [stats[name] for name in ("min", "max", "mean", "median")]
+    assert theirs == [metrics[name] for name in ours]
+    assert stats["ops"] == pytest.approx(1 / metrics["step_time_mean_s"])
+
+
 def test_autosaved_run_is_compared_with_the_next(both: Project) -> None:
     """A second run with --benchmark-compare shows both runs of both kinds in one table."""
     both.run("--benchmark-autosave")

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +17,8 @@ from pytest_benchmark.stats import Stats
 
 from gpubench_plugin import records
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.records import Metric
+from gpubench_plugin.measure.sketch import Sketcher
+from gpubench_plugin.records import Launch, Metric, Timing
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -48,11 +49,12 @@ MEASUREMENTS, CARRIED = {}, []
 def carrying(request, benchmark):
     """Stands for our fixture: carries durations that nobody measured."""
 
-    def carry(durations, step=lambda: None, setup=None, teardown=None, limit=10_000):
+    def carry(durations, step=lambda: None, setup=None, teardown=None, limit=10_000, per_round=1):
         if pytest_benchmark.measuring_disabled(benchmark):
             return pytest_benchmark.run_once(benchmark, step, setup, teardown)
         samples = Samples(
             timer="cuda_event", durations_s=tuple(durations), calls_per_duration=4,
+            durations_per_round=per_round,
             block_s=(1.0,), block_calls=(4,), first_step_s=1.0, warmup_s=(), warmup_calls=0,
         )
         rate = Metric(name="samples_per_s", value=80.5, unit="samples/s", better="higher")
@@ -362,10 +364,78 @@ def test_many_durations_are_thinned(tmp_path: Path) -> None:
     )
     project.pytest("--benchmark-json=a.json")
     stats = project.json("a.json")["test_it"]["stats"]
-    assert (stats["min"], stats["median"], stats["max"], stats["rounds"]) == (1, 5001, 10_001, 101)
+    assert (stats["min"], stats["median"], stats["max"]) == (1, 5001, 10_001)
+    assert (stats["rounds"], len(stats["data"])) == (10_001, 101)
+    assert stats["stddev"] == pytest.approx(stdev(range(1, 10_002)))
+    assert (stats["q1"], stats["q3"]) == pytest.approx((2501, 7501), rel=0.01)
     when = {1 + (i * 7919) % 10_001: i for i in range(10_001)}
     times = [when[duration] for duration in stats["data"]]
     assert times == sorted(times)
+
+
+STALLS = """
+def test_it(carrying):
+    calls = [0.001] * 300
+    calls[1::30] = [{stall}] * 10
+    carrying(calls, per_round=3)
+"""
+
+
+def test_a_stall_that_no_round_shows_is_in_the_statistics_and_fails_a_comparison(
+    tmp_path: Path,
+) -> None:
+    """Grouped calls: mean, maximum and deviation are of calls, so that options on them see it."""
+    project = Project(tmp_path, STALLS.format(stall=0.001))
+    project.pytest("--benchmark-json=even.json", "--benchmark-autosave")
+    (tmp_path / "test_it.py").write_text(STALLS.format(stall=0.1))
+    said = {
+        name: project.pytest(
+            "--benchmark-compare", f"--benchmark-compare-fail={name}:50%", "--benchmark-json=a.json"
+        )
+        for name in ("median", "min", "mean", "max", "stddev")
+    }
+    seen = {name: "Performance has regressed" in text for name, text in said.items()}
+    assert seen == {"median": False, "min": False, "mean": True, "max": True, "stddev": True}
+    stats = project.json("a.json")["test_it"]["stats"]
+    calls = [0.001] * 290 + [0.1] * 10
+    found = [stats[name] for name in ("min", "max", "mean", "stddev", "ops", "rounds")]
+    assert found == pytest.approx(
+        [0.001, 0.1, fmean(calls), stdev(calls), 1 / fmean(calls), 300], rel=1e-9
+    )
+    assert stats["iterations"] == 4
+
+
+def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
+    measured: Callable[..., Measurement],
+) -> None:
+    """What is no longer there call by call still has its extremes and its mean."""
+    names = ("step_time_s", "step_time_min_s", "step_time_max_s", "step_time_mean_s")
+    metrics = {
+        name: Metric(name=name, value=value, unit="s")
+        for name, value in zip(names, (2.0, 0.5, 70.0, 3.5), strict=True)
+    }
+    samples = measured().samples
+    assert samples is not None
+    sketcher = Sketcher(0.01)
+    sketcher.update([0.5, *[2.0] * 9998, 70.0])
+    many = Timing(durations=10_000, calls_per_duration=7, durations_per_round=2)
+    sketched = replace(
+        samples,
+        durations_s=(2.0,) * 5000,
+        calls_per_duration=14,
+        sketch=sketcher.sketch,
+        reduced_from=many,
+    )
+    launch = Launch(samples=samples, metrics={}, flags=())
+    for made, rounds, iterations in (
+        (measured(metrics=metrics, samples=sketched), 10_000, 7),
+        (measured(metrics=metrics, per_launch=(launch, launch)), 6, 1),
+    ):
+        assert made.samples is not None
+        stats, at_a_time = pytest_benchmark._stats(made, made.samples, 10_000)
+        assert (stats.median, stats.min, stats.max, stats.mean) == (2.0, 0.5, 70.0, 3.5)
+        assert (stats.ops, stats.total) == (1 / 3.5, 3.5 * rounds)
+        assert (stats.rounds, at_a_time) == (rounds, iterations)
 
 
 @pytest.mark.parametrize(
