@@ -22,8 +22,12 @@ DOUBTS: Final[tuple[str, ...]] = (
 )
 """In the order in which a table names them."""
 
+STALLS: Final = "stalls"
+"""Work over time is far below what the median call promises."""
+
 NOTES: Final[tuple[str, ...]] = (
     "outliers",
+    STALLS,
     "descheduled",
     "launch_bound",
     "precision_unused",

@@ -91,6 +91,14 @@ class Sketch:
         )
 
 
+def tells_quantile(count: int, fraction: float) -> bool:
+    """Whether so many values have one beyond that quantile: 20 for the 95th percentile.
+
+    Of fewer it would be little but the largest of them.
+    """
+    return round(count * min(fraction, 1 - fraction), 9) >= 1
+
+
 def _kll(text: str) -> Any:
     from datasketches import kll_doubles_sketch
 
@@ -212,7 +220,8 @@ class RankTimes:
     """The times of one rank of several, in a few numbers.
 
     `median_s` is the median round, all other statistics are of the `count` single durations, in
-    seconds per call; quantiles are interpolated linearly. `total_s` is the length of all blocks.
+    seconds per call; quantiles are interpolated linearly, and None where `tells_quantile` of
+    `count` says that there are too few for one. `total_s` is the length of all blocks.
     Where a duration is not finite, neither is any statistic.
     """
 
@@ -220,10 +229,10 @@ class RankTimes:
     host: str
     count: int
     min_s: float
-    p5_s: float
+    p5_s: float | None
     median_s: float
-    p95_s: float
-    p99_s: float
+    p95_s: float | None
+    p99_s: float | None
     max_s: float
     total_s: float
 
@@ -259,6 +268,19 @@ class Metric:
     value: float
     unit: str
     better: Better = "none"
+
+
+_UNITS_IN_NAMES: Final = ("_bytes_per_s", "_per_s", "_s")
+
+
+def ends_of(metric: str) -> tuple[str, str]:
+    """The metrics that are the lower and the upper end of the interval of `metric`.
+
+    The unit stays at the end: ``step_time_ci_low_s``, ``samples_ci_low_per_s``.
+    """
+    unit = next((unit for unit in _UNITS_IN_NAMES if metric.endswith(unit)), "")
+    stem = metric.removesuffix(unit)
+    return f"{stem}_ci_low{unit}", f"{stem}_ci_high{unit}"
 
 
 @dataclass(frozen=True, kw_only=True)

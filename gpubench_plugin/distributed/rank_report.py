@@ -17,7 +17,7 @@ from math import fsum
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from gpubench_plugin.records import RankTimes, Samples, Work
+from gpubench_plugin.records import RankTimes, Samples, Work, tells_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -222,10 +222,16 @@ def _times(samples: Samples, rank: int, host: str) -> RankTimes:
     )
 
 
-def _quantiles(samples: Samples, ordered: Sequence[float]) -> list[float]:
+def _quantiles(samples: Samples, ordered: Sequence[float]) -> list[float | None]:
     if samples.sketch is not None:
-        return samples.sketch.quantiles(_FRACTIONS)
-    return [_quantile(ordered, fraction) for fraction in _FRACTIONS]
+        found = samples.sketch.quantiles(_FRACTIONS)
+    else:
+        found = [_quantile(ordered, fraction) for fraction in _FRACTIONS]
+    count = samples.timing.durations
+    return [
+        value if tells_quantile(count, fraction) else None
+        for value, fraction in zip(found, _FRACTIONS, strict=True)
+    ]
 
 
 def _quantile(ordered: Sequence[float], fraction: float) -> float:

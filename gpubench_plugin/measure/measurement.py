@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.flags import STALLS
 from gpubench_plugin.records import Better, Metric
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def measurement_of(
         MeasurementError: the numbers cannot be true.
         UsageProblem: a metric of the benchmark's `own` has a name that is taken, or no known unit.
     """
-    from gpubench_plugin.measure.metrics import check_values, compute_all
+    from gpubench_plugin.measure.metrics import check_values, compute_all, has_stalls
 
     hook = item.ihook
     metrics = compute_all(observation)
@@ -69,14 +70,15 @@ def measurement_of(
     for more in hook.pytest_gpubench_metrics(item=item, observation=observation):
         metrics.update({metric.name: metric for metric in more})
     check_values(metrics, observation)
+    samples = observation.samples
     measurement = replace(
         case.record("measured"),
-        timer=observation.samples.timer,
+        timer=samples.timer,
         work=observation.work,
-        samples=observation.samples,
+        samples=samples,
         metrics=metrics,
         ranks=observation.ranks,
-        flags=observation.samples.flags,
+        flags=(samples.flagged(STALLS) if has_stalls(samples) else samples).flags,
         correctness=check.correctness,
     )
     changed: Measurement | None = hook.pytest_gpubench_measurement(

@@ -4,8 +4,7 @@ Its ``benchmark`` fixture carries our samples: measured elsewhere, they replace 
 and everything pytest-benchmark does with samples (tables, JSON, comparison, histograms) follows.
 Known of it here and nowhere else: ``BenchmarkFixture.disabled``, ``has_error``, ``cprofile``,
 ``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
-``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats``, all of its fields, and that
-they are computed once;
+``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats`` with all of its fields;
 ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json`` and ``quiet``.
 """
 
@@ -280,7 +279,7 @@ def _carry() -> None:
 
 
 @cache
-def _compact_stats() -> Callable[[Sequence[float]], Any]:
+def _compact_stats() -> Callable[..., Any]:
     """The class of statistics that take 8 bytes a duration, not 32: they stay to the session's end.
 
     Made where it is needed: importing pytest-benchmark costs a session that does not use it.
@@ -292,7 +291,7 @@ def _compact_stats() -> Callable[[Sequence[float]], Any]:
             self._durations = array("d", durations)
             # What is computed once is kept under its name. The quartiles count on as many values as
             # there are rounds, so they come before the number of those that were timed.
-            vars(self).update({"q1": self.q1, "q3": self.q3, **exact})
+            self.__dict__.update(q1=self.q1, q3=self.q3, **exact)
 
         @property
         def data(self) -> list[float]:

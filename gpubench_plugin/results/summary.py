@@ -66,10 +66,10 @@ class SummaryRank(_Model):
     host: str
     count: NonNegativeInt = Field(description="Durations timed")
     min_s: float
-    p5_s: float
+    p5_s: float | None
     median_s: float = Field(description="Median of the rounds")
-    p95_s: float
-    p99_s: float
+    p95_s: float | None
+    p99_s: float | None
     max_s: float
     total_s: float = Field(description="Length of all timed blocks")
 

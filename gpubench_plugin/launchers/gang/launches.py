@@ -42,18 +42,22 @@ def over_launches(launches: Sequence[Measurement]) -> Measurement:
 
 
 def _over_launches(rows: Sequence[RankTimes]) -> RankTimes:
-    """One rank's row of all launches: extremes and totals of all, the median of each quantile."""
+    """One rank's row of all launches: extremes and totals of all, the median of each quantile.
 
-    def middle(name: str) -> float:
-        values: list[float] = [getattr(row, name) for row in rows]
-        return median(values)
+    A quantile that some launch cannot tell is left out.
+    """
+
+    def middle(name: str) -> float | None:
+        values: list[float | None] = [getattr(row, name) for row in rows]
+        known = [value for value in values if value is not None]
+        return median(known) if len(known) == len(values) else None
 
     return replace(
         rows[0],
         count=sum(row.count for row in rows),
         min_s=min(row.min_s for row in rows),
         p5_s=middle("p5_s"),
-        median_s=middle("median_s"),
+        median_s=median(row.median_s for row in rows),
         p95_s=middle("p95_s"),
         p99_s=middle("p99_s"),
         max_s=max(row.max_s for row in rows),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_second
+from gpubench_plugin.measure.metrics._plausibility import median_step_s
+from gpubench_plugin.measure.metrics._rates import rate
 from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
 
@@ -54,14 +55,15 @@ class AlgorithmBandwidth(MetricSource):
     name = "algbw"
     produces: ClassVar = {
         "algbw_bytes_per_s": "Size of the message over the time of a collective",
+        "algbw_ci_low_bytes_per_s": "Lower end of that rate's confidence interval",
+        "algbw_ci_high_bytes_per_s": "Upper end of that rate's confidence interval",
     }
     where = "collectives"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fact ``collective_bytes`` per call, as a rate."""
         if "collective_bytes" in seen.facts:
-            rate = per_second(seen.facts["collective_bytes"], seen.samples)
-            yield Metric(name="algbw_bytes_per_s", value=rate, unit="bytes/s", better="higher")
+            yield from rate("algbw_bytes_per_s", seen.facts["collective_bytes"], "bytes/s", seen)
 
 
 class BusBandwidth(MetricSource):
@@ -75,6 +77,8 @@ class BusBandwidth(MetricSource):
     name = "busbw"
     produces: ClassVar = {
         "busbw_bytes_per_s": "The same times the factor of the collective and the ranks",
+        "busbw_ci_low_bytes_per_s": "Lower end of that rate's confidence interval",
+        "busbw_ci_high_bytes_per_s": "Upper end of that rate's confidence interval",
     }
     where = "collectives"
 
@@ -82,8 +86,7 @@ class BusBandwidth(MetricSource):
         """The facts ``collective_bytes`` times ``bus_factor`` per call, as a rate."""
         if {"collective_bytes", "bus_factor"} <= seen.facts.keys():
             on_bus = seen.facts["collective_bytes"] * seen.facts["bus_factor"]
-            rate = per_second(on_bus, seen.samples)
-            yield Metric(name="busbw_bytes_per_s", value=rate, unit="bytes/s", better="higher")
+            yield from rate("busbw_bytes_per_s", on_bus, "bytes/s", seen)
 
 
 class RankSkew(MetricSource):

@@ -7,18 +7,19 @@ from statistics import median
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.measure.interval import median_interval
-from gpubench_plugin.measure.metrics._plausibility import per_second, rounds_s
+from gpubench_plugin.measure.metrics._plausibility import rounds_s
+from gpubench_plugin.measure.metrics._rates import rate
 from gpubench_plugin.measure.metrics.base import MetricSource
-from gpubench_plugin.records import Metric
+from gpubench_plugin.records import Metric, tells_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gpubench_plugin.records import Observation, Samples
 
 
 _CONFIDENCE = 0.95
-_FRACTIONS = (0.95, 0.99)
+_QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 
 
 class StepTime(MetricSource):
@@ -26,7 +27,8 @@ class StepTime(MetricSource):
 
     The level of the interval is the fact ``confidence``, 95 % where there is none. Too few rounds
     for that level have no interval. Percentiles are interpolated linearly, as numpy does; of
-    durations that were too many to keep they are the sketch's.
+    durations that were too many to keep they are the sketch's. One is there only where so many
+    durations were timed that at least one lies beyond it: of fewer it would be the maximum.
     """
 
     name = "step-time"
@@ -37,8 +39,8 @@ class StepTime(MetricSource):
         "step_time_mean_s": "Mean of the durations",
         "step_time_min_s": "Shortest duration",
         "step_time_max_s": "Longest duration",
-        "step_time_p95_s": "95th percentile of the durations",
-        "step_time_p99_s": "99th percentile of the durations",
+        "step_time_p95_s": "95th percentile of 20 durations or more",
+        "step_time_p99_s": "99th percentile of 100 durations or more",
     }
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
@@ -55,25 +57,29 @@ class StepTime(MetricSource):
 
 
 def _spread(seen: Observation) -> Iterator[Metric]:
-    mean_s, shortest_s, longest_s, p95_s, p99_s = _statistics(seen.samples)
+    fractions = {
+        name: fraction
+        for name, fraction in _QUANTILES.items()
+        if tells_quantile(seen.samples.timing.durations, fraction)
+    }
+    mean_s, shortest_s, longest_s, *quantiles_s = _statistics(seen.samples, fractions.values())
     # The ranks' own longest are there even where not every duration could be sent.
     longest_s = max((rank.max_s for rank in seen.ranks), default=longest_s)
     yield _seconds("step_time_mean_s", mean_s)
     yield _seconds("step_time_min_s", shortest_s)
     yield _seconds("step_time_max_s", longest_s)
-    yield _seconds("step_time_p95_s", p95_s)
-    yield _seconds("step_time_p99_s", p99_s)
+    yield from map(_seconds, fractions, quantiles_s)
 
 
-def _statistics(samples: Samples) -> tuple[float, ...]:
-    """Mean, minimum, maximum, 95th and 99th percentile of all durations."""
+def _statistics(samples: Samples, fractions: Iterable[float]) -> tuple[float, ...]:
+    """Mean, minimum, maximum and the quantiles of all durations."""
     import numpy as np
 
     if (sketch := samples.sketch) is not None:
-        return (sketch.mean, sketch.least, sketch.most, *sketch.quantiles(_FRACTIONS))
+        return (sketch.mean, sketch.least, sketch.most, *sketch.quantiles(list(fractions)))
     durations = np.asarray(samples.durations_s)
     extremes = durations.mean(), durations.min(), durations.max()
-    return (*extremes, *np.quantile(durations, _FRACTIONS))
+    return (*extremes, *np.quantile(durations, list(fractions)))
 
 
 def _seconds(name: str, value: float) -> Metric:
@@ -134,11 +140,13 @@ class Iterations(MetricSource):
     name = "iterations"
     produces: ClassVar = {
         "iterations_per_s": "Denoising steps over the length of all blocks",
+        "iterations_ci_low_per_s": "Lower end of that rate's confidence interval",
+        "iterations_ci_high_per_s": "Upper end of that rate's confidence interval",
     }
     where = "inference of denoising networks"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fact ``iterations_per_call`` as a rate."""
         if "iterations_per_call" in seen.facts:
-            rate = per_second(seen.facts["iterations_per_call"], seen.samples)
-            yield Metric(name="iterations_per_s", value=rate, unit="iterations/s", better="higher")
+            amount = seen.facts["iterations_per_call"]
+            yield from rate("iterations_per_s", amount, "iterations/s", seen)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.measure.metrics._peaks import find
-from gpubench_plugin.measure.metrics._plausibility import (
-    flops_per_device,
-    median_step_s,
-    per_second,
-)
+from gpubench_plugin.measure.metrics._plausibility import flops_per_device, median_step_s
+from gpubench_plugin.measure.metrics._rates import rate
 from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.records import Metric
 
@@ -22,7 +19,8 @@ if TYPE_CHECKING:
 class Throughput(MetricSource):
     """Total work over total time, for each kind of work that the benchmark states.
 
-    The work is that of all ranks together.
+    The work is that of all ranks together. The interval is that of the rate itself, from the blocks
+    as they vary: the median's would leave out what the median does.
     """
 
     name = "throughput"
@@ -30,11 +28,16 @@ class Throughput(MetricSource):
         "samples_per_s": "Samples over the length of all blocks",
         "tokens_per_s": "Tokens over the length of all blocks",
         "bytes_per_s": "Bytes over the length of all blocks",
+        **{
+            f"{kind}_ci_{end}_per_s": f"{words} end of that rate's confidence interval"
+            for kind in ("samples", "tokens", "bytes")
+            for end, words in (("low", "Lower"), ("high", "Upper"))
+        },
     }
     where = "where the benchmark states its work"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
-        """Samples, tokens and bytes per second."""
+        """Samples, tokens and bytes per second, each with its interval."""
         amounts = {
             "samples": seen.work.samples,
             "tokens": seen.work.tokens,
@@ -42,8 +45,7 @@ class Throughput(MetricSource):
         }
         for kind, amount in amounts.items():
             if amount is not None:
-                rate = per_second(amount, seen.samples)
-                yield Metric(name=f"{kind}_per_s", value=rate, unit=f"{kind}/s", better="higher")
+                yield from rate(f"{kind}_per_s", amount, f"{kind}/s", seen)
 
 
 class Tflops(MetricSource):
@@ -57,9 +59,9 @@ class Tflops(MetricSource):
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """TFLOP/s per device, where operations were counted."""
-        rate = flops_per_device(seen)
-        if rate is not None:
-            yield Metric(name="tflops", value=rate / 1e12, unit="TFLOP/s", better="higher")
+        reached = flops_per_device(seen)
+        if reached is not None:
+            yield Metric(name="tflops", value=reached / 1e12, unit="TFLOP/s", better="higher")
 
 
 class Mfu(MetricSource):
@@ -80,9 +82,9 @@ class Mfu(MetricSource):
         """The fraction of the dense peak, where operations were counted and the peak is known."""
         if "precision_unused" in seen.samples.flags:
             return
-        rate, peak = flops_per_device(seen), find(seen.device_name, seen.precision)
-        if rate is not None and peak is not None:
-            share = rate / peak.flops_per_s
+        reached, peak = flops_per_device(seen), find(seen.device_name, seen.precision)
+        if reached is not None and peak is not None:
+            share = reached / peak.flops_per_s
             yield Metric(name="mfu", value=share, unit="fraction", better="higher")
 
 

@@ -77,6 +77,9 @@ def observe() -> Observe:
 def everything(observe: Observe) -> Observation:
     """An observation to which every metric applies."""
     return observe(
+        samples=samples(
+            durations_s=samples().durations_s * 10, block_s=(5.0, 6.0) * 5, block_calls=(10,) * 10
+        ),
         ranks=(times(0), times(1, median_s=0.1)),
         work=Work(samples=8, tokens=1024, bytes=4096, flops=1e12),
         world_size=2,

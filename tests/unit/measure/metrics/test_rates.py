@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import math
+import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.measure.metrics import has_stalls
+from gpubench_plugin.measure.metrics._rates import deviation_of_rate
 from gpubench_plugin.measure.metrics.ranks import AlgorithmBandwidth, BusBandwidth
 from gpubench_plugin.measure.metrics.throughput import Mfu, Tflops, Throughput
 from gpubench_plugin.records import Work
@@ -13,6 +18,9 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.measure.metrics import MetricSource
     from gpubench_plugin.records import Observation, Samples
+
+
+BUS = {"collective_bytes": 12.0, "bus_factor": 1.5}
 
 
 def computed(source: type[MetricSource], seen: Observation) -> dict[str, float]:
@@ -34,6 +42,75 @@ def test_a_stall_lowers_the_throughput(
     stalling = sampled(durations_s=(1.0, 1.0, 1.0, 1.0, 11.0), block_s=(15.0,), block_calls=(5,))
     seen = observe(samples=stalling, work=Work(samples=3))
     assert computed(Throughput, seen) == {"samples_per_s": 1.0}
+
+
+def blocks(sampled: Callable[..., Samples], block_s: list[float], calls: int = 5) -> Samples:
+    return sampled(block_s=tuple(block_s), block_calls=(calls,) * len(block_s))
+
+
+def test_a_rate_has_an_interval_from_ten_blocks_on(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """Worked out by hand: ten blocks of 5 calls in 0.9 and 1.1 s by turns, 15 samples a call.
+
+    The residuals are ±0.1 s, so the total of 10 s has a standard error of √(10·0.01·10/9), and t
+    with 9 degrees of freedom is 2.262.
+    """
+    ten = blocks(sampled, [0.9, 1.1] * 5)
+    found = computed(Throughput, observe(samples=ten, work=Work(samples=15)))
+    deviation = 2.2621571627982 * (0.1 * 10 / 9) ** 0.5 / 10
+    assert found == pytest.approx(
+        {
+            "samples_per_s": 75.0,
+            "samples_ci_low_per_s": 75.0 * math.exp(-deviation),
+            "samples_ci_high_per_s": 75.0 * math.exp(deviation),
+        }
+    )
+    nine = blocks(sampled, [1.0] * 9)
+    assert list(computed(Throughput, observe(samples=nine, work=Work(samples=15)))) == [
+        "samples_per_s"
+    ]
+
+
+def test_blocks_of_unequal_length_at_one_pace_are_no_spread(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """The last block is shorter than the others, and no slower."""
+    paced = sampled(block_s=(*[2.0] * 12, 0.5), block_calls=(*[8] * 12, 2))
+    found = computed(BusBandwidth, observe(samples=paced, facts=BUS))
+    assert len({round(value, 6) for value in found.values()}) == 1
+    assert set(found) == {
+        "busbw_bytes_per_s",
+        "busbw_ci_low_bytes_per_s",
+        "busbw_ci_high_bytes_per_s",
+    }
+
+
+@pytest.mark.parametrize(("persistence", "least"), [(0.0, 0.92), (0.5, 0.90), (0.9, 0.70)])
+def test_the_interval_of_a_rate_covers_the_true_one(
+    sampled: Callable[..., Samples], persistence: float, least: float
+) -> None:
+    """Of 100 blocks, also where each depends on the one before."""
+    chance, covered, trials = random.Random(7), 0, 400
+    for _ in range(trials):
+        state, lengths = chance.gauss(0, 1), []
+        for _ in range(100):
+            state = persistence * state + chance.gauss(0, (1 - persistence**2) ** 0.5)
+            lengths.append(1 + 0.05 * state)
+        samples = blocks(sampled, lengths)
+        deviation = deviation_of_rate(samples, 0.95)
+        assert deviation is not None
+        covered += abs(math.log(math.fsum(lengths) / 100)) <= deviation
+    assert covered >= least * trials
+
+
+def test_work_that_stalls_is_told_from_work_that_only_varies(
+    sampled: Callable[..., Samples],
+) -> None:
+    """A tenth more time than the median call promises is a stall."""
+    even = sampled(durations_s=(1.0,) * 10, block_s=(10.9,), block_calls=(10,))
+    assert not has_stalls(even)
+    assert has_stalls(replace(even, block_s=(11.1,)))
 
 
 def test_bandwidths_are_of_one_message_whatever_the_number_of_ranks(

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from gpubench_plugin.measure.metrics.step_time import StepTime
+from gpubench_plugin.measure.sketch import Sketcher
+from gpubench_plugin.records import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +29,35 @@ def test_the_statistics_of_ten_calls(observe: Callable[..., Observation]) -> Non
             "step_time_mean_s": 0.55,
             "step_time_min_s": 0.1,
             "step_time_max_s": 1.0,
-            "step_time_p95_s": 0.955,
-            "step_time_p99_s": 0.991,
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "names"), [(19, []), (20, ["p95"]), (99, ["p95"]), (100, ["p95", "p99"])]
+)
+@pytest.mark.parametrize("sketched", [False, True])
+def test_a_percentile_needs_a_duration_beyond_it(
+    observe: Callable[..., Observation],
+    sampled: Callable[..., Samples],
+    count: int,
+    names: list[str],
+    sketched: bool,
+) -> None:
+    """The 95th 20 durations, the 99th 100; of those there are no more the sketch counts."""
+    durations_s = [0.001 * (1 + n) for n in range(count)]
+    samples = sampled(durations_s=tuple(durations_s))
+    if sketched:
+        sketcher = Sketcher(0.01)
+        sketcher.update(durations_s)
+        timed = Timing(durations=count, calls_per_duration=1, durations_per_round=2)
+        rounds_s = tuple(durations_s[::2])
+        samples = sampled(durations_s=rounds_s, sketch=sketcher.sketch, reduced_from=timed)
+    metrics = computed(observe(samples=samples))
+    assert [name for name in ("p95", "p99") if f"step_time_{name}_s" in metrics] == names
+    for name in names:
+        exact = np.quantile(durations_s, float(name[1:]) / 100)
+        assert metrics[f"step_time_{name}_s"] == pytest.approx(exact, rel=0.05 if sketched else 0)
 
 
 def test_the_level_of_the_interval_is_a_fact(observe: Callable[..., Observation]) -> None:

@@ -1,0 +1,44 @@
+"""Student's t: how far a mean of a few values may lie from the true one.
+
+By itself, since importing ``scipy.stats`` costs every process that measures 0.9 s, and
+``scipy.special`` 0.2 s (on two cores; torch and numpy were imported before).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+# The quantile is bisected between zero and what one degree of freedom has at 99.99 %; then halving
+# so often leaves no digit of a float.
+_MOST = 1e4
+_HALVINGS = 60
+
+
+@lru_cache(maxsize=256)
+def t_quantile(confidence: float, freedom: int) -> float:
+    """The t within which so large a share lies on both sides of zero: 2.262 for 0.95 and 9."""
+    low, high = 0.0, _MOST
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if _within(middle, freedom) < confidence:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """P(-t ≤ T ≤ t) for a whole number of degrees of freedom.
+
+    M. Abramowitz, I. A. Stegun: Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(t / math.sqrt(freedom))
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share
