@@ -44,3 +44,8 @@ def doubts(flags: Iterable[str]) -> tuple[str, ...]:
     """Those of the `flags` that put a number in doubt, in the order of :data:`DOUBTS`."""
     raised = frozenset(flags)
     return tuple(name for name in DOUBTS if name in raised)
+
+
+def notes(flags: Iterable[str]) -> tuple[str, ...]:
+    """The others of the `flags`, each once and in the order in which they were raised."""
+    return tuple(name for name in dict.fromkeys(flags) if name not in DOUBTS)

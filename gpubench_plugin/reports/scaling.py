@@ -96,7 +96,7 @@ def _columns(rows: Sequence[_Scaled], glyphs: Glyphs) -> list[Column]:
     )
     flags = Column(title="", cells=[_flag(row) for row in rows], numeric=False)
     steps = Column(title="step", cells=[step(m, glyphs) for m in measurements])
-    columns = (ranks, steps, throughputs(measurements), speedup, efficiency, flags)
+    columns = (ranks, steps, throughputs(measurements, glyphs), speedup, efficiency, flags)
     return [column for column in columns if any(column.cells)]
 
 

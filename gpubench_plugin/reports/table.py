@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.records import ends_of
 from gpubench_plugin.reports.text import (
     byte_size,
     count,
     cut,
+    digits_for,
     fill,
     percentage,
     printable,
@@ -25,19 +28,20 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.text import Glyphs
 
 
-_RATES: Final[Mapping[str, Callable[[float], str]]] = {
-    "busbw_bytes_per_s": lambda rate: f"{significant(rate / 1e9)} GB/s busbw",
-    "samples_per_s": lambda rate: f"{count(rate)} samples/s",
-    "tokens_per_s": lambda rate: f"{count(rate)} tokens/s",
-    "bytes_per_s": lambda rate: f"{byte_size(rate)}/s",
+_RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
+    "busbw_bytes_per_s": (lambda rate, digits: significant(rate / 1e9, digits), " GB/s busbw"),
+    "samples_per_s": (count, " samples/s"),
+    "tokens_per_s": (count, " tokens/s"),
+    "bytes_per_s": (byte_size, "/s"),
 }
-"""Metrics of throughput, the most telling first. None is derived from the step's time."""
+"""Metrics of throughput, the most telling first, with how one is written and the rest of its unit.
+None is derived from the step's time."""
 _TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
-"""Units that do not depend on the number before them."""
+"""Units that do not depend on the number before them: they may stand in the title."""
 
 GAP: Final = "  "
 
-_FOLDED: Final = ("outcome", "flags")
+_FOLDED: Final = ("outcome", "notes", "doubts")
 """These fold into another place, so they go before any name is shortened."""
 _LEFT_OUT: Final = ("tflops", "mfu", "memory", "throughput")
 """These are lost to the table, so they go, in this order, before names become too short."""
@@ -65,7 +69,7 @@ def fitting(
 
     `for_names` is what the column with the benchmarks' names would like to have of it. Where the
     outcome has no room, it stands in the step's column, which is empty where nothing was
-    measured; flags and numbers without room are missing from the result.
+    measured; doubts, notes and numbers without room are missing from the result.
     """
     columns = _all(measurements, glyphs)
     least = min(for_names, max(_LEAST_FOR_NAMES, total // 3))
@@ -83,11 +87,12 @@ def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Colum
     columns = {
         "outcome": Column(title="outcome", cells=[m.outcome for m in measurements], numeric=False),
         "step": Column(title="step", cells=[step(m, glyphs) for m in measurements]),
-        "throughput": throughputs(measurements),
+        "throughput": throughputs(measurements, glyphs),
         "tflops": _metric(measurements, "TFLOP/s", "tflops", _three_digits),
         "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
         "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
-        "flags": Column(title="flags", cells=[_flags(m) for m in measurements], numeric=False),
+        "doubts": _flags("doubts", [doubts(m.flags) for m in measurements]),
+        "notes": _flags("notes", [notes(m.flags) for m in measurements]),
     }
     return {name: column for name, column in columns.items() if any(column.cells)}
 
@@ -101,13 +106,13 @@ def _with_outcome_folded(
     return {"step": Column(title="step", cells=cells), **others}
 
 
-def throughputs(measurements: Sequence[Measurement]) -> Column:
+def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:
     """Work per second; where all cells have one unit, it moves into the title."""
-    cells = [_throughput(m) for m in measurements]
-    named = {cell.partition(" ")[2] for cell in cells if cell}
-    if len(named) == 1 and (unit := named.pop()) in _TITLES:
-        return Column(title=unit, cells=[cell.partition(" ")[0] for cell in cells])
-    return Column(title="throughput", cells=cells)
+    cells = [_throughput(m, glyphs) for m in measurements]
+    units = {unit.strip() for _, unit, _ in cells if unit}
+    if len(units) == 1 and (only := units.pop()) in _TITLES:
+        return Column(title=only, cells=[f"{shown}{spread}" for shown, _, spread in cells])
+    return Column(title="throughput", cells=["".join(parts) for parts in cells])
 
 
 def _metric(
@@ -120,8 +125,10 @@ def _three_digits(value: float) -> str:
     return significant(value, 3)
 
 
-def _flags(measurement: Measurement) -> str:
-    return printable(", ".join(measurement.flags))
+def _flags(title: str, flags: Sequence[Sequence[str]]) -> Column:
+    return Column(
+        title=title, cells=[printable(", ".join(names)) for names in flags], numeric=False
+    )
 
 
 def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) -> str:
@@ -130,22 +137,49 @@ def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) ->
 
 
 def step(measurement: Measurement, glyphs: Glyphs) -> str:
-    """The median step with the half-width of its interval: ``18.42 ms ±0.54%``."""
-    metrics = measurement.metrics
-    median = metrics.get("step_time_s")
+    """The median step with the half-width of its interval: ``18.42 ms ±0.54%``.
+
+    One in doubt has a mark in its place, ``≈ 18 ms``, and one that rests on too few samples for an
+    interval says on how many: ``684 ms n=1``.
+    """
+    median = measurement.metrics.get("step_time_s")
     if median is None:
         return ""
-    low, high = metrics.get("step_time_ci_low_s"), metrics.get("step_time_ci_high_s")
-    shown = seconds(median.value, glyphs)
-    if low is None or high is None or median.value == 0:
-        return shown
-    half_width = (high.value - low.value) / 2 / median.value
-    return f"{shown} {glyphs.plus_minus}{percentage(half_width)}"
+    spread = _half_width(measurement, "step_time_s")
+    shown = seconds(median.value, glyphs, digits_for(spread))
+    if doubts(measurement.flags):
+        return f"{glyphs.doubtful} {shown}"
+    if spread is None:
+        return f"{shown}{_sample_size(measurement)}"
+    return f"{shown} {glyphs.plus_minus}{percentage(spread)}"
 
 
-def _throughput(measurement: Measurement) -> str:
-    shown = (_shown(measurement, name, show) for name, show in _RATES.items())
-    return next((cell for cell in shown if cell), "")
+def _half_width(measurement: Measurement, name: str) -> float | None:
+    """Half the interval of a metric relative to it, where there is one."""
+    value = measurement.metrics.get(name)
+    low, high = map(measurement.metrics.get, ends_of(name))
+    if value is None or low is None or high is None or value.value == 0:
+        return None
+    return (high.value - low.value) / 2 / value.value
+
+
+def _sample_size(measurement: Measurement) -> str:
+    rounds = measurement.metrics.get("rounds")
+    return "" if rounds is None else f" n={rounds.value:.0f}"
+
+
+def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str]:
+    """The number, its unit and the half-width of its interval; of one in doubt without the last."""
+    name = next((name for name in _RATES if name in measurement.metrics), None)
+    if name is None:
+        return "", "", ""
+    show, unit = _RATES[name]
+    spread = _half_width(measurement, name)
+    shown = show(measurement.metrics[name].value, digits_for(spread))
+    if doubts(measurement.flags):
+        return f"{glyphs.doubtful} {shown}", unit, ""
+    told = "" if spread is None else f" {glyphs.plus_minus}{percentage(spread)}"
+    return shown, unit, told
 
 
 _LEAST: Final = 6

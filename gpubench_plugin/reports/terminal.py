@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.records import OUTCOMES
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.table import GAP, Column, fitting
@@ -49,7 +50,7 @@ _COLOURS: Final[Mapping[Outcome, Mapping[str, bool]]] = {
     "not_measured": _DOUBTFUL,
 }
 """Any other outcome is bad."""
-_MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {"step": _BOLD, "flags": _DOUBTFUL}
+_MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {"step": _BOLD, "doubts": _DOUBTFUL}
 
 
 _LAG_WORTH_SAYING: Final = 0.05
@@ -89,9 +90,9 @@ def summary_lines(
 ) -> list[Line]:
     """The table of all benchmarks, why some were not measured, and how many had which outcome.
 
-    Where all does not fit into `width` columns, the outcome folds into the step's column and the
-    flags fold below the table. Then long names lose their middle, and FLOP/s, MFU, memory and
-    throughput give way; the run directory has them.
+    Where all does not fit into `width` columns, the outcome folds into the step's column, and notes
+    and doubts fold below the table. Then long names lose their middle, and FLOP/s, MFU, memory
+    and throughput give way; the run directory has them.
     """
     if not measurements:
         return [(("nothing was measured", _DOUBTFUL),)]
@@ -104,7 +105,7 @@ def summary_lines(
     benchmark = Column(title="benchmark", cells=[GAP + name for name in shown], numeric=False)
     return [
         *_table(ordered, {"benchmark": benchmark, **chosen}, width, glyphs),
-        *_notes(ordered, shown, width, glyphs, flags="flags" not in chosen),
+        *_beside(ordered, shown, width, glyphs, chosen),
         _counts(ordered),
     ]
 
@@ -169,6 +170,8 @@ def _row(
         shown = cell or (glyphs.nothing if column.numeric else "")
         text = fill(shown, column.width, right=column.numeric)
         markup = _MARKUP.get(name, _PLAIN)
+        if name == "step" and doubts(measurement.flags):
+            markup = _DOUBTFUL
         if cell == measurement.outcome:
             markup = _colour(measurement.outcome)
         spans.append((GAP * bool(spans) + text, markup))
@@ -176,22 +179,31 @@ def _row(
     return (*spans[:-1], (text.rstrip(), markup))
 
 
-def _notes(
+def _beside(
     measurements: Sequence[Measurement],
     names: Sequence[str],
     width: int,
     glyphs: Glyphs,
-    *,
-    flags: bool,
+    columns: Mapping[str, Column],
 ) -> Iterator[Line]:
-    """A line for each thing a benchmark has to say beside its row: reason, folded flags, a lag."""
+    """A line for each thing a benchmark has to say beside its row: reason, folded flags, a lag.
+
+    Doubts and notes are folded that have no column.
+    """
     shortened = shorten(names, width // 2, glyphs.ellipsis)
     for name, measurement in zip(shortened, measurements, strict=True):
         said = measurement.reason if measurement.outcome != "measured" else ""
-        folded = ", ".join(measurement.flags) if flags else ""
-        for note in filter(None, (said, folded, _lag(measurement))):
-            line = cut(f"{name}: {printable(note)}", width, glyphs.ellipsis)
-            yield ((line, _DOUBTFUL),)
+        in_doubt = [] if "doubts" in columns else doubts(measurement.flags)
+        folded = [] if "notes" in columns else notes(measurement.flags)
+        for note, markup in (
+            (said, _DOUBTFUL),
+            ("in doubt: " * bool(in_doubt) + ", ".join(in_doubt), _DOUBTFUL),
+            (", ".join(folded), _PLAIN),
+            (_lag(measurement), _DOUBTFUL),
+        ):
+            if note:
+                line = cut(f"{name}: {printable(note)}", width, glyphs.ellipsis)
+                yield ((line, markup),)
 
 
 def _lag(measurement: Measurement) -> str:

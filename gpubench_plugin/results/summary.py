@@ -28,6 +28,7 @@ from pydantic import (
 
 from gpubench_plugin.environment import json_files, redacted_command
 from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.records import Better, Outcome, RunStatus
 
 if TYPE_CHECKING:
@@ -283,8 +284,8 @@ def table_text(measurements: Sequence[Measurement]) -> str:
     """The text of ``summary.csv``: one row per benchmark, for a spreadsheet.
 
     Columns: id, name, outcome, reason, world_size, one ``params.<name>`` per parameter, one per
-    metric, flags (with semicolons between). A cell is empty where a benchmark lacks the value.
-    Numbers are in the metrics' own units and round-trip exactly.
+    metric, doubts and notes (the flags, with semicolons between). A cell is empty where a
+    benchmark lacks the value. Numbers are in the metrics' own units and round-trip exactly.
 
     A text that a spreadsheet would run as a formula (it starts with ``=``, ``+``, ``-`` or ``@``)
     gets an apostrophe in front, and control characters are written as escapes. ``summary.json`` has
@@ -296,7 +297,7 @@ def table_text(measurements: Sequence[Measurement]) -> str:
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(
-        [*fixed, *(_cell(f"params.{p}") for p in params), *map(_cell, metrics), "flags"]
+        [*fixed, *(_cell(f"params.{p}") for p in params), *map(_cell, metrics), "doubts", "notes"]
     )
     for measurement in measurements:
         writer.writerow(_row(measurement, params, metrics))
@@ -312,7 +313,8 @@ def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]
     for name in metrics:
         metric = measurement.metrics.get(name)
         yield repr(metric.value) if metric and math.isfinite(metric.value) else ""
-    yield _cell(";".join(measurement.flags))
+    yield _cell(";".join(doubts(measurement.flags)))
+    yield _cell(";".join(notes(measurement.flags)))
 
 
 def _cell(text: str) -> str:

@@ -33,14 +33,14 @@ def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> N
         benchmark(2, 102.0, "other", **strong),
     )
     assert lines == [
-        "  ranks      step  samples/s  speed-up  efficiency",
+        "  ranks     step  samples/s  speed-up  efficiency",
         "train[amp] (weak scaling)",
-        "      2  18.42 ms      200.0      1.00        100%",
-        "      4  18.42 ms      404.0      2.02        101%  superlinear",
-        "      8  18.42 ms      720.0      3.60       90.0%",
+        "      2  18.4 ms        200      1.00        100%",
+        "      4  18.4 ms        404      2.02        101%  superlinear",
+        "      8  18.4 ms        720      3.60       90.0%",
         "other[amp] (strong scaling)",
-        "      1  18.42 ms      100.0      1.00        100%",
-        "      2  18.42 ms      102.0      1.02       51.0%",
+        "      1  18.4 ms        100      1.00        100%",
+        "      2  18.4 ms        102      1.02       51.0%",
     ]
 
 
@@ -53,10 +53,10 @@ def test_what_rounds_to_all_of_it_is_not_flagged() -> None:
 def test_without_work_only_the_step_is_shown() -> None:
     """A speed-up needs something that is done; none is made up of the step's time."""
     assert shown(benchmark(1, None), benchmark(2, None)) == [
-        "  ranks      step",
+        "  ranks     step",
         "train[amp]",
-        "      1  18.42 ms",
-        "      2  18.42 ms",
+        "      1  18.4 ms",
+        "      2  18.4 ms",
     ]
 
 
@@ -99,4 +99,4 @@ def test_no_line_is_wider_than_the_terminal() -> None:
         lines = [plain(line) for line in scaling_lines(measurements, columns, ASCII)]
         assert max(map(width, lines)) <= columns
         assert all(line.isascii() and line.isprintable() for line in lines)
-    assert lines[-1].split() == ["2", "18.42", "ms", "-", "-", "-"]
+    assert lines[-1].split() == ["2", "18.4", "ms", "-", "-", "-"]

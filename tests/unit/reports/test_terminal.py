@@ -16,6 +16,8 @@ NUMBERS = {
     "step_time_ci_low_s": 0.0183,
     "step_time_ci_high_s": 0.0185,
     "samples_per_s": 434.21,
+    "samples_ci_low_per_s": 430.9,
+    "samples_ci_high_per_s": 437.5,
     "tflops": 0.1234,
     "mfu": 0.4123,
     "peak_memory_bytes": 912.4 * 2**20,
@@ -66,31 +68,77 @@ def test_header_on_a_narrow_terminal() -> None:
 
 def test_summary_on_a_wide_terminal() -> None:
     """At 200 columns every benchmark shows all it has, under the name of its file."""
-    flagged = benchmark("test_b[fp32]", flags=("unsteady",))
-    assert shown(benchmark("test_a"), flagged) == [
-        "benchmark  outcome              step  samples/s  TFLOP/s    MFU     memory  flags",
+    noted = benchmark("test_b[fp32]", flags=("outliers",))
+    assert shown(benchmark("test_a"), noted) == [
+        "benchmark  outcome              step     samples/s  TFLOP/s    MFU     memory  notes",
         FILE,
-        "  a        measured  18.42 ms ±0.54%      434.2    0.123  41.2%  912.4 MiB",
-        "  b[fp32]  measured  18.42 ms ±0.54%      434.2    0.123  41.2%  912.4 MiB  unsteady",
+        "  a        measured  18.42 ms ±0.54%  434.2 ±0.76%    0.123  41.2%  912.4 MiB",
+        "  b[fp32]  measured  18.42 ms ±0.54%  434.2 ±0.76%    0.123  41.2%  912.4 MiB  outliers",
         "2 measured",
     ]
+
+
+def test_a_row_in_doubt_has_a_mark_in_the_place_of_its_interval() -> None:
+    """Nothing about it looks sure: no ±, no bold; what is in doubt stands before the notes."""
+    doubtful = benchmark("test_b", flags=("outliers", "contended", "drifting"))
+    lines = summary_lines([benchmark("test_a"), doubtful], 200)
+    assert plain(lines[0]).split()[-2:] == ["doubts", "notes"]
+    assert plain(lines[3]).split("  ")[-2:] == ["contended, drifting", "outliers"]
+    assert "≈ 18.42 ms" in plain(lines[3])
+    assert "≈ 434.2 " in plain(lines[3])
+    assert "±" not in plain(lines[3])
+    bold = [text.strip() for text, markup in lines[2] if markup.get("bold")]
+    assert bold == ["18.42 ms ±0.54%"]
+    assert not any(markup.get("bold") for _, markup in lines[3])
+
+
+@pytest.mark.parametrize(
+    ("median", "low", "high", "cell"),
+    [
+        (8.419e-3, 6.2e-3, 10.6e-3, "8.4 ms ±26%"),
+        (1.771e-3, 0.5e-3, 19.5e-3, "2 ms ±536%"),
+        (583.7e-6, 1e-6, 8.14e-3, "600 µs ±697%"),
+        (11.512e-6, 11.36e-6, 11.66e-6, "11.5 µs ±1.3%"),
+        (18.4211e-3, 18.42e-3, 18.422e-3, "18.42 ms ±0.0054%"),
+    ],
+)
+def test_a_step_has_the_digits_that_its_interval_allows(
+    median: float, low: float, high: float, cell: str
+) -> None:
+    """And never more than four."""
+    numbers = {"step_time_s": median, "step_time_ci_low_s": low, "step_time_ci_high_s": high}
+    assert cell in shown(benchmark(numbers=numbers))[2]
+
+
+def test_a_rate_has_the_digits_that_its_own_interval_allows() -> None:
+    """Not those of the step beside it."""
+    wide = {"samples_per_s": 3104.0, "samples_ci_low_per_s": 1500.0, "samples_ci_high_per_s": 5e3}
+    assert shown(benchmark(numbers={**NUMBERS, **wide}))[2].count("3.1k ±56%") == 1
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) -> None:
+    """A number that looks sure because nothing stands beside it is the least sure of all."""
+    (_, _, row, _) = shown(benchmark(numbers={"step_time_s": 0.68412, "rounds": rounds}))
+    assert row.endswith(f"684 ms n={rounds}")
 
 
 def test_summary_on_a_narrow_terminal() -> None:
     """At 80 columns outcome and flags find another place, and long names lose their middle."""
     names = [f"test_resnet{size}_train[channels_last-amp-ws1]" for size in (18, 50)]
     lines = shown(
-        benchmark(names[0], flags=("unsteady",)),
+        benchmark(names[0], flags=("outliers", "unsteady")),
         benchmark(names[1], outcome="oom", reason="out of memory"),
         columns=80,
     )
     assert lines == [
-        "benchmark                                      step  samples/s    MFU     memory",
+        "benchmark                             step  samples/s  TFLOP/s    MFU     memory",
         FILE,
-        "  resnet18_t…hannels_last-amp-ws1]  18.42 ms ±0.54%      434.2  41.2%  912.4 MiB",
-        "  resnet50_t…hannels_last-amp-ws1]              oom          –      –          –",  # noqa: RUF001
-        "resnet18_t…hannels_last-amp-ws1]: unsteady",
-        "resnet50_t…hannels_last-amp-ws1]: out of memory",
+        "  resnet18_…nels_last-amp-ws1]  ≈ 18.42 ms    ≈ 434.2    0.123  41.2%  912.4 MiB",
+        "  resnet50_…nels_last-amp-ws1]         oom          –        –      –          –",  # noqa: RUF001
+        "resnet18_…nels_last-amp-ws1]: in doubt: unsteady",
+        "resnet18_…nels_last-amp-ws1]: outliers",
+        "resnet50_…nels_last-amp-ws1]: out of memory",
         "1 measured, 1 oom",
     ]
 
@@ -140,10 +188,10 @@ def test_column_without_anything_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("numbers", "title", "cell"),
     [
-        ({"tokens_per_s": 12345.0}, "tokens/s", "12.35k"),
-        ({"bytes_per_s": 2.0**31}, "throughput", "2.000 GiB/s"),
-        ({"samples_per_s": 5.0, "tokens_per_s": 640.0}, "samples/s", "5.000"),
-        ({"algbw_bytes_per_s": 2e10, "busbw_bytes_per_s": 1.5e10}, "GB/s busbw", " 15.00"),
+        ({"tokens_per_s": 12345.0}, "tokens/s", "12.3k"),
+        ({"bytes_per_s": 2.0**31}, "throughput", "2.00 GiB/s"),
+        ({"samples_per_s": 5.0, "tokens_per_s": 640.0}, "samples/s", "5.00"),
+        ({"algbw_bytes_per_s": 2e10, "busbw_bytes_per_s": 1.5e10}, "GB/s busbw", " 15.0"),
     ],
 )
 def test_throughput(numbers: dict[str, float], title: str, cell: str) -> None:
@@ -159,8 +207,8 @@ def test_throughput_of_different_kinds() -> None:
         benchmark(numbers={"samples_per_s": 5.0}), benchmark(numbers={"tokens_per_s": 6.0})
     )
     assert "throughput" in titles
-    assert first.endswith("5.000 samples/s")
-    assert second.endswith("6.000 tokens/s")
+    assert first.endswith("5.00 samples/s")
+    assert second.endswith("6.00 tokens/s")
 
 
 def test_benchmarks_stand_under_their_files() -> None:
@@ -239,7 +287,7 @@ def test_ascii_terminal() -> None:
     ]
     lines = [plain(line) for line in summary_lines(measurements, 80, ASCII)]
     assert all(line.isascii() for line in lines)
-    assert "2.000 us +-" in "\n".join(lines)
+    assert "2 us +-" in "\n".join(lines)
 
 
 def test_numbers_that_are_none_are_shown() -> None:

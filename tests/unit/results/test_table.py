@@ -22,8 +22,8 @@ def rows(*measurements: Measurement) -> list[dict[str, str]]:
 
 
 def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> None:
-    """A row has the benchmark's names, parameters, metrics and flags, in this order."""
-    (row,) = rows(measured(flags=("unsteady", "throttled")))
+    """A row has the benchmark's names, parameters, metrics, doubts and notes, in this order."""
+    (row,) = rows(measured(flags=("unsteady", "outliers", "throttled", "sketched")))
     assert list(row.items()) == [
         ("id", "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]"),
         ("name", "test_mlp_train"),
@@ -34,7 +34,8 @@ def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> No
         ("params.world_size", "ws1"),
         ("step_time_s", "0.011"),
         ("samples_per_s", "727.25"),
-        ("flags", "unsteady;throttled"),
+        ("doubts", "throttled;unsteady"),
+        ("notes", "outliers;sketched"),
     ]
 
 
@@ -71,4 +72,4 @@ def test_one_line_per_benchmark(measured: Callable[..., Measurement]) -> None:
 
 def test_table_without_benchmarks() -> None:
     """A run that selected nothing has the titles only."""
-    assert table_text([]) == "id,name,outcome,reason,world_size,flags\n"
+    assert table_text([]) == "id,name,outcome,reason,world_size,doubts,notes\n"
