@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from math import fsum
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.records import Launch, RankTimes, Samples
+from gpubench_plugin.measure.student import t_quantile
+from gpubench_plugin.records import Launch, Metric, RankTimes, Samples, ends_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpubench_plugin.records import Measurement
 
+_CONFIDENCE: Final = 0.95
+_MOST: Final = 300.0
+
 
 def over_launches(launches: Sequence[Measurement]) -> Measurement:
     """One measurement of all `launches`: the median of each metric, all samples, kept apart too.
 
-    A metric that some launch lacks is left out.
+    A metric that some launch lacks is left out. Of those that have an interval it is over the
+    launches, which differ by more than any of them knows of itself.
     """
     first = launches[0]
     if len(launches) == 1:
@@ -27,11 +33,7 @@ def over_launches(launches: Sequence[Measurement]) -> Measurement:
         first,
         launches=len(launches),
         samples=_joined([launch.samples for launch in launches if launch.samples is not None]),
-        metrics={
-            name: replace(metric, value=median(launch.metrics[name].value for launch in launches))
-            for name, metric in first.metrics.items()
-            if all(name in launch.metrics for launch in launches)
-        },
+        metrics=_metrics_over(launches),
         flags=_each_once(flag for launch in launches for flag in launch.flags),
         per_launch=tuple(
             Launch(samples=launch.samples, metrics=launch.metrics, flags=launch.flags)
@@ -39,6 +41,36 @@ def over_launches(launches: Sequence[Measurement]) -> Measurement:
         ),
         ranks=tuple(map(_over_launches, zip(*(launch.ranks for launch in launches), strict=True))),
     )
+
+
+def _metrics_over(launches: Sequence[Measurement]) -> dict[str, Metric]:
+    section = launches[0].configuration.get("measure", {})
+    confidence: float = section.get("confidence", _CONFIDENCE)
+    within = {end for metric in launches[0].metrics for end in ends_of(metric)}
+    found: dict[str, Metric] = {}
+    for name, metric in launches[0].metrics.items():
+        values = [launch.metrics[name].value for launch in launches if name in launch.metrics]
+        if name in within or len(values) < len(launches):
+            continue
+        found[name] = replace(metric, value=median(values))
+        if (name == "step_time_s" or name.endswith("_per_s")) and min(values) > 0:
+            ends = zip(ends_of(name), interval_over(values, confidence), strict=True)
+            found |= {end: Metric(name=end, value=value, unit=metric.unit) for end, value in ends}
+    return found
+
+
+def interval_over(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    """The interval of what two launches or more measured, each of them one sample.
+
+    Student's t of the logarithms, with one degree of freedom less than launches: two launches know
+    little of a third one, and the interval says so. It holds their median in any case.
+    """
+    logs = [math.log(value) for value in values]
+    reach = t_quantile(confidence, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    # Beyond this the exponential has no float; nothing is known then either.
+    low, high = (fmean(logs) + side * min(reach, _MOST) for side in (-1, 1))
+    middle = median(values)
+    return min(math.exp(low), middle), max(math.exp(high), middle)
 
 
 def _over_launches(rows: Sequence[RankTimes]) -> RankTimes:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
+
+import pytest
 
 from gpubench_plugin.launchers.gang import over_launches
 from gpubench_plugin.records import Launch, Measurement, Metric, Samples
@@ -29,7 +33,7 @@ def measured(
         params={},
         world_size=2,
         outcome="measured",
-        configuration={},
+        configuration=changes.pop("configuration", {}),
         samples=samples,
         metrics={n: Metric(name=n, value=v, unit="s", better="lower") for n, v in metrics.items()},
         **changes,
@@ -60,7 +64,8 @@ def test_metric_is_the_median_of_the_launches_and_each_is_kept() -> None:
     merged = over_launches(launches)
 
     assert merged.launches == 3
-    assert {name: metric.value for name, metric in merged.metrics.items()} == {"step_time_s": 2.0}
+    assert merged.metrics["step_time_s"].value == 2.0
+    assert "only_here_s" not in merged.metrics
     assert merged.samples is not None
     assert merged.samples.durations_s == (1.0, 1.0, 9.0, 9.0, 2.0, 2.0)
     assert (merged.samples.block_s, merged.samples.block_calls) == ((2.0, 18.0, 4.0), (2, 2, 2))
@@ -70,3 +75,55 @@ def test_metric_is_the_median_of_the_launches_and_each_is_kept() -> None:
     assert merged.per_launch == tuple(
         Launch(samples=one.samples, metrics=one.metrics, flags=one.flags) for one in launches
     )
+
+
+def ends(merged: Measurement, *names: str) -> list[float]:
+    return [merged.metrics[name].value for name in names]
+
+
+STEP = ("step_time_ci_low_s", "step_time_s", "step_time_ci_high_s")
+RATE = ("samples_ci_low_per_s", "samples_per_s", "samples_ci_high_per_s")
+
+
+def test_the_interval_is_over_the_launches() -> None:
+    """Worked out by hand: logs 0 and ±0.1, t of two degrees of freedom 4.3027, over √3."""
+    tight = {"step_time_ci_low_s": 0.999, "step_time_ci_high_s": 1.001}
+    launches = [
+        measured(math.exp(log), more={**tight, "samples_per_s": 8 / math.exp(log)})
+        for log in (0.0, 0.1, -0.1)
+    ]
+    merged = over_launches(launches)
+    reach = 4.302652729911275 * 0.1 / math.sqrt(3)
+    assert ends(merged, *STEP) == pytest.approx([math.exp(-reach), 1.0, math.exp(reach)])
+    assert ends(merged, *RATE) == pytest.approx([8 * math.exp(-reach), 8.0, 8 * math.exp(reach)])
+
+
+def test_two_launches_know_little() -> None:
+    """They differ by 1 %, each sure to 0.1 %: the truth may be 6 % off."""
+    low, middle, high = ends(over_launches([measured(1.0), measured(1.01)]), *STEP)
+    assert (low, middle, high) == pytest.approx((0.943, 1.005, 1.071), abs=1e-3)
+
+
+def test_the_interval_over_launches_holds_their_median_and_is_of_the_level_that_was_asked_for() -> (
+    None
+):
+    """Also where one of many launches is far out; more confidence is a wider interval."""
+    far = [1.0] * 9 + [1000.0]
+    widths = []
+    for confidence in (0.9, 0.99):
+        asked = {"configuration": {"measure": {"confidence": confidence}}}
+        low, middle, high = ends(over_launches([measured(s, **asked) for s in far]), *STEP)
+        assert low <= middle == 1.0 <= high
+        widths.append(high - low)
+    assert widths[0] < widths[1]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_the_interval_over_launches_covers_the_true_step(count: int) -> None:
+    """In 95 of 100 runs, where a launch's own interval of 0.1 % would hardly ever."""
+    chance, covered, trials = random.Random(5), 0, 1000
+    for _ in range(trials):
+        values = [math.exp(chance.gauss(0, 0.03)) for _ in range(count)]
+        low, _, high = ends(over_launches([measured(value) for value in values]), *STEP)
+        covered += low <= 1.0 <= high
+    assert covered >= 0.93 * trials
