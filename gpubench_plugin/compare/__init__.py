@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.compare.matching import WINDOW, Matched, match
     from gpubench_plugin.compare.plain import better_bar, worse_bar
+    from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
     from gpubench_plugin.compare.series import FEWEST, Series, change, counted, percent, within
     from gpubench_plugin.compare.statistics import (
         Bools,

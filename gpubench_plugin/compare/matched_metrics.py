@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from gpubench_plugin.compare.scaling import SCALING
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.config import DEFAULT, Limit
 from gpubench_plugin.errors import UsageProblem, nearest
@@ -196,6 +197,8 @@ def _contradiction(sides: Sides, metric: Metric) -> str:
 def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
     known = {metric for one in sides.measured for metric in one.metrics}
     reason = f"limit {limit.text} on {name}, which this benchmark does not have"
+    if name in SCALING:
+        reason += ": it needs the same on fewer ranks in the same run, and neither of them in doubt"
     return Verdict(
         id=sides.id,
         metric=name,

@@ -6,21 +6,19 @@ Nothing here writes; see :mod:`gpubench_plugin.reports.terminal`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.reports.table import GAP, Column, step, throughputs
+from gpubench_plugin.compare import EFFICIENCY, SPEED_UP, families, kind_of
+from gpubench_plugin.records import ends_of
+from gpubench_plugin.reports.table import GAP, Column, step, throughputs, with_interval
 from gpubench_plugin.reports.text import UNICODE, cut, fill, percentage, printable, significant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpubench_plugin.records import Measurement
     from gpubench_plugin.reports.terminal import Line
     from gpubench_plugin.reports.text import Glyphs
-
-_RATES: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
-"""Work that is summed over the ranks: the more ranks, the more of it is expected."""
 
 _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
 """The part of a name that says the number of ranks."""
@@ -28,25 +26,17 @@ _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
 _BOLD: Final = {"bold": True}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scaled:
-    """A benchmark on one number of ranks, beside the same on the smallest number measured."""
-
-    measurement: Measurement
-    speedup: float | None = None
-    efficiency: float | None = None
-
-
 def scaling_lines(
     measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
 ) -> list[Line]:
     """For each benchmark measured on two or more numbers of ranks: speed-up and efficiency.
 
-    Speed-up is throughput over that of the smallest number of ranks; efficiency is speed-up over
-    the growth of the number of ranks, flagged ``superlinear`` above 100 %. A benchmark that does
-    not count its work has neither. No line where nothing was measured on two numbers of ranks.
+    Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark that does not count
+    its work has neither, nor has one of which a side is in doubt. An efficiency that is surely
+    above 100 % is marked ``superlinear``. No line where nothing was measured on two numbers of
+    ranks.
     """
-    groups = [_scaled(group) for group in _groups(measurements)]
+    groups = families(measurements)
     columns = _columns([row for group in groups for row in group], glyphs)
     if not groups:
         return []
@@ -58,51 +48,30 @@ def scaling_lines(
     return lines
 
 
-def _groups(measurements: Iterable[Measurement]) -> Iterator[list[Measurement]]:
-    """Those measured on several numbers of ranks, the smallest first."""
-    groups: dict[object, list[Measurement]] = {}
-    for measurement in measurements:
-        if measurement.outcome == "measured":
-            others = {k: v for k, v in measurement.params.items() if k != "world_size"}
-            key = (measurement.id.partition("[")[0], *sorted(others.items()))
-            groups.setdefault(key, []).append(measurement)
-    for group in groups.values():
-        if len({measurement.world_size for measurement in group}) > 1:
-            yield sorted(group, key=lambda measurement: measurement.world_size)
-
-
-def _scaled(group: Sequence[Measurement]) -> list[_Scaled]:
-    rate = next((name for name in _RATES if all(name in m.metrics for m in group)), None)
-    if rate is None:
-        return [_Scaled(measurement=measurement) for measurement in group]
-    first, rows = group[0], []
-    for measurement in group:
-        speedup = measurement.metrics[rate].value / first.metrics[rate].value
-        efficiency = speedup * first.world_size / measurement.world_size
-        rows.append(_Scaled(measurement=measurement, speedup=speedup, efficiency=efficiency))
-    return rows
-
-
-def _columns(rows: Sequence[_Scaled], glyphs: Glyphs) -> list[Column]:
-    measurements = [row.measurement for row in rows]
-    ranks = Column(title="  ranks", cells=[str(m.world_size) for m in measurements])
-    speedup = Column(
-        title="speed-up",
-        cells=[significant(row.speedup, 3) if row.speedup else "" for row in rows],
+def _columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
+    columns = (
+        Column(title="  ranks", cells=[str(m.world_size) for m in rows]),
+        Column(title="step", cells=[step(m, glyphs) for m in rows]),
+        throughputs(rows, glyphs),
+        *(
+            Column(title=title, cells=[with_interval(m, name, show, glyphs) for m in rows])
+            for title, name, show in (
+                ("speed-up", SPEED_UP, significant),
+                ("efficiency", EFFICIENCY, percentage),
+            )
+        ),
+        Column(title="", cells=[_mark(m) for m in rows], numeric=False),
     )
-    efficiency = Column(
-        title="efficiency",
-        cells=[percentage(row.efficiency, 3) if row.efficiency else "" for row in rows],
-    )
-    flags = Column(title="", cells=[_flag(row) for row in rows], numeric=False)
-    steps = Column(title="step", cells=[step(m, glyphs) for m in measurements])
-    columns = (ranks, steps, throughputs(measurements, glyphs), speedup, efficiency, flags)
     return [column for column in columns if any(column.cells)]
 
 
-def _flag(row: _Scaled) -> str:
-    """Above 100 % as it is shown: what rounding hides is no wonder."""
-    return "superlinear" if row.efficiency and round(row.efficiency, 2) > 1 else ""
+def _mark(measurement: Measurement) -> str:
+    """Above 100 % as far as it is known, or as it is shown: what rounding hides is no wonder."""
+    efficiency = measurement.metrics.get(EFFICIENCY)
+    if efficiency is None:
+        return ""
+    least = measurement.metrics.get(ends_of(EFFICIENCY)[0], efficiency)
+    return "superlinear" if round(least.value, 2) > 1 else ""
 
 
 def _row(cells: Iterable[str], columns: Sequence[Column], width: int, glyphs: Glyphs) -> str:
@@ -113,11 +82,14 @@ def _row(cells: Iterable[str], columns: Sequence[Column], width: int, glyphs: Gl
     return cut(GAP.join(filled).rstrip(), width, glyphs.ellipsis)
 
 
-def _titles(groups: Sequence[Sequence[_Scaled]]) -> list[str]:
-    """The name of each group, with its file where another file has the same name."""
-    names = [_name(group[0].measurement.id.partition("::")[2]) for group in groups]
+def _titles(groups: Sequence[Sequence[Measurement]]) -> list[str]:
+    """The name of each group, with its file where another file has the same name.
+
+    Behind it stands what stays the same as the number of ranks grows.
+    """
+    names = [_name(group[0].id.partition("::")[2]) for group in groups]
     return [
-        _title(group[0], name if names.count(name) == 1 else _name(group[0].measurement.id))
+        _title(group, name if names.count(name) == 1 else _name(group[0].id))
         for name, group in zip(names, groups, strict=True)
     ]
 
@@ -127,7 +99,6 @@ def _name(text: str) -> str:
     return _WORLD_SIZE.sub("", text.removeprefix("test_")).replace("-]", "]").removesuffix("[]")
 
 
-def _title(row: _Scaled, named: str) -> str:
-    """The name, and what stays the same as the number of ranks grows."""
-    kind = row.measurement.configuration.get("distributed", {}).get("scaling")
-    return printable(named) + (f" ({kind} scaling)" if kind and row.speedup else "")
+def _title(group: Sequence[Measurement], named: str) -> str:
+    kind = kind_of(group)
+    return printable(named) + (f" ({kind} scaling)" if kind else "")

@@ -151,7 +151,7 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
         return f"{glyphs.doubtful} {shown}"
     if spread is None:
         return f"{shown}{_sample_size(measurement)}"
-    return f"{shown} {glyphs.plus_minus}{percentage(spread)}"
+    return f"{shown}{_plus_minus(spread, glyphs)}"
 
 
 def _half_width(measurement: Measurement, name: str) -> float | None:
@@ -178,8 +178,22 @@ def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str
     shown = show(measurement.metrics[name].value, digits_for(spread))
     if doubts(measurement.flags):
         return f"{glyphs.doubtful} {shown}", unit, ""
-    told = "" if spread is None else f" {glyphs.plus_minus}{percentage(spread)}"
-    return shown, unit, told
+    return shown, unit, _plus_minus(spread, glyphs)
+
+
+def with_interval(
+    measurement: Measurement, name: str, show: Callable[[float, int], str], glyphs: Glyphs
+) -> str:
+    """A metric with the half-width of its interval, in as many digits as that allows."""
+    metric = measurement.metrics.get(name)
+    if metric is None:
+        return ""
+    spread = _half_width(measurement, name)
+    return f"{show(metric.value, digits_for(spread))}{_plus_minus(spread, glyphs)}"
+
+
+def _plus_minus(half_width: float | None, glyphs: Glyphs) -> str:
+    return "" if half_width is None else f" {glyphs.plus_minus}{percentage(half_width)}"
 
 
 _LEAST: Final = 6

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 
+from gpubench_plugin.compare import Families
 from gpubench_plugin.config import device_models, devices_of
 from gpubench_plugin.errors import ResultsError, text_of
 from gpubench_plugin.launchers import deferred, unheard
@@ -81,6 +82,7 @@ class Session:
         self._told: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
         self._configurations: dict[str, Mapping[str, Any]] = {}
+        self._families = Families()
         self._problem: ResultsError | None = None
         self._judge: Judge | None = None
         self._unindexed: str | None = None
@@ -96,6 +98,8 @@ class Session:
         self._run = open_run(self._config, self._settings, self._cases)
         self._unselected = self._run.earlier.keys() - self._cases.keys()
         self._measurements = {i: self._run.earlier[i] for i in self._unselected | self._run.kept}
+        for measurement in list(self._measurements.values()):
+            self._measurements |= self._families.add(measurement)
         self._config.stash[TRACES] = self._run.recorder.directory.traces
         self._config.stash[CHECKPOINTS] = self._run.recorder.directory.checkpoints
         self._config.stash[PROGRESS] = self._show_progress
@@ -190,9 +194,11 @@ class Session:
     def _record(self, case: Case) -> None:
         told = self._told.pop(case.id)
         measurement = test_report.measurement_of(case, told)
-        self._measurements[measurement.id] = self._kept(measurement)
+        family = self._families.add(self._kept(measurement))
+        self._measurements |= family
         if self._problem is not None:
             return
+        measurement = replace(measurement, metrics=family[measurement.id].metrics)
         try:
             for part in told:
                 for event in part.get("events", ()):

@@ -20,9 +20,42 @@ def test_uneven(gpubench, process_group):
 """
 
 
+SURE = """
+from dataclasses import replace
+import pytest
+@pytest.hookimpl(wrapper=True)
+def pytest_gpubench_measurement(item, measurement):
+    told = (yield) or measurement
+    return replace(told, flags=())
+"""
+
+
+def test_the_efficiency_is_recorded_and_can_fail_a_gate(project: Project) -> None:
+    """On two ranks of which one takes three times as long; a machine that is busy is no doubt."""
+    project.write("conftest.py", SURE)
+    project.write("test_it.py", UNEVEN)
+
+    run = project.run(
+        "--world-size=1,2", "--gate", "--baseline=none", "--gate.limits.scaling_efficiency=>=0.9"
+    )
+
+    alone, together = run.summary["benchmarks"]
+    assert alone["metrics"]["scaling_efficiency"]["value"] == 1
+    value = together["metrics"]["scaling_efficiency"]["value"]
+    assert together["metrics"]["scaling_speed_up"]["value"] == pytest.approx(2 * value)
+    recorded = [line["metrics"] for line in run.journal if line["event"] == "benchmark"]
+    assert recorded[-1]["scaling_efficiency"]["value"] == value
+    assert (run.directory / "summary.csv").read_text().count("scaling_efficiency") >= 1
+    verdicts = json.loads((run.directory / "verdicts.json").read_text())["benchmarks"]
+    judged = [v["verdict"] for v in verdicts if v["metric"] == "scaling_efficiency"]
+    assert sorted(judged) == ["regressed", "unchanged"]
+    assert run.code == 1
+
+
 @pytest.mark.exhaustive
 def test_the_slowest_rank_is_named_and_what_more_ranks_bring(project: Project) -> None:
     """Rank 1 takes three times as long: table, note, summary, every rank's samples, traffic."""
+    project.write("conftest.py", SURE)
     project.write("test_it.py", UNEVEN)
 
     run = project.run("--world-size=1,2")
