@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 """Of what stands under ``gpubench`` in the files."""
 
-DATA_LIMIT: Final = 10_000
-"""Durations carried per benchmark; the run's journal keeps all of them."""
+DATA_LIMIT: Final = 1000
+"""Durations carried per benchmark: 8 KB of memory, 20 KB of each file. The statistics are of all of
+them, and the run's journal keeps all."""
+_OF_A_SKETCH: Final = 10_000
+"""Values that stand for those of a sketch."""
 
 _EXACT: Final[Mapping[str, str]] = {
     "min": "step_time_min_s",
@@ -331,7 +334,7 @@ def _durations(samples: Samples) -> Sequence[float]:
     sketch = samples.sketch
     if sketch is None:
         return samples.durations_s
-    return [sketch.least, *sketch.typical(DATA_LIMIT - 2), sketch.most]
+    return [sketch.least, *sketch.typical(_OF_A_SKETCH - 2), sketch.most]
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -363,7 +366,7 @@ def _section(measurement: Measurement, name: str) -> Mapping[str, Any]:
     return section
 
 
-def thinned(durations: Sequence[float], limit: int = DATA_LIMIT) -> list[float]:
+def thinned(durations: Sequence[float], limit: int) -> list[float]:
     """At most `limit` of the `durations`, evenly by rank, in their order of time."""
     if len(durations) <= limit:
         return list(durations)

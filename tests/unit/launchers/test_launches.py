@@ -118,6 +118,13 @@ def test_the_interval_over_launches_holds_their_median_and_is_of_the_level_that_
     assert widths[0] < widths[1]
 
 
+def test_a_rate_of_nothing_has_no_interval() -> None:
+    """One of a benchmark's own: it has no logarithm, and is no reason to lose the others."""
+    merged = over_launches([measured(1.0, more={"errors_per_s": n}) for n in (0.0, 2.0)])
+    assert merged.metrics["errors_per_s"].value == 1.0
+    assert "errors_ci_low_per_s" not in merged.metrics
+
+
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_the_interval_over_launches_covers_the_true_step(count: int) -> None:
     """In 95 of 100 runs, where a launch's own interval of 0.1 % would hardly ever."""

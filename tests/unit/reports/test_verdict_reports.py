@@ -135,6 +135,15 @@ def test_table_says_why() -> None:
     assert "why test_same" not in text
 
 
+def test_the_number_that_is_meant_is_said_where_the_column_has_no_room() -> None:
+    """Where all rows are of one metric the column gives way, but not the name."""
+    many = [verdict(f"test_{'long_' * 9}{i}", metric="step_time_min_s") for i in range(3)]
+    text = text_of(verdict_lines(comparison(*many), 40))
+    titles = next(line for line in text.splitlines() if line.startswith("benchmark"))
+    assert "metric" not in titles
+    assert "of step_time_min_s ↓:" in text.splitlines()
+
+
 def test_equal_reasons_are_said_once() -> None:
     """A thousand benchmarks with one reason make one line of it."""
     many = (verdict(f"test_{i}", "inconclusive", reason="3 runs: 10 needed") for i in range(1000))
