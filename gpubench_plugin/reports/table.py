@@ -139,18 +139,18 @@ def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) ->
 def step(measurement: Measurement, glyphs: Glyphs) -> str:
     """The median step with the half-width of its interval: ``18.42 ms ±0.54%``.
 
-    One in doubt has a mark in its place, ``≈ 18 ms``, and one that rests on too few samples for an
-    interval says on how many: ``684 ms n=1``.
+    One in doubt has a mark and no interval, ``≈ 18 ms``; one that rests on too few samples for an
+    interval says on how many, ``684 ms n=1``, in doubt or not.
     """
     median = measurement.metrics.get("step_time_s")
     if median is None:
         return ""
     spread = _half_width(measurement, "step_time_s")
     shown = seconds(median.value, glyphs, digits_for(spread))
+    if spread is None:
+        shown += _sample_size(measurement)
     if doubts(measurement.flags):
         return f"{glyphs.doubtful} {shown}"
-    if spread is None:
-        return f"{shown}{_sample_size(measurement)}"
     return f"{shown}{_plus_minus(spread, glyphs)}"
 
 

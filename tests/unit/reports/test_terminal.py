@@ -119,8 +119,11 @@ def test_a_rate_has_the_digits_that_its_own_interval_allows() -> None:
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) -> None:
     """A number that looks sure because nothing stands beside it is the least sure of all."""
-    (_, _, row, _) = shown(benchmark(numbers={"step_time_s": 0.68412, "rounds": rounds}))
-    assert row.endswith(f"684 ms n={rounds}")
+    numbers = {"step_time_s": 0.68412, "rounds": rounds}
+    (_, _, row, _) = shown(benchmark(numbers=numbers))
+    assert row.endswith(f" 684 ms n={rounds}")
+    (_, _, row, _) = shown(benchmark(numbers=numbers, flags=("not_converged",)))
+    assert f"≈ 684 ms n={rounds}  not_converged" in row
 
 
 def test_summary_on_a_narrow_terminal() -> None:
