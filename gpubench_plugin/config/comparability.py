@@ -17,6 +17,7 @@ _NO_PART: Final = (
     "measure.rounds_file",
     "measure.timeout_s",
     "measure.check",  # untimed, like the keys that begin so
+    "training.loss_drop",  # judges the untimed training, and changes nothing in it
     "training.checkpoint",
     "training.resume",
     "distributed.failure_grace_s",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import explain, profiles
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, directories, find, overlay
+from gpubench_plugin.config.lapses import LAPSED, lapsed
 from gpubench_plugin.config.layers import Layer, Merged, merge, nested
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
 from gpubench_plugin.errors import UsageProblem, nearest
@@ -125,11 +127,11 @@ def resolve(
     """
     files = _files(name, overlays, rootdir)
     _require_preset(name, preset, files)
-    said = [layer for file in files for layer in file.layers(preset)]
+    said = [file.layers(preset) for file in files]
     given = [dot_keys.parse(text) for text in overrides]
 
     def layers(schema: explain.Schema) -> list[Layer]:
-        return [*said, *(override.layer(schema) for override in given)]
+        return [*chain.from_iterable(said), *(override.layer(schema) for override in given)]
 
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))
@@ -141,7 +143,8 @@ def resolve(
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
-    return scaled(configuration, stated, merged)
+    _refuse_worked_out(merged)
+    return scaled(lapsed(configuration, said, merged), stated, merged)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:
@@ -244,6 +247,11 @@ def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> No
         allowed = "allowed: one of the two, and null for the other"
         source = merged.source(steps)
         raise explain.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
+
+
+def _refuse_worked_out(merged: Merged) -> None:
+    if merged.get(LAPSED) is not None:
+        raise explain.at(merged, LAPSED, "is worked out; allowed: to leave it out")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:

@@ -279,6 +279,9 @@ class TrainingSection(Section):
         default=None,
         description="The last three losses must be below this share of the first three",
     )
+    loss_drop_lapsed: str | None = Field(
+        default=None, description="Worked out: why the loss_drop of a file does not hold"
+    )
     evaluate: bool = Field(
         default=False, description="Evaluate on held-out samples after the untimed training"
     )

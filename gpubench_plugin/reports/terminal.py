@@ -186,9 +186,10 @@ def _beside(
     glyphs: Glyphs,
     columns: Mapping[str, Column],
 ) -> Iterator[Line]:
-    """A line for each thing a benchmark has to say beside its row: reason, folded flags, a lag.
+    """A line for each thing a benchmark has to say beside its row.
 
-    Doubts and notes are folded that have no column.
+    That is its reason, folded flags, a lag, and a check that lapsed. Doubts and notes are folded
+    that have no column.
     """
     shortened = shorten(names, width // 2, glyphs.ellipsis)
     for name, measurement in zip(shortened, measurements, strict=True):
@@ -200,6 +201,7 @@ def _beside(
             ("in doubt: " * bool(in_doubt) + ", ".join(in_doubt), _DOUBTFUL),
             (", ".join(folded), _PLAIN),
             (_lag(measurement), _DOUBTFUL),
+            (str(measurement.correctness.get("loss_drop_lapsed", "")), _PLAIN),
         ):
             if note:
                 line = cut(f"{name}: {printable(note)}", width, glyphs.ellipsis)

@@ -200,10 +200,12 @@ class Trainer:
         # What goes on from a checkpoint may have little left to lose.
         resumed = self._training.resume is not None
         drop = loss_drop(losses, limit=None if resumed else self._training.loss_drop)
+        lapsed = self._training.loss_drop_lapsed
         return Check(
             correctness={
                 "losses": losses,
                 "loss_drop": drop,
+                **({} if lapsed is None else {"loss_drop_lapsed": lapsed}),
                 "skipped_steps": skipped,
                 **self._said_of_ranks,
                 **compared.correctness,

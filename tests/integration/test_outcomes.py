@@ -241,6 +241,30 @@ def test_wrong_training_fails_instead_of_being_measured(
     assert said in benchmark["reason"]
 
 
+@pytest.mark.parametrize("override", ["training.learning_rate=2e-3", "training.steps=3"])
+def test_course_of_ones_own_ends_the_loss_drop_of_the_preset(
+    project: Project, override: str
+) -> None:
+    """Everyday overrides are measured; that the check lapsed stands in the record and below."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.gpubench(config="mlp")
+        def test_x(gpubench, trainer):
+            gpubench(trainer.step, samples=trainer.samples_per_step)
+        """,
+    )
+
+    run = project.run("--preset=tiny", f"--{override}", env={"COLUMNS": "200"})
+
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["outcome"] == "measured", benchmark["reason"]
+    reason = benchmark["correctness"]["loss_drop_lapsed"]
+    assert f"lapses: {override.partition('=')[0]} (--{override}) overrides" in reason
+    assert "loss_drop=0.5 of" in run.out
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.own_process
 def test_interruption_keeps_what_was_measured(project: Project, number: signal.Signals) -> None:

@@ -1,0 +1,112 @@
+"""A check that a file tuned for its own course of training lapses where the course is another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpubench_plugin.config import Configuration, ModelSection, comparable, resolve
+from gpubench_plugin.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+TUNED = """
+model: {name: mlp}
+training: {optimizer: adamw}
+data: {source: digits}
+presets:
+  tiny: {training: {batch_size: 4, learning_rate: 0.2, loss_drop: 0.5}}
+"""
+
+
+def resolved(root: Path, *overrides: str, overlays: Sequence[str] = ()) -> Configuration[Any]:
+    """What the file, files laid over it and `overrides` make."""
+    (root / "configs").mkdir()
+    (root / "configs" / "mlp.yaml").write_text(TUNED)
+    paths = []
+    for number, text in enumerate(overlays):
+        paths.append(root / f"overlay{number}.yaml")
+        paths[-1].write_text(text)
+    return resolve(
+        name="mlp",
+        preset="tiny",
+        overlays=paths,
+        overrides=overrides,
+        chosen={},
+        rootdir=root,
+        model_section=lambda _: ModelSection,
+    )
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.learning_rate=0.002",
+        "training.steps=3",
+        "training.epochs=5",
+        "training.batch_size=16",
+        "training.optimizer=sgd",
+        "training.scheduler=linear",
+        "data.source=synthetic",
+        "data.global_batch_size=8",
+    ],
+)
+def test_override_of_the_course_ends_the_limit(tmp_path: Path, override: str) -> None:
+    """A loss_drop of a preset does not hold for another course, and the reason names the key."""
+    training = resolved(tmp_path, override).training
+    assert training.loss_drop is None
+    assert training.loss_drop_lapsed == (
+        "training.loss_drop=0.5 of configs/mlp.yaml preset tiny lapses: "
+        f"{override.partition('=')[0]} (--{override}) overrides what it was set for"
+    )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("training.learning_rate=0.2",),
+        ("training.checkpoint=true", "training.accumulation_steps=4", "data.workers=2"),
+        ("training.steps=3", "training.loss_drop=0.5"),
+    ],
+)
+def test_limit_holds_for_the_course_it_was_set_for(
+    tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    """The same value again, another key, or a loss_drop of one's own leave it in force."""
+    training = resolved(tmp_path, *overrides).training
+    assert (training.loss_drop, training.loss_drop_lapsed) == (0.5, None)
+
+
+def test_overlay_of_another_course_ends_the_limit_below_it(tmp_path: Path) -> None:
+    """A later file that changes the batch size has to state a loss_drop of its own."""
+    overlay = "presets: {tiny: {training: {batch_size: 2}}}"
+    training = resolved(tmp_path, overlays=[overlay]).training
+    assert training.loss_drop is None
+    assert "training.batch_size (--config=" in str(training.loss_drop_lapsed)
+
+
+def test_limit_of_an_overlay_is_tuned_for_what_stands_there(tmp_path: Path) -> None:
+    """Base and preset of one file are one statement."""
+    overlay = "training: {loss_drop: 0.9}\npresets: {tiny: {training: {batch_size: 2}}}"
+    assert resolved(tmp_path, overlays=[overlay]).training.loss_drop == 0.9
+
+
+def test_override_of_null_is_no_lapse(tmp_path: Path) -> None:
+    """Who leaves the check out is not told that it lapsed."""
+    training = resolved(tmp_path, "training.loss_drop=null", "training.steps=3").training
+    assert (training.loss_drop, training.loss_drop_lapsed) == (None, None)
+
+
+def test_reason_is_worked_out(tmp_path: Path) -> None:
+    """Nobody states it."""
+    with pytest.raises(UsageProblem, match=r"loss_drop_lapsed=mine: is worked out"):
+        resolved(tmp_path, "training.loss_drop_lapsed=mine")
+
+
+def test_limit_is_no_part_of_comparability(tmp_path: Path) -> None:
+    """It judges the untimed training: runs with another limit measure the same."""
+    assert not any("loss_drop" in key for key in comparable(resolved(tmp_path)))
