@@ -208,11 +208,13 @@ class Work:
 class Check:
     """What an untimed check found before the measurement.
 
-    `correctness` becomes part of the record; `facts` are added to the observation's.
+    `correctness` becomes part of the record; `facts` are added to the observation's, `flags` to
+    those of its samples.
     """
 
     correctness: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -172,6 +172,7 @@ class Bench:
             if subject is not None:
                 refuse_contradiction(given, own_work, subject, self._case.id)
             seen, facts = self._measure(timed, setup, teardown)
+        seen = seen.flagged(*check.flags)
         if "first_step_s" in check.facts:  # the very first step was one of the check's
             seen = replace(seen, first_step_s=check.facts["first_step_s"])
         seen, products = self._take_census(seen, timed, setup, teardown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.bench.fixtures import case_of
@@ -37,8 +38,13 @@ def reference_of(
     device: torch.device,
     group: ProcessGroup,
     parallelism: Parallelism,
+    *,
+    shared: bool,
 ) -> Reference | None:
-    """What the first training steps are compared with; None: nothing."""
+    """What the first training steps are compared with; None: nothing.
+
+    Where ranks have `shared` the device, each may take its part of what is free.
+    """
     from gpubench_plugin.errors import UsageProblem
     from gpubench_plugin.training import Reference
 
@@ -50,8 +56,9 @@ def reference_of(
                 "weights, not from a checkpoint's; allowed: false, null"
             )
         return None
-    if not (configuration.experiment.preset == "tiny" if measure.check is None else measure.check):
+    if measure.check is False:
         return None
+    is_full = configuration.experiment.preset == "full"
     reduced_in = configuration.distributed.fsdp_reduce_dtype
     return Reference(
         workload=workload,
@@ -64,7 +71,19 @@ def reference_of(
         agreement=group.agreement,
         averaging=parallelism.name != "none",
         shares_batch=parallelism.shares_batch,
+        # Of a full preset one step is compared unless more are asked for.
+        steps=1 if is_full and measure.check is None else measure.check_steps,
+        free_bytes=partial(_free_bytes, device, group, shared) if is_full else None,
     )
+
+
+def _free_bytes(device: torch.device, group: ProcessGroup, shared: bool) -> int | None:
+    """The memory that this rank may take, once torch has given back what it does not use."""
+    from gpubench_plugin.distributed import free_bytes
+    from gpubench_plugin.training import return_free_memory
+
+    return_free_memory(device)
+    return free_bytes(device, local_ranks=group.world.local_size, shared=shared)
 
 
 def seeds_of(configuration: Configuration[Any], group: ProcessGroup) -> Seeded:

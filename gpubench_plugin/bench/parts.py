@@ -58,8 +58,8 @@ class Parts:
     def check(self, timed: Subject | None, log: Log) -> Check:
         """Run every check, those of the `timed` subject last: what they leave is what is timed.
 
-        What was found of the other subjects goes on record as correctness. Facts are about what is
-        timed, so theirs are dropped.
+        What was found of the other subjects goes on record as correctness. Facts and flags are about
+        what is timed, so theirs are dropped.
 
         Raises:
             CorrectnessError: something is wrong, whether it is timed or not.
@@ -77,6 +77,7 @@ class Parts:
         return Check(
             correctness=_merged((*others, *(check.correctness for check in told))),
             facts=_merged(check.facts for check in told),
+            flags=tuple(flag for check in told for flag in check.flags),
         )
 
     def facts(self, timed: Subject) -> dict[str, float]:

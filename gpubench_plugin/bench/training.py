@@ -178,7 +178,13 @@ def trainer(
         passes=_gpubench_parallelism.passes(model, precision),
         ranks_per_batch=_ranks_per_batch(_gpubench_parallelism),
         reference=reference_of(
-            gpubench_config, workload, precision, torch_device, process_group, _gpubench_parallelism
+            gpubench_config,
+            workload,
+            precision,
+            torch_device,
+            process_group,
+            _gpubench_parallelism,
+            shared=case_of(request).shares_device,
         ),
     )
     before = resumption_of(request, made, process_group, _gpubench_parallelism)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, band_of
+    from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, bands_of
     from gpubench_plugin.training.check import (
         LossHistory,
         loss_drop,
@@ -56,7 +56,12 @@ if TYPE_CHECKING:
         naming_what_is_not_deterministic,
         seeds_of,
     )
-    from gpubench_plugin.training.state import load_model_state, model_state, wait_for
+    from gpubench_plugin.training.state import (
+        load_model_state,
+        model_state,
+        return_free_memory,
+        wait_for,
+    )
     from gpubench_plugin.training.trainer import Trainer
 
 __getattr__ = lazy_names(__name__)

@@ -199,29 +199,33 @@ class WatchedStep:
     """One optimizer step of this rank.
 
     `batches` are those it accumulated, `loss` is their mean loss, `gradient_norm` the global norm
-    before clipping, without the scale of a GradScaler. A step was `skipped` where the GradScaler
-    left the weights alone; its norm is not finite.
+    before clipping, without the scale of a GradScaler, and `nearest_norm` that of the gradients
+    nearest the loss. A step was `skipped` where the GradScaler left the weights alone; its norms
+    are not finite.
     """
 
     batches: tuple[Batch, ...]
     loss: float
     gradient_norm: float
+    nearest_norm: float
     skipped: bool
 
 
 class Watch:
     """Takes down the first `count` steps that `optimization` ends; afterwards it does nothing.
 
-    Reading a loss and a norm waits for the device.
+    `nearest` are the parameters nearest the loss. Reading a loss and a norm waits for the device.
     """
 
-    def __init__(self, count: int, optimization: Optimization):
+    def __init__(self, count: int, optimization: Optimization, *, nearest: Sequence[nn.Parameter]):
         self.steps: list[WatchedStep] = []
         self._count = count
         self._optimization = optimization
+        self._nearest = nearest
         self._batches: list[Batch] = []
         self._losses: list[Tensor] = []
         self._norm = 0.0
+        self._nearest_norm = 0.0
         self._skipped = 0
 
     def batches(self, source: Iterator[Batch]) -> Iterator[Batch]:
@@ -246,6 +250,7 @@ class Watch:
         """The gradients are complete, and not clipped yet."""
         if self._watching:
             self._norm = self._optimization.gradient_norm()
+            self._nearest_norm = self._optimization.gradient_norm(self._nearest)
 
     def after_update(self) -> None:
         """The step is over."""
@@ -256,6 +261,7 @@ class Watch:
             batches=tuple(self._batches),
             loss=sum(map(float, self._losses)) / len(self._losses),
             gradient_norm=self._norm,
+            nearest_norm=self._nearest_norm,
             skipped=skipped > self._skipped,
         )
         self.steps.append(step)

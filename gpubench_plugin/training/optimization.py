@@ -94,13 +94,14 @@ class Optimization:
             self._scheduler.step()
         self._steps += 1
 
-    def gradient_norm(self) -> float:
+    def gradient_norm(self, of: Iterable[nn.Parameter] | None = None) -> float:
         """The 2-norm of the gradients of all parameters together, without the scaler's scale.
 
-        Waits for the device. To be asked before :meth:`update`, by every rank.
+        That of some where they are named in `of`. Waits for the device. To be asked before
+        :meth:`update`, by every rank.
         """
         scale = 1.0 if self.scaler is None else self.scaler.get_scale()
-        return self._global_norm(self._parameters) / scale
+        return self._global_norm(self._parameters if of is None else of) / scale
 
     def state_dict(self) -> dict[str, Any]:
         """The states of optimizer, schedule and scaler; None of what there is not."""

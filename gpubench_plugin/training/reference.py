@@ -11,45 +11,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
-from math import hypot, isfinite
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice
+from math import hypot
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from gpubench_plugin import catalog
-from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check
-from gpubench_plugin.training.bands import band_of
+from gpubench_plugin.results import is_out_of_memory
+from gpubench_plugin.training.bands import bands_of
 from gpubench_plugin.training.compile import EAGER
+from gpubench_plugin.training.conditioning import nearest_the_loss, normalises_batches
+from gpubench_plugin.training.footprint import plain_step_bytes
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 from gpubench_plugin.training.state import return_free_memory
+from gpubench_plugin.training.step_errors import Compared, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
     from gpubench_plugin.config import MeasureSection, TrainingSection
-    from gpubench_plugin.training.bands import Band
+    from gpubench_plugin.training.bands import Bands
     from gpubench_plugin.training.check import WatchedStep
     from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.workloads import Batch, Workload
 
+UNCHECKED: Final = "unchecked"
+"""Flag: the fp32 reference did not fit into memory, and nothing was compared."""
+
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+
+_T = TypeVar("_T")
 
 
 class Reference:
-    """Trains `workload` again as plainly as can be, and compares.
+    """Trains `workload` again as plainly as can be, and compares the first `steps`.
 
     `section` builds the model, `seed` draws its weights. `precision` names what is measured, and
     `compute_dtypes` what it computes in and reduces gradients in. `averaging` says that the ranks
     train one model together, `shares_batch` that they divide it, all on the same batch.
+
+    `free_bytes` tells the memory that is left, None where the system does not say; without the
+    function nobody asks whether the reference fits before it is tried.
     """
 
     def __init__(
@@ -64,98 +74,168 @@ class Reference:
         device: torch.device,
         agreement: Agreement,
         averaging: bool,
+        steps: int,
         shares_batch: bool = False,
+        free_bytes: Callable[[], int | None] | None = None,
     ):
+        self.steps = steps
         self._workload = workload
         self._training = training
-        self._measure = measure
-        self._band = partial(
-            band_of, precision=precision, compute_dtypes=compute_dtypes, measure=measure
+        self._bands: Callable[[nn.Module], Bands] = partial(
+            bands_of, precision=precision, compute_dtypes=compute_dtypes, measure=measure
         )
         self._seed = seed
         self._device = device
         self._agreement = agreement
         self._averaging = averaging and agreement.world_size > 1
         self._shares_batch = shares_batch
+        self._free_bytes = free_bytes
+        self._ahead: _Trained | Check | None = None
 
-    @property
-    def steps(self) -> int:
-        """How many steps are compared."""
-        return self._measure.check_steps
+    def look_ahead(self, batches: Iterator[Batch], *, start: RandomState) -> Iterator[Batch]:
+        """All of `batches`; the reference has then trained on those of the first step.
+
+        It does so where no other step is compared: before the measured training has gradients and
+        an optimizer's states, both models together take less than that training does later. Every
+        rank must call it.
+        """
+        if self.steps > 1:
+            return batches
+        taken = tuple(islice(batches, self._training.accumulation_steps))
+        self._ahead = self._apart([_Given(batches=taken)], start)
+        return chain(taken, batches)
 
     def compare(self, watched: Sequence[WatchedStep], *, start: RandomState) -> Check:
         """The errors of what was `watched` from the first step on, which began in state `start`.
 
         The random generators are left as they were, and nothing the reference took stays in
         memory. A step that a GradScaler skipped has no norm to compare, and the reference skips
-        its update, too. Every rank must call it.
+        its update, too. Where there is nothing to compare with, the record says why. Every rank
+        must call it.
 
         Raises:
             CorrectnessError: an error is beyond the band, or the reference is not finite.
         """
-        losses, norms, skipped = self._mean(
+        losses, norms, nearest, skipped = self._mean(
             [s.loss for s in watched],
             [s.gradient_norm for s in watched],
+            [s.nearest_norm for s in watched],
             [float(s.skipped) for s in watched],
         )
-        now = RandomState.capture(self._device)
-        start.restore(self._device)
-        try:
-            with catalog.load("precision", "fp32")().switches():
-                found = self._train(watched)
-        finally:
-            now.restore(self._device)
-            return_free_memory(self._device)
-        if isinstance(found, str):
-            return Check(correctness={"reference": {"not_compared": found}})
-        loss_error, norm_error = _largest_errors(
-            _Compared(
+        found = self._ahead
+        if found is None:
+            given = [_Given(batches=step.batches, skipped=step.skipped) for step in watched]
+            found = self._apart(given, start)
+        if isinstance(found, Check):
+            return found
+        absent = [share > 0 for share in skipped]
+        begun = next((n for n, skips in enumerate(absent, 1) if not skips), len(absent))
+        first, later = found.bands.first, found.bands.later
+        return Compared(
+            losses=Values(
                 name="loss",
                 measured=losses,
                 reference=found.losses,
                 absent=[False] * len(losses),
-                band=found.band.loss,
+                bands=(first.loss, later.loss),
+                first=begun,
                 key="measure.check_loss_band",
             ),
-            _Compared(
+            norms=Values(
                 name="gradient norm",
                 measured=norms,
                 reference=found.gradient_norms,
-                absent=[share > 0 for share in skipped],
-                band=found.band.gradient_norm,
+                absent=absent,
+                bands=(
+                    later.gradient_norm if found.normalised else first.gradient_norm,
+                    later.gradient_norm,
+                ),
+                first=begun,
                 key="measure.check_gradient_band",
             ),
-        )
-        return Check(
-            correctness={
-                "reference": {
-                    "steps": len(watched),
-                    "loss_error": loss_error,
-                    "loss_band": found.band.loss,
-                    "gradient_norm_error": norm_error,
-                    "gradient_band": found.band.gradient_norm,
-                    "losses": found.losses,
-                    "gradient_norms": found.gradient_norms,
-                }
-            },
-            facts={"loss_error": loss_error, "gradient_norm_error": norm_error},
-        )
+            nearest=Values(
+                name="gradient norm nearest the loss",
+                measured=nearest[:begun],
+                reference=found.nearest_norms[:begun],
+                absent=absent[:begun],
+                bands=(first.gradient_norm, first.gradient_norm),
+                first=begun,
+                key="measure.check_gradient_band",
+            ),
+        ).check()
 
-    def _train(self, watched: Sequence[WatchedStep]) -> _Trained | str:
-        """The reference's steps; or why there is nothing to compare with."""
-        module = self._build()
+    def _apart(self, given: Sequence[_Given], start: RandomState) -> _Trained | Check:
+        """What the reference finds from state `start`; generators and memory are as before."""
+        now = RandomState.capture(self._device)
+        start.restore(self._device)
+        try:
+            with catalog.load("precision", "fp32")().switches():
+                return self._train(given)
+        finally:
+            now.restore(self._device)
+            return_free_memory(self._device)
+
+    def _train(self, given: Sequence[_Given]) -> _Trained | Check:
+        """The reference's steps; or the record of why there is nothing to compare with."""
+        needed = free = None
+        if self._free_bytes is not None:
+            needed, free = self._needed_bytes(), self._free_bytes()
+        if not self._everywhere(needed is None or free is None or needed <= free):
+            return _unchecked(needed, free)
+        try:
+            return self._trained(given)
+        except _DoesNotFitError:
+            pass  # beyond this block nothing of it is left
+        return_free_memory(self._device)
+        return _unchecked(self._needed_bytes() if needed is None else needed, free)
+
+    def _trained(self, given: Sequence[_Given]) -> _Trained | Check:
+        module = self._attempt(self._build)
         if reason := self._incomparable(module):
-            return reason
+            return Check(correctness={"reference": {"not_compared": reason}})
+        nearest = nearest_the_loss(module)
         updates = _PlainUpdates(module, self._training, self._device)
-        own_losses, own_norms = [], []
-        for step in watched:
-            own_losses.append(self._backward(module, step.batches))
+        own_losses, own_norms, own_nearest = [], [], []
+        for number, step in enumerate(given, 1):
+            own_losses.append(self._attempt(partial(self._backward, module, step.batches)))
             if self._averaging:
                 _average_gradients(module, self._agreement.world_size)
             own_norms.append(updates.gradient_norm())
-            updates.update(skipped=step.skipped)
-        losses, norms = self._mean(own_losses, own_norms)
-        return _Trained(losses=losses, gradient_norms=norms, band=self._band(module))
+            own_nearest.append(_norm(nearest))
+            if number < len(given):
+                self._attempt(partial(updates.update, skipped=step.skipped))
+        losses, norms, of_nearest = self._mean(own_losses, own_norms, own_nearest)
+        return _Trained(
+            losses=losses,
+            gradient_norms=norms,
+            nearest_norms=of_nearest,
+            bands=self._bands(module),
+            normalised=normalises_batches(module),
+        )
+
+    def _attempt(self, work: Callable[[], _T]) -> _T:
+        """The result of `work`.
+
+        Raises:
+            _DoesNotFitError: a rank, perhaps another one, ran out of memory.
+        """
+        done: list[_T] = []
+        try:
+            done.append(work())
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        if not self._everywhere(bool(done)):
+            raise _DoesNotFitError
+        return done[0]
+
+    def _everywhere(self, fits: bool) -> bool:
+        """Whether it holds on all ranks."""
+        return self._agreement.mean([float(fits)]) == [1.0]
+
+    def _needed_bytes(self) -> int:
+        samples, steps = self._training.batch_size, self.steps
+        return plain_step_bytes(self._workload, samples=samples, updates=steps > 1)
 
     def _build(self) -> nn.Module:
         return build_model(
@@ -173,7 +253,7 @@ class Reference:
             return "compiled dropout draws other random numbers; set its rate to 0 to compare"
         if dropping and self._shares_batch:
             return "ranks that divide a model draw dropout apart; set its rate to 0 to compare"
-        if self._shares_batch and any(isinstance(m, _BatchNorm) for m in module.modules()):
+        if self._shares_batch and normalises_batches(module):
             return "ranks that divide a model may normalise parts of the batch"
         return None
 
@@ -208,8 +288,7 @@ class _PlainUpdates:
         self._clipping = training.gradient_clipping
 
     def gradient_norm(self) -> float:
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        return hypot(*(float(torch.linalg.vector_norm(g)) for g in gradients))
+        return _norm(self._parameters)
 
     def update(self, *, skipped: bool) -> None:
         """Use up the gradients; of a step that is `skipped` for nothing."""
@@ -225,55 +304,38 @@ class _PlainUpdates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Trained:
-    losses: list[float]
-    gradient_norms: list[float]
-    band: Band
+class _Given:
+    """The batches of a step, and whether its update is left out."""
+
+    batches: Sequence[Batch]
+    skipped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Compared:
-    """Values of successive steps beside those of the reference, with the band and its key.
+class _Trained:
+    """Of each step the loss, the global norm, and that of the gradients nearest the loss."""
 
-    Where one is `absent`, there is nothing to compare: a skipped step has no norm.
-    """
-
-    name: str
-    measured: Sequence[float]
-    reference: Sequence[float]
-    absent: Sequence[bool]
-    band: float
-    key: str
-
-    def errors(self) -> Iterator[float]:
-        """That of each step, relative to the largest value of the reference up to it.
-
-        Relative to the step's own value, a loss that training brings to zero would have an error
-        without bounds.
-
-        Raises:
-            CorrectnessError: an error is beyond the band, or the reference is not finite.
-        """
-        largest = accumulate(map(abs, self.reference), max)
-        values = zip(self.measured, self.reference, largest, self.absent, strict=True)
-        for step, (own, plain, scale, absent) in enumerate(values, 1):
-            if not isfinite(plain):
-                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {plain}")
-            difference = 0.0 if absent else abs(own - plain)
-            error = difference / scale if scale else float(difference > 0)
-            if not error <= self.band:
-                raise CorrectnessError(
-                    f"step {step}: the {self.name} is {own:.6g}, in plain fp32 {plain:.6g}: an "
-                    f"error of {error:.2g} relative to {scale:.6g} is beyond the band of "
-                    f"{self.band:g} ({self.key})"
-                )
-            yield error
+    losses: list[float]
+    gradient_norms: list[float]
+    nearest_norms: list[float]
+    bands: Bands
+    normalised: bool
 
 
-def _largest_errors(losses: _Compared, norms: _Compared) -> tuple[float, float]:
-    """Those of both, step by step, so that the first step that is wrong is the one named."""
-    of_losses, of_norms = zip(*zip(losses.errors(), norms.errors(), strict=True), strict=True)
-    return max(of_losses), max(of_norms)
+class _DoesNotFitError(Exception):
+    """There is not enough memory for the reference."""
+
+
+def _unchecked(needed: int | None, free: int | None) -> Check:
+    """Nothing was compared, for lack of memory: the bytes it would take, and those there were."""
+    reason = "the fp32 reference does not fit into memory"
+    told = {"unchecked": reason, "needed_bytes": needed, "free_bytes": free}
+    return Check(correctness={"reference": told}, flags=(UNCHECKED,))
+
+
+def _norm(parameters: Sequence[nn.Parameter]) -> float:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return hypot(*(float(torch.linalg.vector_norm(g)) for g in gradients))
 
 
 def _average_gradients(module: nn.Module, ranks: int) -> None:

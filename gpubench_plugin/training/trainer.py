@@ -18,6 +18,7 @@ from gpubench_plugin.training.check import (
     scalar,
     steps_of_check,
 )
+from gpubench_plugin.training.conditioning import nearest_the_loss
 from gpubench_plugin.training.model import run_once
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.protocols import Alone
@@ -179,9 +180,17 @@ class Trainer:
             state=self._progress,
             agreement=self._agreement,
         )
-        watch = Watch(0 if self._reference is None else self._reference.steps, self._optimization)
+        reference = self._reference
+        watch = Watch(
+            0 if reference is None else reference.steps,
+            self._optimization,
+            nearest=nearest_the_loss(self._module),
+        )
         over_epochs = self._training.epochs is not None
-        batches = watch.batches(self._data if over_epochs else repeat(self._data.fixed_batch()))
+        given: Iterator[Batch] = self._data if over_epochs else repeat(self._data.fixed_batch())
+        if reference is not None:
+            given = reference.look_ahead(given, start=start)
+        batches = watch.batches(given)
         loss_of = watch.losses(self._loss_of)
         first_step_s = self._first_step(batches, loss_of, watch)
         history.add(self.last_loss)
@@ -195,7 +204,6 @@ class Trainer:
         losses = history.close()
         skipped = self._optimization.skipped_steps()
         require_updates(self._check_steps, skipped)
-        reference = self._reference
         compared = Check() if reference is None else reference.compare(watch.steps, start=start)
         # What goes on from a checkpoint may have little left to lose.
         resumed = self._training.resume is not None
@@ -216,6 +224,7 @@ class Trainer:
                 "loss_first": losses[0],
                 "loss_last": losses[-1],
             },
+            flags=compared.flags,
         )
 
     def begin(self) -> None:

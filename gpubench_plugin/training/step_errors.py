@@ -1,0 +1,100 @@
+"""Values of successive training steps beside those of a reference, and how far off they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.records import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """Values of successive steps beside those of the reference, with the bands and their key.
+
+    `bands` are that of the first steps and that of the later ones; `first` says how many are first:
+    until there was an update, all of them have the weights of the start. Where a value is `absent`,
+    there is nothing to compare: a skipped step has no norm.
+    """
+
+    name: str
+    measured: Sequence[float]
+    reference: Sequence[float]
+    absent: Sequence[bool]
+    bands: tuple[float, float]
+    first: int
+    key: str
+
+    def errors(self) -> Iterator[float]:
+        """That of each step, relative to the largest value of the reference up to it.
+
+        Relative to the step's own value, a loss that training brings to zero would have an error
+        without bounds.
+
+        Raises:
+            CorrectnessError: an error is beyond its band, or the reference is not finite.
+        """
+        largest = accumulate(map(abs, self.reference), max)
+        values = zip(self.measured, self.reference, largest, self.absent, strict=True)
+        for step, (own, plain, scale, absent) in enumerate(values, 1):
+            if not isfinite(plain):
+                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {plain}")
+            difference = 0.0 if absent else abs(own - plain)
+            error = difference / scale if scale else float(difference > 0)
+            band = self.bands[step > self.first]
+            if not error <= band:
+                raise CorrectnessError(
+                    f"step {step}: the {self.name} is {own:.6g}, in plain fp32 {plain:.6g}: an "
+                    f"error of {error:.2g} relative to {scale:.6g} is beyond the band of "
+                    f"{band:g} ({self.key})"
+                )
+            yield error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Losses, global gradient norms, and the norms of the gradients `nearest` the loss.
+
+    Of the last only those of the first steps are there.
+    """
+
+    losses: Values
+    norms: Values
+    nearest: Values
+
+    def check(self) -> Check:
+        """The record of all errors, the largest of which are facts.
+
+        Raises:
+            CorrectnessError: the first step that is wrong, whatever of it is.
+        """
+        of_losses: list[float] = []
+        of_norms: list[float] = []
+        of_nearest: list[float] = []
+        nearest = self.nearest.errors()
+        for loss, norm in zip(self.losses.errors(), self.norms.errors(), strict=True):
+            of_losses.append(loss)
+            of_norms.append(norm)
+            of_nearest.extend(islice(nearest, 1))
+        loss_error, norm_error = max(of_losses), max(of_norms)
+        found = {
+            "steps": len(of_losses),
+            "loss_error": loss_error,
+            "loss_bands": self.losses.bands,
+            "gradient_norm_error": norm_error,
+            "gradient_bands": self.norms.bands,
+            "nearest_error": max(of_nearest),
+            "nearest_band": self.nearest.bands[0],
+            "losses": self.losses.reference,
+            "gradient_norms": self.norms.reference,
+            "loss_errors": of_losses,
+            "gradient_norm_errors": of_norms,
+        }
+        facts = {"loss_error": loss_error, "gradient_norm_error": norm_error}
+        return Check(correctness={"reference": found}, facts=facts)
