@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
     from gpubench_plugin.measure import Progress, Subject, Tracers
+    from gpubench_plugin.measure.probes import TensorMemory
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.results import BenchmarkFixture, Metadata, Notes
 
@@ -56,6 +57,7 @@ class Bench:
         traces: Path | None,
         carried: dict[str, Metadata],
         progress: Progress | None,
+        tensor_memory: TensorMemory | None = None,
     ):
         self._item = item
         self._case = case
@@ -68,6 +70,7 @@ class Bench:
         self._traces = traces
         self._carried = carried
         self._progress = progress
+        self._tensor_memory = tensor_memory
         self._called = False
         self._result: object = None
         self._own: dict[str, OwnMetric] = {}
@@ -228,12 +231,30 @@ class Bench:
     ) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
         from gpubench_plugin.measure.clocks import clock_for
-        from gpubench_plugin.measure.probes import Contention, PeakMemory, Suspension, Throttling
+        from gpubench_plugin.measure.probes import (
+            Contention,
+            MemoryGrowth,
+            PeakMemory,
+            Suspension,
+            Throttling,
+        )
 
         section = self._case.configuration.measure
         clock = clock_for(self._device, section)
         first = FirstCall(timed, self._parts.subjects, self._case.id)
-        tracers = Tracers()
+        tracers, tensors = Tracers(), self._tensor_memory
+        growth = MemoryGrowth(self._device)
+
+        def first_ended(result: object) -> None:
+            first.look(result)
+            if tensors is not None:
+                tensors.watch(partial(_once, timed.call, setup, teardown))
+
+        def block_ended(rounds: int, half_width: float) -> None:
+            growth.block_ended()
+            if self._progress is not None:
+                self._progress(rounds, half_width)
+
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device))
             throttling = probes.enter_context(Throttling(self._device))
@@ -248,19 +269,24 @@ class Bench:
                 frozen=self._case.rounds,
                 setup=setup,
                 teardown=teardown,
-                on_first=first.look,
+                on_first=first_ended,
                 on_timed=partial(_begin, first),
-                on_progress=self._progress,
+                on_progress=block_ended,
             )
             samples = tracers.paused(measured)
         self._result = clock.result
-        facts = memory.facts | self._facts(timed)
+        facts = memory.facts | (tensors.facts if tensors else {}) | self._facts(timed)
         for subject in first.advanced:
             counted = subject.finish()  # its check of them, too, which holds for a foreign step
             if subject is timed.subject:
                 facts.update(counted, **self._parts.facts(subject))
         self._show_tracers(tracers, timed, setup, teardown)
-        flags = (*memory.flags, *throttling.flags, *contention.flags)
+        flags = (
+            *memory.flags,
+            *growth.flags(samples.block_calls),
+            *throttling.flags,
+            *contention.flags,
+        )
         return samples.flagged(*flags, *suspension.flags, *tracers.flags), facts
 
     def _facts(self, timed: TimedStep) -> dict[str, float]:

@@ -80,7 +80,7 @@ def reference_of(
 def _free_bytes(device: torch.device, group: ProcessGroup, shared: bool) -> int | None:
     """The memory that this rank may take, once torch has given back what it does not use."""
     from gpubench_plugin.distributed import free_bytes
-    from gpubench_plugin.training import return_free_memory
+    from gpubench_plugin.measure import return_free_memory
 
     return_free_memory(device)
     return free_bytes(device, local_ranks=group.world.local_size, shared=shared)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import case_of
+from gpubench_plugin.bench.fixtures import TENSOR_MEMORY, case_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +61,10 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
             stack.enter_context(deterministic(device))
         torch.manual_seed(case.configuration.experiment.seed)
+        if device.type == "cpu":
+            from gpubench_plugin.measure.probes import TensorMemory
+
+            request.node.stash[TENSOR_MEMORY] = TensorMemory()
         yield device
 
 

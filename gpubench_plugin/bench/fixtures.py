@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.parts import Parts
     from gpubench_plugin.config import Case, Configuration
     from gpubench_plugin.distributed import Exchange, ProcessGroup
+    from gpubench_plugin.measure.probes import TensorMemory
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.results import BenchmarkFixture
 
+
+TENSOR_MEMORY: pytest.StashKey[TensorMemory] = pytest.StashKey()
+"""On a CPU: begun before the fixtures of the benchmark build anything."""
 
 _PARTS = pytest.StashKey["Parts"]()
 
@@ -132,6 +136,7 @@ def gpubench(
         traces=request.config.stash.get(TRACES, None),
         carried=request.config.stash.setdefault(CARRIED, {}),
         progress=request.config.stash.get(PROGRESS, None),
+        tensor_memory=request.node.stash.get(TENSOR_MEMORY, None),
     )
     yield made
     made.release()

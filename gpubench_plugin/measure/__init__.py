@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.ratio import time_ratio
     from gpubench_plugin.measure.recording import Recording, has_outliers, round_medians
     from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
-    from gpubench_plugin.measure.state import preserved
+    from gpubench_plugin.measure.state import preserved, return_free_memory
     from gpubench_plugin.measure.stopping import Looks, rule_for
     from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.measure.warmup import WarmUp, is_steady, warm_up

@@ -20,6 +20,7 @@ from torch import distributed as dist
 from torch import nn
 
 from gpubench_plugin import catalog
+from gpubench_plugin.measure import return_free_memory
 from gpubench_plugin.records import Check
 from gpubench_plugin.results import is_out_of_memory
 from gpubench_plugin.training.bands import bands_of
@@ -28,7 +29,6 @@ from gpubench_plugin.training.conditioning import nearest_the_loss, normalises_b
 from gpubench_plugin.training.footprint import plain_step_bytes
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
-from gpubench_plugin.training.state import return_free_memory
 from gpubench_plugin.training.step_errors import Compared, Values
 
 if TYPE_CHECKING:

@@ -1,11 +1,7 @@
-"""A model's state without wrapper and compiler, the return of freed memory, and device waits."""
+"""A model's state without wrapper and compiler, and device waits."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -38,20 +34,6 @@ def _inner(module: nn.Module) -> nn.Module:
 
 def _plain(name: str) -> str:
     return name.replace(_COMPILED, "")
-
-
-def return_free_memory(device: torch.device) -> None:
-    """Give what nobody holds any more back to the device, or on a CPU to the system.
-
-    Else the peak of what runs next would count it: glibc keeps freed memory resident until
-    malloc_trim(3), torch's allocator keeps it reserved.
-    """
-    gc.collect()
-    if device.type != "cpu":
-        torch.get_device_module(device).empty_cache()
-    elif sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another C library has no such function
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 def wait_for(device: torch.device) -> None:

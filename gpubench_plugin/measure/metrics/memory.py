@@ -1,4 +1,4 @@
-"""Memory on the device."""
+"""Memory on the device, and of the process."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 
 class PeakMemory(MetricSource):
-    """The most memory any rank held at once."""
+    """The most memory that tensors of any rank, or a process, held at once."""
 
     name = "peak-memory"
     produces: ClassVar = {
-        "peak_memory_bytes": "Most memory held at once, on the rank that held most",
+        "peak_memory_bytes": "Most memory tensors held at once, on the rank that held most",
+        "process_peak_memory_bytes": "CPU: largest resident size of a process, all included",
     }
-    where = "cpu (resident), cuda, mps, xpu"
+    where = "cpu, cuda, xpu"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
-        """The fact ``peak_memory_bytes``."""
-        if "peak_memory_bytes" in seen.facts:
-            value = seen.facts["peak_memory_bytes"]
-            yield Metric(name="peak_memory_bytes", value=value, unit="bytes", better="lower")
+        """The facts of the same names."""
+        for name in self.produces:
+            if name in seen.facts:
+                yield Metric(name=name, value=seen.facts[name], unit="bytes", better="lower")

@@ -7,10 +7,12 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.measure.probes.contention import CONTENDED, Contention
     from gpubench_plugin.measure.probes.flops import FlopCount, count_flops
+    from gpubench_plugin.measure.probes.growth import GROWING, MemoryGrowth, grows
     from gpubench_plugin.measure.probes.memory import SINCE_START, PeakMemory
     from gpubench_plugin.measure.probes.nvml import Throttling
     from gpubench_plugin.measure.probes.products import Census, census
     from gpubench_plugin.measure.probes.profiler import profile
     from gpubench_plugin.measure.probes.suspension import Suspension
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
 __getattr__ = lazy_names(__name__)

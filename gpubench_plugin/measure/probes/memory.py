@@ -1,4 +1,4 @@
-"""The peak of memory in use while a benchmark ran."""
+"""The peaks of memory in use while a benchmark ran, of the device and of the process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """A context manager that watches the peak from its entry to its exit.
+    """A context manager that watches the peaks from its entry to its exit.
 
-    On an accelerator that is what torch's allocator had handed out (`peak_bytes`) and had taken
-    from the device (`reserved_bytes`). On a CPU torch does not count; `peak_bytes` is the largest
-    resident size of the process, interpreter and libraries included, since the entry. Where the
-    system does not let us begin anew, it is the largest since the process started, and flagged.
-    Both stay None where there is no such counter (MPS).
+    On an accelerator they are what torch's allocator had handed out (`peak_bytes`) and had taken
+    from the device (`reserved_bytes`). On a CPU torch does not count: see :class:`TensorMemory`.
+    There `process_bytes` is the largest resident size of the process, interpreter and libraries
+    included, since the entry. Where the system does not let us begin anew, it is the largest since
+    the process started, and flagged. What has no such counter (MPS) stays None.
 
     Args:
         device: the device measured on.
@@ -41,6 +41,7 @@ class PeakMemory:
     ) -> None:
         self.peak_bytes: int | None = None
         self.reserved_bytes: int | None = None
+        self.process_bytes: int | None = None
         self.flags: tuple[str, ...] = ()
         self._device = device
         self._clear = clear
@@ -49,7 +50,11 @@ class PeakMemory:
     @property
     def facts(self) -> dict[str, float]:
         """The peaks that are known, under the names of an observation's facts."""
-        known = {"peak_memory_bytes": self.peak_bytes, "peak_reserved_bytes": self.reserved_bytes}
+        known = {
+            "peak_memory_bytes": self.peak_bytes,
+            "peak_reserved_bytes": self.reserved_bytes,
+            "process_peak_memory_bytes": self.process_bytes,
+        }
         return {name: float(peak) for name, peak in known.items() if peak is not None}
 
     def __enter__(self) -> Self:
@@ -66,7 +71,7 @@ class PeakMemory:
         trace: TracebackType | None,
     ) -> None:
         if self._device.type == "cpu":
-            self.peak_bytes = _since_start() if self.flags else _resident_peak(self._status)
+            self.process_bytes = _since_start() if self.flags else _resident_peak(self._status)
         elif counters := self._counters():
             self.peak_bytes = int(counters.max_memory_allocated(self._device))
             self.reserved_bytes = int(counters.max_memory_reserved(self._device))

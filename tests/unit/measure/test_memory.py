@@ -1,4 +1,4 @@
-"""The peak of memory in use while a benchmark ran."""
+"""The peaks of memory in use while a benchmark ran, of the device and of the process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def peak_of(size: int) -> int:
     with PeakMemory(CPU) as memory:
         block = bytearray(b"x") * size
         del block
-    assert memory.peak_bytes is not None
-    return memory.peak_bytes
+    assert memory.process_bytes is not None
+    return memory.process_bytes
 
 
 @pytest.mark.skipif(not resettable(), reason="this system does not let a process reset its peak")
@@ -43,8 +43,8 @@ def test_a_peak_that_cannot_be_reset_is_flagged(tmp_path: Path) -> None:
     with PeakMemory(CPU, clear=tmp_path / "missing" / "clear_refs") as memory:
         pass
     assert memory.flags == (SINCE_START,)
-    assert memory.peak_bytes is not None
-    assert memory.peak_bytes > 10 * MIB
+    assert memory.process_bytes is not None
+    assert memory.process_bytes > 10 * MIB
 
 
 def test_a_status_without_the_peak_is_flagged(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_the_status_is_in_kibibytes(tmp_path: Path) -> None:
     clear = tmp_path / "clear_refs"
     with PeakMemory(CPU, clear=clear, status=status) as memory:
         status.write_text("VmPeak:\t  9 kB\nVmHWM:\t     2048 kB\n", encoding="ascii")
-    assert (memory.peak_bytes, memory.flags) == (2 * MIB, ())
-    assert memory.facts == {"peak_memory_bytes": 2.0 * MIB}
+    assert (memory.process_bytes, memory.flags) == (2 * MIB, ())
+    assert memory.facts == {"process_peak_memory_bytes": 2.0 * MIB}
     assert clear.read_text(encoding="ascii") == "5"
 
 

@@ -85,6 +85,7 @@ def everything(observe: Observe) -> Observation:
         world_size=2,
         facts={
             "peak_memory_bytes": 2.0**30,
+            "process_peak_memory_bytes": 2.0**31,
             "skipped_steps": 1.0,
             "data_wait_s": 0.6,
             "loss_first": 2.3,

@@ -1,0 +1,95 @@
+"""Memory that grows with every timed call: a leak, in the step or below it."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from itertools import accumulate, pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from gpubench_plugin.measure.state import return_free_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+GROWING = "growing_memory"
+"""Flag: the memory held grew with every timed call."""
+
+_STATM: Final = Path("/proc/self/statm")
+
+_PARTS: Final = 4
+"""Of the timed calls. What fills a cache, or the heap, grows in the first of them."""
+
+_LEAST_BYTES: Final = 4 * 2**20
+"""A resident size moves by so much for reasons of the allocator's own."""
+
+_LEAST_PER_CALL: Final = 128
+"""Bytes. Recording a call takes up to 8 for its duration and 8 for its round, and while they move
+to a larger place as much again."""
+
+_STEADY: Final = 0.5
+"""A part of the calls adds at least this share of what it would if all grew alike."""
+
+
+class MemoryGrowth:
+    """Reads between timed blocks how much memory is held: some microseconds, outside of them.
+
+    On an accelerator that is what torch's allocator has handed out, on a CPU the resident size
+    (Linux). Where neither is known it never finds anything.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._read = _reader(device)
+        self._held = array("q")
+
+    def block_ended(self) -> None:
+        """Read, once after each timed block."""
+        if self._read is not None:
+            self._held.append(self._read())
+
+    def flags(self, block_calls: Sequence[int]) -> tuple[str, ...]:
+        """``growing_memory`` or nothing, of blocks of so many calls.
+
+        What Python's collector, which rests while calls are timed, then frees is no leak.
+        """
+        if self._read is None or not grows(self._held, block_calls):
+            return ()
+        return_free_memory(self._device)
+        kept = (self._read() - self._held[0]) / (self._held[-1] - self._held[0])
+        return (GROWING,) if kept > _STEADY else ()
+
+
+def grows(held: Sequence[int], block_calls: Sequence[int]) -> bool:
+    """Whether `held`, the bytes after each block, grows through all parts of the calls alike."""
+    if len(held) != len(block_calls) or len(held) < 2 * _PARTS:
+        return False
+    calls = list(accumulate(block_calls))
+    total, span = held[-1] - held[0], calls[-1] - calls[0]
+    if total < max(_LEAST_BYTES, _LEAST_PER_CALL * span):
+        return False
+    middles = []
+    for part in range(_PARTS):
+        edges = (calls[0] + span * part / _PARTS, calls[0] + span * (part + 1) / _PARTS)
+        inside = [n for n, call in enumerate(calls) if edges[0] <= call <= edges[1]]
+        if not inside:
+            return False
+        middles.append((median(calls[n] for n in inside), median(held[n] for n in inside)))
+    return all(
+        after - before >= _STEADY * total / span * (later - sooner)
+        for (sooner, before), (later, after) in pairwise(middles)
+    )
+
+
+def _reader(device: torch.device) -> Callable[[], int] | None:
+    if device.type != "cpu":
+        allocated = getattr(torch.get_device_module(device), "memory_allocated", None)
+        return None if allocated is None else lambda: int(allocated(device))
+    if not _STATM.exists():
+        return None
+    page = os.sysconf("SC_PAGE_SIZE")
+    return lambda: int(_STATM.read_bytes().split(maxsplit=2)[1]) * page

@@ -1,0 +1,99 @@
+"""The memory of a benchmark on a CPU: its own, whatever ran before, and whether it grows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.projects import Project, Run
+
+MIB = 2**20
+
+BENCHMARKS = """
+import pytest, torch
+
+def test_big(gpubench):
+    kept = [torch.ones(1000, 1000) for _ in range(16)]
+    gpubench(lambda: [a @ a for a in kept])
+
+def test_copy(gpubench):
+    given = torch.ones(2**18)
+    gpubench(lambda: given.clone())
+
+@pytest.mark.gpubench(config="mlp")
+def test_mlp(gpubench, trainer):
+    gpubench(trainer.step)
+
+@pytest.mark.gpubench(config="resnet18")
+def test_resnet(trainer, gpubench):
+    gpubench(trainer.step)
+
+@pytest.mark.gpubench(config="bert")
+def test_bert(gpubench, inference):
+    gpubench(inference.step)
+"""
+
+
+def peaks(run: Run) -> dict[str, float]:
+    """The peak of each benchmark by the name of its function."""
+    return {
+        b["name"].partition("[")[0]: b["metrics"]["peak_memory_bytes"]["value"]
+        for b in run.summary["benchmarks"]
+    }
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_mlp",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("test_copy", "test_resnet", "test_bert")
+        ),
+    ],
+)
+def test_a_benchmark_takes_as_much_alone_as_after_others(project: Project, name: str) -> None:
+    """The peak agrees within 2 % or 1 MiB, though the process has grown; that has its own name."""
+    project.write("test_it.py", BENCHMARKS)
+
+    alone = project.run("--preset=tiny", "-k", name)
+    alone_peak = peaks(alone)[name]
+    alone.directory.rename(project.path / "alone")
+    after = project.run("--preset=tiny", "-k", f"test_big or {name}")
+
+    assert alone_peak > 0
+    assert abs(peaks(after)[name] - alone_peak) <= max(0.02 * alone_peak, MIB)
+    process = after.summary["benchmarks"][0]["metrics"]["process_peak_memory_bytes"]
+    assert process["value"] > 50 * MIB
+
+
+def test_tensors_of_fixtures_and_of_the_step_count(project: Project) -> None:
+    """What the test made before, and what a call holds at once, to the byte."""
+    project.write("test_it.py", BENCHMARKS)
+
+    run = project.run("-k", "test_copy or test_big")
+
+    assert peaks(run) == {"test_copy": 2 * MIB, "test_big": 2 * 16 * 4e6}
+
+
+def test_a_leak_is_flagged(project: Project) -> None:
+    """A step that keeps something of every call is told apart from one that does not."""
+    project.write(
+        "test_it.py",
+        """
+        import torch
+        def test_leaks(gpubench):
+            kept = []
+            gpubench(lambda: kept.append(torch.ones(2**16)))
+        def test_holds_still(gpubench):
+            gpubench(lambda: torch.ones(2**16))
+        """,
+    )
+
+    run = project.run("--measure.by=time", "--measure.time_s=0.3", quick=False)
+
+    flags = [b["flags"] for b in run.summary["benchmarks"]]
+    assert ["growing_memory" in one for one in flags] == [True, False]

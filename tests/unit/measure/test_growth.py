@@ -1,0 +1,108 @@
+"""Memory that grows with every timed call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from gpubench_plugin.measure.probes import GROWING, MemoryGrowth, grows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 2**20
+BLOCKS = 40
+
+
+def held(of_block: Callable[[int], float]) -> list[int]:
+    """Bytes after each block."""
+    return [int(of_block(n)) for n in range(BLOCKS)]
+
+
+@pytest.mark.parametrize(
+    "of_block",
+    [
+        lambda n: n * MIB,
+        lambda n: 300 * MIB + n * MIB // 4,
+        lambda n: n * MIB + (n % 3) * MIB // 2,
+        lambda n: n // 4 * 4 * MIB,
+    ],
+    ids=["plainly", "slowly", "with noise", "in leaps"],
+)
+def test_growth_through_all_calls_is_found(of_block: Callable[[int], float]) -> None:
+    """However much there was before, and in whatever portions it comes."""
+    assert grows(held(of_block), [10] * BLOCKS)
+
+
+@pytest.mark.parametrize(
+    "of_block",
+    [
+        lambda n: 300 * MIB,
+        lambda n: 300 * MIB + n % 7 * MIB,
+        lambda n: min(n, 8) * 4 * MIB,
+        lambda n: (n > 30) * 64 * MIB,
+        lambda n: -n * MIB,
+        lambda n: n * 8 * 1024,
+        lambda n: n * 50 * MIB / (1 + n),
+    ],
+    ids=["constant", "noise", "a cache", "one leap", "falling", "little", "levelling off"],
+)
+def test_other_movements_are_no_leak(of_block: Callable[[int], float]) -> None:
+    """What ends, or begins late, or is little, is not growth with every call."""
+    assert not grows(held(of_block), [10] * BLOCKS)
+
+
+def test_what_recording_takes_is_no_leak() -> None:
+    """Sixteen bytes for each of many calls are our own."""
+    assert not grows(held(lambda n: n * 100_000 * 16), [100_000] * BLOCKS)
+
+
+def test_few_blocks_say_nothing() -> None:
+    """Of fewer than eight readings no trend is told."""
+    assert not grows([n * 64 * MIB for n in range(7)], [1] * 7)
+
+
+def test_tensors_that_stay_are_found() -> None:
+    """The resident size of this process, read between blocks, shows what a step leaves behind."""
+    growth, kept = MemoryGrowth(torch.device("cpu")), []
+    for _ in range(BLOCKS):
+        kept.append(torch.ones(MIB // 4))
+        growth.block_ended()
+    assert growth.flags([1] * BLOCKS) == (GROWING,)
+
+
+def test_what_a_collection_frees_is_no_leak() -> None:
+    """Cycles pile up because the collector rests while calls are timed."""
+    growth = MemoryGrowth(torch.device("cpu"))
+    for _ in range(BLOCKS):
+        cycle: list[object] = [torch.ones(MIB // 4)]
+        cycle.append(cycle)
+        growth.block_ended()
+    del cycle
+    assert growth.flags([1] * BLOCKS) == ()
+
+
+def test_an_accelerator_is_asked_for_what_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its allocator's count, which holds nothing but tensors, is read for the device measured."""
+    counts = iter(range(0, 1000 * MIB, MIB))
+    asked = []
+
+    class Module:
+        @staticmethod
+        def memory_allocated(device: torch.device) -> int:
+            asked.append(device)
+            return next(counts)
+
+        @staticmethod
+        def empty_cache() -> None:
+            """Nothing to return."""
+
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module)
+    device = torch.device("cuda", 1)
+    growth = MemoryGrowth(device)
+    for _ in range(BLOCKS):
+        growth.block_ended()
+    assert growth.flags([1] * BLOCKS) == (GROWING,)
+    assert set(asked) == {device}

@@ -1,0 +1,102 @@
+"""What the tensors of a benchmark take on a CPU."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+from torch import nn
+
+from gpubench_plugin.measure.probes import TensorMemory
+
+KIB = 1024
+
+
+def tensor(kibibytes: int) -> torch.Tensor:
+    return torch.zeros(kibibytes * KIB, dtype=torch.uint8)
+
+
+def peak_of(memory: TensorMemory, call: object) -> int:
+    memory.watch(call)  # type: ignore[arg-type]
+    assert memory.peak_bytes is not None
+    return memory.peak_bytes
+
+
+def test_what_is_held_and_what_a_call_takes_are_added() -> None:
+    """A tensor made since the start, and the most that the call held at once beyond it."""
+    _before = tensor(512)
+    memory = TensorMemory()
+    _held, _view = (made := tensor(64)), made[:8]
+
+    def call() -> None:
+        for size in (16, 32, 8):
+            tensor(size)  # freed before the next one
+
+    assert peak_of(memory, call) == (64 + 32) * KIB
+
+
+def test_weights_gradients_activations_and_optimizer_count() -> None:
+    """A training step: parameters, momentum, gradients, and what the backward pass needs."""
+    memory = TensorMemory()
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    batch = torch.zeros(16, 64)
+
+    def step() -> None:
+        model(batch).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    held = model.weight.nbytes * 2 + batch.nbytes  # with momentum
+    assert held < peak_of(memory, step) <= held + model.weight.nbytes * 2 + 4 * batch.nbytes + KIB
+
+
+def test_gradients_that_stay_are_held() -> None:
+    """A gradient that no Python object stands for is found at its parameter."""
+    memory = TensorMemory()
+    weight = torch.zeros(64 * KIB, requires_grad=True)
+    weight.sum().backward()
+    gc.collect()
+    assert peak_of(memory, lambda: None) == 2 * weight.nbytes
+
+
+def test_the_same_again_takes_as_much() -> None:
+    """It does not depend on what ran before, or on what was freed."""
+
+    def peak() -> int:
+        memory = TensorMemory()
+        model = nn.Linear(256, 256)
+        batch = torch.zeros(64, 256)
+        return peak_of(memory, lambda: model(batch).sum().backward())
+
+    first = peak()
+    _left_behind = [tensor(300) for _ in range(20)]
+    del _left_behind[::2]
+    assert peak() == first
+
+
+def test_a_call_without_tensors_takes_nothing() -> None:
+    """Nought, which is a number that can be judged."""
+    memory = TensorMemory()
+    memory.watch(lambda: bytearray(KIB))
+    assert memory.facts == {"peak_memory_bytes": 0.0}
+
+
+def test_a_call_that_fails_is_left_to_the_next() -> None:
+    """What it raises, the timed call raises again, where it is told."""
+
+    def fail() -> None:
+        tensor(16)
+        raise ValueError
+
+    assert peak_of(TensorMemory(), fail) == 16 * KIB
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_under_a_profiler_nothing_is_known() -> None:
+    """Only one runs at a time: the call is not even made."""
+    memory, calls = TensorMemory(), []
+    with torch.autograd.profiler.profile():
+        memory.watch(lambda: calls.append(1))
+    assert (memory.facts, calls) == ({}, [])
