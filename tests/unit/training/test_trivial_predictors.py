@@ -1,0 +1,96 @@
+"""Every convergence target beats what needs no training at all, on the data that are shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import resolve
+from gpubench_plugin.training.data.text import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpubench_plugin.config import Configuration, Preset
+    from gpubench_plugin.workloads import Batch
+
+ROOT = Path(__file__).parents[3]
+NAMES = sorted(path.stem for path in (ROOT / "configs").glob("convergence-*.yaml"))
+
+
+def configured(name: str, preset: Preset) -> Configuration[Any]:
+    """The configuration of a convergence benchmark."""
+    return resolve(
+        name=name,
+        preset=preset,
+        overlays=[],
+        overrides=(),
+        chosen={},
+        rootdir=ROOT,
+        model_section=lambda workload: getattr(catalog.load("workloads", workload), "Section"),  # noqa: B009
+    )
+
+
+def targets(batches: Iterable[Batch]) -> torch.Tensor:
+    return torch.cat([batch.targets.flatten() for batch in batches])
+
+
+def majority(held_out: torch.Tensor, trained_on: torch.Tensor) -> float:
+    """The accuracy of always naming the class that the training data have most of."""
+    return float((held_out == trained_on.mode().values).float().mean())
+
+
+def mean(held_out: torch.Tensor, trained_on: torch.Tensor) -> float:
+    """The squared error of always saying the mean of the training data."""
+    return float((held_out - trained_on.mean()).square().mean())
+
+
+def pairs() -> float:
+    """Nats per character of a table of the pairs in the training part, smoothed as is best."""
+    tokens = read_text().astype(np.int64)
+    cut = int(len(tokens) * 0.9)  # the part that is trained on, as data.source=text has it
+    before, after = tokens[:cut], tokens[cut:]
+    kinds = tokens.max() + 1
+    counts = np.zeros((kinds, kinds))
+    np.add.at(counts, (before[:-1], before[1:]), 1)
+
+    def loss(smoothing: float) -> float:
+        table = counts + smoothing
+        table /= table.sum(axis=1, keepdims=True)
+        return float(-np.log(table[after[:-1], after[1:]]).mean())
+
+    return min(map(loss, (0.01, 0.03, 0.1, 0.3, 1.0)))
+
+
+@pytest.mark.parametrize("preset", ["tiny", "full"])
+@pytest.mark.parametrize("name", NAMES)
+def test_target_beats_the_trivial_predictor(name: str, preset: Preset) -> None:
+    """The commonest class, the mean, or a table of pairs is worse than what training must reach."""
+    configuration = configured(name, preset)
+    training = configuration.training
+    workload = catalog.load("workloads", configuration.model.name)(configuration.model)
+    if workload.tokens_per_sample is not None:
+        assert training.target_loss < pairs()
+        return
+    data = catalog.load("data", configuration.data.source).configured(
+        configuration.data, workload, batch_size=training.batch_size, device=torch.device("cpu")
+    )
+    epoch = [next(data) for _ in range(data.steps_per_epoch)]
+    trivial = majority if workload.classifies else mean
+    found = trivial(targets(data.held_out()), targets(epoch))
+    if training.target_accuracy is not None:
+        assert training.target_accuracy > found
+    else:
+        assert training.target_loss < found
+
+
+def test_trivial_predictors_are_what_they_are_called() -> None:
+    """Of known numbers each gives the known result."""
+    assert majority(torch.tensor([1, 2, 2]), torch.tensor([2, 2, 1])) == pytest.approx(2 / 3)
+    assert mean(torch.tensor([1.0, 3.0]), torch.tensor([0.0, 2.0])) == pytest.approx(2.0)
+    assert 2.3 < pairs() < 2.5
