@@ -258,7 +258,6 @@ class Bench:
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device))
             throttling = probes.enter_context(Throttling(self._device))
-            contention = probes.enter_context(Contention())
             suspension = probes.enter_context(Suspension())
             measured = partial(
                 measure,
@@ -269,6 +268,7 @@ class Bench:
                 frozen=self._case.rounds,
                 setup=setup,
                 teardown=teardown,
+                contention=Contention(),
                 on_first=first_ended,
                 on_timed=partial(_begin, first),
                 on_progress=block_ended,
@@ -281,12 +281,7 @@ class Bench:
             if subject is timed.subject:
                 facts.update(counted, **self._parts.facts(subject))
         self._show_tracers(tracers, timed, setup, teardown)
-        flags = (
-            *memory.flags,
-            *growth.flags(samples.block_calls),
-            *throttling.flags,
-            *contention.flags,
-        )
+        flags = (*memory.flags, *growth.flags(samples.block_calls), *throttling.flags)
         return samples.flagged(*flags, *suspension.flags, *tracers.flags), facts
 
     def _facts(self, timed: TimedStep) -> dict[str, float]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     "quick": {
         "ci_half_width": 0.02,
-        "max_rounds": 50,
+        "max_rounds": 200,
         "max_time_s": 0.5,
         "time_s": 0.5,
         "warmup_max_rounds": 50,
@@ -26,6 +26,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "full": {
         "ci_half_width": 0.005,
+        "min_time_s": 1.0,
         "max_rounds": 2000,
         "max_time_s": 20.0,
         "time_s": 20.0,

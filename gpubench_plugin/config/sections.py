@@ -400,8 +400,11 @@ class MeasureSection(Section):
         default=0.01, description="by ci: half-width of the median's confidence interval, relative"
     )
     confidence: float = Field(default=0.95, gt=0, lt=1, description="Level of that interval")
+    min_time_s: PositiveFloat = Field(default=0.2, description="by ci: at least")
     min_rounds: PositiveInt = Field(default=10, description="by ci: at least")
-    max_rounds: PositiveInt = Field(default=200, description="by ci: at most")
+    max_rounds: PositiveInt = Field(
+        default=500, description="by ci: at most, once min_time_s is over"
+    )
     max_time_s: PositiveFloat = Field(default=3.0, description="by ci: give up here, flagged")
     steps: PositiveInt = Field(default=50, description="by steps: calls of the step per rank")
     time_s: PositiveFloat = Field(default=3.0, description="by time: length of the window")
@@ -413,7 +416,8 @@ class MeasureSection(Section):
     warmup_max_rounds: PositiveInt = Field(default=100, description="Not steady by then: flagged")
     warmup_max_s: PositiveFloat = Field(default=10.0, description="Not steady by then: flagged")
     steady_tolerance: PositiveFloat = Field(
-        default=0.02, description="Steady: medians of the last and the previous 5 rounds this near"
+        default=0.02,
+        description="Steady: first and last third of the rounds differ by less, or by noise",
     )
     timing: Literal["step", "kernel"] = Field(
         default="step", description="kernel: single CUDA kernels"
@@ -449,6 +453,18 @@ class MeasureSection(Section):
         default=None,
         description="check: largest relative error of a gradient norm; null: the precision's",
     )
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        """A least time that is stated against the most; its default is cut short by it."""
+        stated = self.by == "ci" and "min_time_s" in self.model_fields_set
+        if stated and self.min_time_s > self.max_time_s:
+            raise ValueError(
+                f"measure.min_time_s={self.min_time_s:g} contradicts "
+                f"measure.max_time_s={self.max_time_s:g}: measuring cannot last longer than "
+                "it may; allowed: a min_time_s up to max_time_s"
+            )
+        return self
 
 
 M_co = TypeVar("M_co", bound=ModelSection, covariant=True)

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks import Clock, Step, Task
+from gpubench_plugin.measure.outliers import has_outliers
 from gpubench_plugin.measure.plan import Plan, Planner
-from gpubench_plugin.measure.recording import Recording, has_outliers
+from gpubench_plugin.measure.recording import Recording
 from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
+from gpubench_plugin.measure.trend import is_trending
 from gpubench_plugin.measure.warmup import warm_up
 from gpubench_plugin.records import Samples
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import FrozenRounds, MeasureSection
+    from gpubench_plugin.measure.probes import Contention
     from gpubench_plugin.measure.protocols import Agreement
     from gpubench_plugin.records import Sketch
 
@@ -37,6 +40,7 @@ def measure(
     setup: Step | None = None,
     teardown: Step | None = None,
     on_first: Callable[[object], object] | None = None,
+    contention: Contention | None = None,
     on_timed: Step | None = None,
     on_progress: Progress | None = None,
 ) -> Samples:
@@ -51,6 +55,7 @@ def measure(
         setup: runs before every call of the step, outside the timed part.
         teardown: runs after every call of the step, outside the timed part.
         on_first: called once, with what the first call returned.
+        contention: watches for other processes while the timed blocks run.
         on_timed: called once, when the warm-up is over and the timed calls begin.
         on_progress: called between blocks with the rounds so far and the relative half-width of
             the median's confidence interval at the last look, infinite before the first.
@@ -82,13 +87,17 @@ def measure(
             rule=rule,
             section=section,
             agreement=agreement,
+            contention=contention,
             on_progress=on_progress,
         )
     converged = agreement.decide(int(rule.converged(recording)))
     sketch = recording.sketch
     flags = {
         "unsteady": not warm.steady,
+        "drifting": is_trending([*warm.tail_s, *recording.rounds_s], section.steady_tolerance),
         "not_converged": not converged,
+        "dependent": recording.dependent,
+        "contended": recording.contended,
         "outliers": has_outliers(sketch.typical() if sketch else recording.durations_s),
     }
     samples = Samples(
@@ -125,20 +134,25 @@ def _timed(
     rule: StopRule,
     section: MeasureSection,
     agreement: Agreement,
+    contention: Contention | None,
     on_progress: Progress | None,
 ) -> Recording:
     """Timed blocks until the rule wants no more; the agreement on each is its barrier too."""
     looks, recording = Looks(section), Recording(plan, section)
-    start_ns = clock.now()
-    while durations := agreement.decide(rule.durations(recording, (clock.now() - start_ns) * 1e-9)):
-        recording.add(
-            clock.block(task, durations=durations, calls_per_duration=plan.calls_per_duration)
-        )
-        if looks.due(recording.rounds):
-            recording.look(section.confidence)
+    start_ns, elapsed_s = clock.now(), 0.0
+    while durations := agreement.decide(rule.durations(recording, elapsed_s)):
+        with contention or nullcontext():
+            block = clock.block(
+                task, durations=durations, calls_per_duration=plan.calls_per_duration
+            )
+        recording.add(block)
+        recording.contended = contention is not None and contention.contended
+        elapsed_s = (clock.now() - start_ns) * 1e-9
+        if looks.due(recording.rounds, elapsed_s):
+            recording.look(looks.confidence)
         if on_progress is not None:
             on_progress(recording.rounds, recording.half_width)
-    recording.look(section.confidence)
+    recording.look(looks.confidence)
     return recording
 
 

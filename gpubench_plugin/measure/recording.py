@@ -1,4 +1,4 @@
-"""The recording of a measurement's timed blocks, kept small while it runs, and its outliers."""
+"""The recording of a measurement's timed blocks, kept small while it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure.interval import median_interval
+from gpubench_plugin.measure.interval import Dependence
 from gpubench_plugin.measure.sketch import Sketcher
 from gpubench_plugin.records import Sketch
 
@@ -30,7 +30,8 @@ class Recording:
     More durations than `section` lets it keep go into a sketch, and only the medians of their
     rounds stay. A round of one duration is its own median: then all are kept. `half_width` is that
     of the last look at the confidence interval, infinite before the first and while the rounds are
-    too few for one.
+    too few for one; `dependent` says whether that look found few rounds that stand for themselves.
+    `contended` is whether other processes held up the blocks so far.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -44,6 +45,8 @@ class Recording:
         self.block_calls = array("q")
         self.evidence: dict[str, float] = {}
         self.half_width = math.inf
+        self.dependent = False
+        self.contended = False
 
     @property
     def rounds(self) -> int:
@@ -83,9 +86,11 @@ class Recording:
             self._sketch()
 
     def look(self, confidence: float) -> None:
-        """Bring `half_width` up to date."""
-        interval = median_interval(self.rounds_s, confidence)
+        """Bring `half_width` and `dependent` up to date."""
+        dependence = Dependence(self.rounds_s)
+        interval = dependence.interval(confidence)
         self.half_width = math.inf if interval is None else interval.half_width
+        self.dependent = dependence.strong
 
     def _sketch(self) -> None:
         """Move the durations that are here into the sketch."""
@@ -111,29 +116,3 @@ def _check(durations_s: Sequence[float]) -> None:
         f"a timed call lasted {wrong} s: the clock saw no time pass or went wrong, "
         "so no number is reported"
     )
-
-
-# Leys, Ley, Klein, Bernard, Licata: Detecting outliers: do not use standard deviation around the
-# mean, use absolute deviation around the median. Journal of Experimental Social Psychology 49
-# (2013) 764-766: outside median ± 3 deviations, a deviation being 1.4826 times the median absolute
-# one, which makes it the standard deviation of normal data.
-_DEVIATIONS = 3.0
-_NORMAL = 1.4826
-
-# Spread below this share of the median is taken as that: a quiet machine makes no outliers of
-# differences that nobody acts on.
-_LEAST_SPREAD = 0.01
-
-# Of normal data 0.3 % lie outside: fewer than this share says nothing.
-_SHARE = 0.01
-
-
-def has_outliers(durations_s: Sequence[float]) -> bool:
-    """Whether more than 1 % of the durations lie outside median ± 3 · 1.4826 · MAD.
-
-    Outliers are flagged, never dropped.
-    """
-    middle = median(durations_s)
-    distances = [abs(duration - middle) for duration in durations_s]
-    limit = _DEVIATIONS * max(_NORMAL * median(distances), _LEAST_SPREAD * middle)
-    return sum(distance > limit for distance in distances) > _SHARE * len(durations_s)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure.recording import Recording
 
+# Looks that can end a measurement number 4 to 6, from the least time to the most rounds. They share
+# the error; where two modes are dependent its estimate errs too, so each gets an eighth of it.
+_LOOKS = 8
+
 
 class StopRule(ABC):
     """Says, between two blocks, how long the next one is."""
@@ -29,12 +33,19 @@ class StopRule(ABC):
 
 
 class ByInterval(StopRule):
-    """Stops at the look that finds the interval narrow enough, else when the limits end it."""
+    """Stops at the look that finds the interval narrow enough, else when the limits end it.
+
+    Never before the least time: until it is over, nothing but the limit of time counts. What other
+    processes hold up goes on, by as many rounds as that limit allows, until the share of the time
+    that they took of all blocks is small.
+    """
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to what the limits of rounds and time leave."""
-        rounds_left = self._section.max_rounds - recording.rounds
-        if self.converged(recording) or rounds_left <= 0:
+        rounds_left: float = self._section.max_rounds - recording.rounds
+        if elapsed_s < self._section.min_time_s or recording.contended:
+            rounds_left = math.inf
+        elif rounds_left <= 0 or (self.converged(recording) and not recording.dependent):
             return 0
         return _within(self._section.max_time_s, recording, elapsed_s, rounds_left)
 
@@ -76,19 +87,24 @@ class ByRounds(StopRule):
 
 
 class Looks:
-    """The numbers of rounds at which the interval is looked at: 10, 20, 40 … by default.
+    """When the interval is looked at: at 10, 20, 40 … rounds by default, and after the least time.
 
     Few, because every further look at an interval that happens to be narrow for a moment makes
-    it less true, and because each sorts all rounds.
+    it less true, and because each sorts all rounds. `confidence` is that of a look: all of them
+    together err about as often as the one interval that is reported.
     """
 
     def __init__(self, section: MeasureSection) -> None:
         self._next = section.min_rounds
+        self._least_s = section.min_time_s
+        self.confidence = 1 - (1 - section.confidence) / _LOOKS
 
-    def due(self, rounds: int) -> bool:
-        """Whether so many rounds have reached the next look, which is then past."""
-        if rounds < self._next:
+    def due(self, rounds: int, elapsed_s: float) -> bool:
+        """Whether the next look has been reached, which is then past."""
+        if rounds < self._next and elapsed_s < self._least_s:
             return False
+        if elapsed_s >= self._least_s:
+            self._least_s = math.inf
         while self._next <= rounds:
             self._next *= 2
         return True

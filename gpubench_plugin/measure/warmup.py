@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
 from gpubench_plugin.measure.recording import round_medians
+from gpubench_plugin.measure.trend import FEWEST, is_trending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure.clocks import Block, Clock, Task
     from gpubench_plugin.measure.protocols import Agreement
 
-_WINDOW = 5
+# The rounds that are looked at: 50 ms of a short step, 0.1 s of one of 2 ms. A trend of 2 % within
+# them is seen, and a start that was slow is out of sight as many rounds later.
+_TAIL = 50
+_RECENT = 5
 _ACCELERATOR_S = 0.5
 _CPU_S = 0.1
 # A first guess of the pace may be far too fast: a block has at most ten times the calls of the
@@ -30,20 +32,22 @@ class WarmUp:
     """What was seen while warming up.
 
     `durations_s` are the seconds of each group of calls that was timed together, so that their
-    sum is the time spent; `pace` is that of the last rounds.
+    sum is the time spent; `pace` is that of the last rounds; `tail_s` are the last rounds, those
+    that a trend would have moved.
     """
 
     durations_s: array[float]
     calls: int
     pace: Pace
     steady: bool
+    tail_s: tuple[float, ...]
 
 
 def warm_up(task: Task, *, clock: Clock, section: MeasureSection, agreement: Agreement) -> WarmUp:
     """Run rounds until the step is steady, or the limits of `section` end the wait.
 
-    At least `warmup_iterations` calls and `warmup_s` seconds; then until the medians of the last
-    five and the previous five rounds are within `steady_tolerance`, through `warmup_max_rounds`
+    At least `warmup_iterations` calls and `warmup_s` seconds; then until the last rounds (ten at
+    least, fifty at most) have no trend beyond `steady_tolerance`, through `warmup_max_rounds`
     further rounds or `warmup_max_s` in all. What ends measuring has no part in it.
     """
     planner = Planner(
@@ -67,16 +71,8 @@ def warm_up(task: Task, *, clock: Clock, section: MeasureSection, agreement: Agr
         calls=course.calls,
         pace=course.pace,
         steady=bool(agreement.decide(int(course.steady))),
+        tail_s=course.tail_s,
     )
-
-
-def is_steady(rounds_s: Sequence[float], tolerance: float) -> bool:
-    """Whether the medians of the last five and the previous five rounds are this near."""
-    if len(rounds_s) < 2 * _WINDOW:
-        return False
-    last = median(rounds_s[-_WINDOW:])
-    previous = median(rounds_s[-2 * _WINDOW : -_WINDOW])
-    return abs(last - previous) <= tolerance * previous
 
 
 class _Course:
@@ -98,7 +94,14 @@ class _Course:
 
     @property
     def steady(self) -> bool:
-        return is_steady(self._rounds_s, self._section.steady_tolerance)
+        """Whether the last rounds are enough to tell, and have no trend."""
+        rounds_s = self._rounds_s
+        return len(rounds_s) >= FEWEST and not is_trending(rounds_s, self._section.steady_tolerance)
+
+    @property
+    def tail_s(self) -> tuple[float, ...]:
+        """The last third of the rounds that are kept, and five at least where there are."""
+        return tuple(self._rounds_s[-max(_RECENT, len(self._rounds_s) // 3) :])
 
     def goes_on(self) -> bool:
         if self._elapsed_s() >= self._section.warmup_max_s:
@@ -122,7 +125,7 @@ class _Course:
         if self._long_enough:
             self._rounds_to_go -= len(rounds_s)
         # Only what is looked at again is kept.
-        self._rounds_s = [*self._rounds_s, *rounds_s][-2 * _WINDOW :]
+        self._rounds_s = [*self._rounds_s, *rounds_s][-_TAIL:]
         self.durations_s.extend(seconds * plan.calls_per_duration for seconds in block.durations_s)
         self.calls += block.calls
         self._last_block_calls = block.calls
@@ -130,7 +133,7 @@ class _Course:
             self.calls >= self._section.warmup_iterations and self._elapsed_s() >= self._shortest_s
         )
         # Before, the rounds kept may be those of the first, slow calls.
-        recent_s = self._rounds_s[-_WINDOW:] if self._long_enough else rounds_s
+        recent_s = self._rounds_s[-_RECENT:] if self._long_enough else rounds_s
         self.pace = Pace(timed_s=median(recent_s), wall_s=wall_s / block.calls)
 
     def _elapsed_s(self) -> float:

@@ -26,9 +26,11 @@ class StepTime(MetricSource):
     """The median round with its confidence interval, and the spread of all durations.
 
     The level of the interval is the fact ``confidence``, 95 % where there is none. Too few rounds
-    for that level have no interval. Percentiles are interpolated linearly, as numpy does; of
-    durations that were too many to keep they are the sketch's. One is there only where so many
-    durations were timed that at least one lies beyond it: of fewer it would be the maximum.
+    for that level have no interval. Where there are no ``effective_rounds`` beside it, the rounds
+    are too few to know how they depend on each other, and the interval assumes that they do not.
+    Percentiles are interpolated linearly, as numpy does; of durations that were too many to keep
+    they are the sketch's. One is there only where so many durations were timed that at least one
+    lies beyond it: of fewer it would be the maximum.
     """
 
     name = "step-time"
@@ -36,6 +38,7 @@ class StepTime(MetricSource):
         "step_time_s": "Median of the rounds",
         "step_time_ci_low_s": "Lower end of that median's confidence interval",
         "step_time_ci_high_s": "Upper end of the same interval",
+        "effective_rounds": "Independent rounds that would tell as much as these",
         "step_time_mean_s": "Mean of the durations",
         "step_time_min_s": "Shortest duration",
         "step_time_max_s": "Longest duration",
@@ -53,6 +56,8 @@ class StepTime(MetricSource):
             yield _seconds("step_time_s", interval.median)
             yield Metric(name="step_time_ci_low_s", value=interval.low, unit="s")
             yield Metric(name="step_time_ci_high_s", value=interval.high, unit="s")
+            if interval.effective_count is not None:
+                yield Metric(name="effective_rounds", value=interval.effective_count, unit="count")
         yield from _spread(seen)
 
 

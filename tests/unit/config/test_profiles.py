@@ -51,7 +51,7 @@ def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
     assert resolved(tmp_path).measure == MeasureSection()
     quick = resolved(tmp_path, "measure.profile=quick").measure
     assert quick == MeasureSection(profile="quick", **PROFILES["quick"])
-    assert (quick.max_time_s, quick.max_rounds) == (0.5, 50)
+    assert (quick.max_time_s, quick.max_rounds) == (0.5, 200)
 
 
 @pytest.mark.parametrize("where", ["file", "preset", "overlay", "command line"])
@@ -72,7 +72,7 @@ def test_a_stated_key_wins_wherever_the_profile_was_chosen(tmp_path: Path, where
 def test_a_stated_default_wins_too(tmp_path: Path) -> None:
     """Who writes down the usual value means it."""
     measure = resolved(tmp_path, "measure.max_time_s=3", "measure.profile=quick").measure
-    assert (measure.max_time_s, measure.max_rounds) == (3.0, 50)
+    assert (measure.max_time_s, measure.max_rounds) == (3.0, 200)
 
 
 def test_a_later_choice_of_profile_wins(tmp_path: Path) -> None:
@@ -98,13 +98,39 @@ def test_not_its_name_but_its_keys_are_compared(tmp_path: Path) -> None:
     stated = [f"measure.{key}={value}" for key, value in PROFILES["quick"].items()]
     one_by_one = comparable(resolved(tmp_path, *stated))
     assert comparable(resolved(tmp_path, "measure.profile=quick")) == one_by_one
-    assert one_by_one["measure.max_rounds"] == 50
+    assert one_by_one["measure.max_rounds"] == 200
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        ["measure.min_time_s=4"],
+        ["measure.min_time_s=0.1", "measure.max_time_s=0.05"],
+        ["measure.profile=full", "measure.max_time_s=0.5"],
+    ],
+)
+def test_a_least_time_above_the_most_is_refused(tmp_path: Path, stated: list[str]) -> None:
+    """The message names both keys, wherever the least time was stated."""
+    with pytest.raises(UsageProblem, match=r"measure\.min_time_s=.* measure\.max_time_s="):
+        resolved(tmp_path, *stated)
+
+
+def test_a_short_limit_cuts_the_least_time_that_nobody_stated(tmp_path: Path) -> None:
+    """Who asks for 0.1 s at most need not know that 0.2 s are usual at least."""
+    measure = resolved(tmp_path, "measure.max_time_s=0.1").measure
+    assert (measure.max_time_s, measure.min_time_s) == (0.1, 0.2)
+
+
+def test_by_time_the_least_time_says_nothing(tmp_path: Path) -> None:
+    """The keys contradict each other only where both count."""
+    assert resolved(tmp_path, "measure.by=time", "measure.min_time_s=4").measure.min_time_s == 4
 
 
 def test_the_documented_profiles_are_current() -> None:
     """The table in the docs holds the defaults and the values of both profiles."""
     text, plain = DOCUMENT.read_text(encoding="utf-8"), MeasureSection()
     for key in PROFILES["quick"] | PROFILES["full"]:
-        values = (getattr(plain, key), PROFILES["quick"][key], PROFILES["full"][key])
+        usual = getattr(plain, key)
+        values = (usual, *(PROFILES[name].get(key, usual) for name in ("quick", "full")))
         row = " | ".join(f"{value:g}" for value in values)
         assert f"| `measure.{key}` | {row} |" in text

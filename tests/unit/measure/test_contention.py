@@ -8,14 +8,18 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.probes import CONTENDED, Contention
+from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.measure import Alone, measure
+from gpubench_plugin.measure.clocks import CpuClock, FakeHost
+from gpubench_plugin.measure.probes import Contention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/schedstat"),  # noqa: PTH110 # a kernel's file
@@ -40,13 +44,14 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
     command = [sys.executable, "-c", "while True: pass"]
     neighbours = [subprocess.Popen(command) for _ in range(2)]
     try:
-        with Contention() as contention:
+        contention = Contention()
+        with contention:
             _spin(0.5)
     finally:
         for neighbour in neighbours:
             neighbour.kill()
             neighbour.wait()
-    assert contention.flags == (CONTENDED,)
+    assert contention.contended
 
 
 @pytest.fixture
@@ -68,38 +73,149 @@ def test_sleeping_is_no_contention(tmp_path: Path, asleep: int) -> None:
     """A thread that does not want to run does not wait for a processor, however busy those are."""
     (tmp_path / str(asleep)).symlink_to(f"/proc/self/task/{asleep}")
     assert (tmp_path / str(asleep) / "schedstat").read_text()
-    with Contention(tmp_path) as contention:
+    contention = Contention(tmp_path)
+    with contention:
         time.sleep(0.5)
-    assert contention.flags == ()
+    assert not contention.contended
     assert state(asleep) == "S"
 
 
-@pytest.mark.parametrize(("waited_ns", "flags"), [(10**6, ()), (10**12, (CONTENDED,))])
-def test_waiting_of_all_threads_counts(
-    tmp_path: Path, waited_ns: int, flags: tuple[str, ...]
-) -> None:
-    """What a thread waited before does not count, what a new thread waited does."""
-    write(tmp_path, "1", 10**15)
-    with Contention(tmp_path) as contention:
-        write(tmp_path, "2", waited_ns)
-        time.sleep(0.05)
-    assert contention.flags == flags
+MS = 1_000_000
+
+
+class Machine:
+    """Threads whose accounts grow as they are told, and a clock beside them."""
+
+    def __init__(self, tasks: Path, threads: int) -> None:
+        self.host = FakeHost()
+        self._tasks = tasks
+        self._accounts = [[0, 0] for _ in range(threads)]
+        self.spend(0)
+
+    def watch(self) -> Contention:
+        return Contention(self._tasks, self.host.now)
+
+    def spend(
+        self,
+        ms: float,
+        *,
+        ran: Mapping[int, float] = MappingProxyType({}),
+        waited: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
+        """Let time pass in which these threads ran, or waited, for so many milliseconds."""
+        self.host.spend(round(ms * MS))
+        for thread, account in enumerate(self._accounts):
+            account[0] += round(ran.get(thread, 0) * MS)
+            account[1] += round(waited.get(thread, 0) * MS)
+            write(self._tasks, str(thread), *account)
+
+
+def test_only_timed_blocks_count(tmp_path: Path) -> None:
+    """What was waited before, between and after the blocks is not the measurement's."""
+    machine = Machine(tmp_path, 1)
+    contention = machine.watch()
+    for _ in range(3):
+        machine.spend(100, ran={0: 10}, waited={0: 90})
+        with contention:
+            machine.spend(10, ran={0: 9.7}, waited={0: 0.3})
+    machine.spend(100, waited={0: 100})
+    assert not contention.contended
+
+
+def test_a_wait_in_the_blocks_counts(tmp_path: Path) -> None:
+    """From 5 % of the time of all blocks on, and no longer when later blocks were left alone."""
+    machine = Machine(tmp_path, 1)
+    contention = machine.watch()
+    with contention:
+        machine.spend(10, ran={0: 9}, waited={0: 1})
+    assert contention.contended
+    with contention:
+        machine.spend(11, ran={0: 11})
+    assert not contention.contended
+
+
+def test_idle_threads_do_not_count(tmp_path: Path) -> None:
+    """64 threads that wake now and then, and wait for a thousandth of the time each."""
+    machine = Machine(tmp_path, 65)
+    idle = range(1, 65)
+    contention = machine.watch()
+    with contention:
+        machine.spend(1000, ran={0: 990} | dict.fromkeys(idle, 1), waited=dict.fromkeys(idle, 1))
+    assert not contention.contended
+
+
+def test_an_idle_thread_may_wait_for_long(tmp_path: Path) -> None:
+    """Nothing that is timed waits for a thread that does no work."""
+    machine = Machine(tmp_path, 2)
+    contention = machine.watch()
+    with contention:
+        machine.spend(1000, ran={0: 990, 1: 5}, waited={1: 900})
+    assert not contention.contended
+
+
+def test_the_thread_that_waits_longest_counts(tmp_path: Path) -> None:
+    """One of four that share the work delays all; which one it is may change."""
+    machine = Machine(tmp_path, 4)
+    contention = machine.watch()
+    for late in range(4):
+        with contention:
+            machine.spend(10, ran=dict.fromkeys(range(4), 9), waited={late: 1})
+    assert contention.contended
+
+
+def test_threads_that_wait_together_delay_the_step_once(tmp_path: Path) -> None:
+    """16 busy threads that wait for half a percent each, at the same time, are no contention."""
+    machine = Machine(tmp_path, 16)
+    contention = machine.watch()
+    with contention:
+        machine.spend(1000, ran=dict.fromkeys(range(16), 990), waited=dict.fromkeys(range(16), 5))
+    assert not contention.contended
 
 
 def test_unknown_account_flags_nothing(tmp_path: Path) -> None:
     """Without the account, or with one that cannot be read, nothing is said."""
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "schedstat").write_text("none\n")
-    with Contention(tmp_path) as contention:
-        pass
-    assert contention.flags == ()
+    for tasks in (tmp_path, tmp_path / "none"):
+        contention = Contention(tasks)
+        with contention:
+            pass
+        assert not contention.contended
 
 
-def write(tasks: Path, thread: str, waited_ns: int) -> None:
+@pytest.mark.parametrize("blocks", [40, None])
+def test_contended_measuring_goes_on(tmp_path: Path, blocks: int | None) -> None:
+    """Until the share of the waiting has become small, or the time is over: nothing is dropped."""
+    machine = Machine(tmp_path, 1)
+    timed = 0
+
+    def step() -> None:
+        nonlocal timed
+        timed += 1
+        held_up = blocks is None or timed <= 60 + blocks
+        machine.spend(2, ran={0: 1.8}, waited={0: 0.2 if held_up else 0})
+
+    samples = measure(
+        step,
+        clock=CpuClock(machine.host.now),
+        section=MeasureSection(),
+        agreement=Alone(),
+        contention=machine.watch(),
+    )
+    seconds = sum(samples.block_s)
+    if blocks is None:
+        assert "contended" in samples.flags
+        assert seconds == pytest.approx(3.0, abs=0.01)
+    else:
+        assert samples.flags == ()
+        assert seconds == pytest.approx(0.2, abs=0.01)
+
+
+def write(tasks: Path, thread: str, ran_ns: int, waited_ns: int) -> None:
     """The account of one thread."""
     folder = tasks / thread
     folder.mkdir(exist_ok=True)
-    (folder / "schedstat").write_text(f"0 {waited_ns} 1\n")
+    (folder / "schedstat").write_text(f"{ran_ns} {waited_ns} 1\n")
 
 
 def state(thread: int) -> str:

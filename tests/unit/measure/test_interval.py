@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle, islice
+from random import Random
 
 import pytest
 
-from gpubench_plugin.measure import interval_ranks, median_interval
+from gpubench_plugin.measure import Dependence, interval_ranks, median_interval
 
 
 def coverage(count: int, low: int) -> float:
@@ -65,3 +67,89 @@ def test_the_half_width_is_relative_to_the_median() -> None:
 def test_too_few_values_have_no_interval() -> None:
     """No interval is made up where the values cannot reach the confidence."""
     assert median_interval([1.0, 2, 3, 4, 5]) is None
+
+
+def noise(count: int, phi: float = 0.0, seed: int = 3) -> list[float]:
+    """Normal noise of 2 % of which a share stays from value to value."""
+    draws = Random(seed)
+    state, values = draws.gauss(), []
+    for _ in range(count):
+        state = phi * state + math.sqrt(1 - phi * phi) * draws.gauss()
+        values.append(1 + 0.02 * state)
+    return values
+
+
+def half_width(values: list[float]) -> float:
+    interval = median_interval(values)
+    return math.inf if interval is None else interval.half_width
+
+
+def effective(values: list[float]) -> float:
+    interval = median_interval(values)
+    assert interval is not None
+    assert interval.effective_count is not None
+    return interval.effective_count
+
+
+def test_dependent_values_have_a_wider_interval() -> None:
+    """The same values in another order say less of their median."""
+    dependent = noise(200, phi=0.9)
+    shuffled = Random(1).sample(dependent, len(dependent))
+    assert half_width(dependent) > 2 * half_width(shuffled)
+
+
+def test_the_effective_count_is_that_of_theory() -> None:
+    """Of an AR(1) process of φ = 0.5, 3 values count as one; independent ones for themselves."""
+    assert 2000 / 4 < effective(noise(2000, phi=0.5)) < 2000 / 2
+    assert effective(noise(2000)) > 2000 * 0.8
+
+
+def test_fewer_than_a_hundred_values_do_not_know_how_they_depend() -> None:
+    """The interval has no effective count: it assumes independence."""
+    counts = []
+    for count in (10, 50, 99, 100):
+        interval = median_interval(noise(count))
+        assert interval is not None
+        counts.append(interval.effective_count is not None)
+    assert counts == [False, False, False, True]
+
+
+def test_fewer_than_twenty_values_are_taken_as_independent() -> None:
+    """Their order, which may be chance, changes nothing."""
+    values = noise(19)
+    low, high = interval_ranks(19, 0.95) or (0, 0)
+    interval = median_interval(sorted(values))
+    assert interval is not None
+    assert (interval.low, interval.high) == (sorted(values)[low - 1], sorted(values)[high - 1])
+
+
+def test_strong_dependence_is_told() -> None:
+    """Two values in five hundred, but not five in ten, are enough to hide the median."""
+    assert Dependence(noise(200, phi=0.98)).strong
+    assert not Dependence(noise(500, phi=0.3)).strong
+
+
+def test_independent_values_are_not_called_dependent() -> None:
+    """In two of a hundred cases at most."""
+    for count in (20, 50, 100):
+        assert sum(Dependence(noise(count, seed=seed)).strong for seed in range(100)) <= 2
+
+
+def test_equal_values_do_not_depend() -> None:
+    """Where nothing differs, nothing resembles its neighbour more than another."""
+    interval = median_interval([0.5] * 200)
+    assert interval is not None
+    assert (interval.low, interval.high, interval.effective_count) == (0.5, 0.5, 200)
+    assert not Dependence([0.5] * 200).strong
+
+
+def test_alternating_values_do_not_depend() -> None:
+    """Neighbours that differ more than others make no interval narrower, or wider."""
+    values = [*islice(cycle([1.0, 2.0]), 200)]
+    assert half_width(values) == half_width(Random(1).sample(values, 200))
+    assert not Dependence(values).strong
+
+
+def test_many_values_are_judged_alike() -> None:
+    """Beyond what is transformed at once, neighbours are averaged first."""
+    assert 20_000 / 40 < effective(noise(20_000, phi=0.9)) < 20_000 / 10

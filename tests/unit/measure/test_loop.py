@@ -52,12 +52,12 @@ def measured(*times_ns: int, **keys: Any) -> tuple[Samples, Counted]:
     )
 
 
-def test_a_steady_step_is_done_after_ten_rounds() -> None:
+def test_a_steady_step_is_done_after_the_least_time() -> None:
     """Nothing is flagged, and every call is in one of the parts of the samples."""
     samples, step = measured(2 * MS)
-    assert pytest.approx(list(samples.durations_s)) == [0.002] * 10
-    assert samples.block_calls == (1,) * 10
-    assert pytest.approx(list(samples.block_s)) == [0.002] * 10
+    assert pytest.approx(list(samples.durations_s)) == [0.002] * 100
+    assert samples.block_calls == (1,) * 100
+    assert pytest.approx(list(samples.block_s)) == [0.002] * 100
     assert pytest.approx(0.002) == samples.first_step_s
     assert (samples.calls_per_duration, samples.durations_per_round, samples.warmup_calls) == (
         1,
@@ -73,8 +73,8 @@ def test_a_short_step_is_timed_in_groups() -> None:
     """Steps of 130 ns are timed 385 at a time, which is 50 µs, and rounds last a millisecond."""
     samples, step = measured(130)
     assert (samples.calls_per_duration, samples.durations_per_round) == (385, 20)
-    assert pytest.approx(list(samples.durations_s)) == [1.3e-7] * 200
-    assert samples.block_calls == (7700,) * 10
+    assert pytest.approx(list(samples.durations_s)) == [1.3e-7] * 4000
+    assert samples.block_calls == (7700,) * 200
     assert 1 + samples.warmup_calls + samples.calls == step.calls
 
 
@@ -89,8 +89,8 @@ def test_rounds_of_the_record_are_those_of_the_loop() -> None:
 def test_a_noisy_step_is_looked_at_again() -> None:
     """Half-widths above 1 % at a look double the rounds, up to the most, and are then flagged."""
     samples, _ = measured(2 * MS, 3 * MS)
-    assert len(samples.rounds_s) == 200
-    assert "not_converged" in samples.flags
+    assert len(samples.rounds_s) == 500
+    assert samples.flags == ("not_converged",)
 
 
 def test_a_limit_of_time_is_kept() -> None:
@@ -98,6 +98,19 @@ def test_a_limit_of_time_is_kept() -> None:
     samples, _ = measured(1200 * MS)
     assert pytest.approx(list(samples.durations_s)) == [1.2] * 3
     assert samples.flags == ("unsteady", "not_converged")
+
+
+def test_a_long_step_is_measured_for_the_fewest_rounds() -> None:
+    """Ten rounds of a step of 100 ms are more than the least time."""
+    samples, _ = measured(100 * MS)
+    assert (len(samples.rounds_s), samples.flags) == (10, ())
+
+
+@pytest.mark.parametrize(("profile_s", "rounds"), [(0.2, 200), (1.0, 1000)])
+def test_the_most_rounds_do_not_cut_the_least_time(profile_s: float, rounds: int) -> None:
+    """Of rounds of a millisecond there are as many as the least time holds."""
+    samples, _ = measured(MS, min_time_s=profile_s, max_rounds=50)
+    assert len(samples.rounds_s) == rounds
 
 
 def test_a_wider_target_is_reached_sooner() -> None:
@@ -213,7 +226,7 @@ def test_progress_is_told_between_blocks() -> None:
         agreement=Alone(),
         on_progress=lambda rounds, half_width: told.append((rounds, half_width)),
     )
-    assert list(range(1, 201)) == [rounds for rounds, _ in told]
+    assert list(range(1, 501)) == [rounds for rounds, _ in told]
     assert all(half_width == math.inf for _, half_width in told[:9])
     assert all(half_width == 0.2 for _, half_width in told[9:])
     assert len(samples.block_s) == len(told)

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from gpubench_plugin.measure import has_outliers
 
 
-def test_normal_noise_has_no_outliers() -> None:
-    """A normal spread of 5 % is not flagged."""
+@pytest.mark.parametrize("sd", [0.005, 0.015, 0.05])
+@pytest.mark.parametrize("count", [10, 12, 20, 50, 100, 200, 1000])
+def test_normal_noise_has_no_outliers(count: int, sd: float) -> None:
+    """Of clean measurements at most 2 % are flagged, however many samples they have."""
     noise = random.Random(7)
-    assert not has_outliers([noise.gauss(1.0, 0.05) for _ in range(2000)])
+    runs = 200 if count <= 100 else 40
+    flagged = sum(has_outliers([noise.gauss(1.0, sd) for _ in range(count)]) for _ in range(runs))
+    assert flagged <= 0.02 * runs
 
 
-def test_stalls_are_outliers() -> None:
-    """One duration in fifty that is twice as long is flagged."""
+@pytest.mark.parametrize("count", [20, 100, 1000])
+@pytest.mark.parametrize("slower", [5.0, 10.0])
+def test_rare_slow_calls_are_outliers(count: int, slower: float) -> None:
+    """One to five calls in a hundred that take 5x to 10x are flagged."""
     noise = random.Random(7)
-    durations = [noise.gauss(1.0, 0.01) for _ in range(980)] + [2.0] * 20
-    assert has_outliers(durations)
+    for share in (0.01, 0.05):
+        slow = max(1, round(share * count))
+        calls = [noise.gauss(1.0, 0.02) for _ in range(count - slow)] + [slower] * slow
+        assert has_outliers(calls)
+
+
+def test_fast_calls_are_none() -> None:
+    """Only what is slower than the rest is meant: a floor has nothing below it."""
+    noise = random.Random(7)
+    assert not has_outliers([noise.gauss(1.0, 0.02) for _ in range(90)] + [0.2] * 10)
+
+
+def test_a_floor_with_a_tail_has_none() -> None:
+    """What is added to a floor by chance, half of it again now and then, belongs to the rest."""
+    noise = random.Random(7)
+    assert not has_outliers([1 + noise.expovariate(20) for _ in range(1000)])
 
 
 def test_one_stall_in_a_thousand_is_none() -> None:
@@ -31,6 +53,7 @@ def test_the_ticks_of_a_clock_are_none() -> None:
     assert not has_outliers([5e-6] * 90 + [5.041e-6] * 10)
 
 
-def test_equal_durations_have_no_outliers() -> None:
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_equal_durations_have_no_outliers(count: int) -> None:
     """Nothing stands out where nothing differs."""
-    assert not has_outliers([0.5] * 10)
+    assert not has_outliers([0.5] * count)

@@ -59,6 +59,7 @@ def test_the_half_width_is_unknown_before_a_look() -> None:
     seen.add(block(3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0))
     seen.look(0.95)
     assert seen.half_width == (9 - 2) / 2 / 5.5
+    assert not seen.dependent
 
 
 def test_a_round_that_is_not_whole_is_left_out() -> None:

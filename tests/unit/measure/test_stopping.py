@@ -35,25 +35,66 @@ def wanted(recording: Recording, elapsed_s: float = 0.0, **keys: Any) -> int:
 def test_looks_double() -> None:
     """The interval is looked at when 10, 20, 40 … rounds are reached, each once."""
     looks = Looks(MeasureSection())
-    assert [rounds for rounds in range(1, 201) if looks.due(rounds)] == [10, 20, 40, 80, 160]
+    seen = [rounds for rounds in range(1, 201) if looks.due(rounds, 0.0)]
+    assert seen == [10, 20, 40, 80, 160]
+
+
+def test_the_least_time_is_a_look() -> None:
+    """When it is over, the interval is looked at once, whatever the rounds."""
+    looks = Looks(MeasureSection(min_time_s=0.2))
+    times = [(7, 0.1), (15, 0.19), (16, 0.2), (17, 0.3), (19, 0.4), (20, 0.5)]
+    assert [rounds for rounds, s in times if looks.due(rounds, s)] == [15, 16, 20]
+
+
+def test_all_looks_together_err_as_one() -> None:
+    """Each is stricter than the interval that is reported: there are six at most."""
+    assert pytest.approx(0.99375) == Looks(MeasureSection()).confidence
+    assert pytest.approx(0.9875) == Looks(MeasureSection(confidence=0.9)).confidence
 
 
 def test_looks_that_were_passed_are_one() -> None:
     """A long block that passes several looks is looked at once."""
     looks = Looks(MeasureSection())
-    assert [looks.due(rounds) for rounds in (50, 70, 100)] == [True, False, True]
+    assert [looks.due(rounds, 0.0) for rounds in (50, 70, 100)] == [True, False, True]
 
 
 def test_a_narrow_interval_stops() -> None:
     """By interval, 1 % is narrow enough."""
-    assert wanted(recorded(10, half_width=0.0099)) == 0
-    assert wanted(recorded(10, half_width=0.0101)) == 1
+    assert wanted(recorded(10, half_width=0.0099), elapsed_s=0.2) == 0
+    assert wanted(recorded(10, half_width=0.0101), elapsed_s=0.2) == 1
+
+
+def test_a_narrow_interval_does_not_stop_before_the_least_time() -> None:
+    """By interval, what looks known after a moment is measured on."""
+    assert wanted(recorded(10, half_width=0.0099), elapsed_s=0.19) == 1
+    assert wanted(recorded(10, half_width=0.0099), elapsed_s=0.19, min_time_s=0.1) == 0
+
+
+def test_dependent_rounds_go_on() -> None:
+    """By interval, a narrow one of few rounds that stand for themselves stops nothing."""
+    recording = recorded(100, half_width=0.0099)
+    recording.dependent = True
+    assert wanted(recording, elapsed_s=0.2) == 1
+    assert wanted(recorded(500), elapsed_s=0.5) == 0
+
+
+def test_contended_rounds_go_on_within_the_time() -> None:
+    """By interval, neither a narrow one nor the most rounds stop while others hold us up."""
+    recording = recorded(500, half_width=0.0099)
+    recording.contended = True
+    assert wanted(recording, elapsed_s=0.5) == 1
+    assert wanted(recording, elapsed_s=3.0) == 0
 
 
 def test_the_most_rounds_stop() -> None:
     """By interval, the last block is shortened to the most rounds, then it is over."""
-    assert wanted(recorded(190, per_block=50, width=3)) == 30
-    assert wanted(recorded(200, per_block=50, width=3)) == 0
+    assert wanted(recorded(490, per_block=50, width=3), elapsed_s=0.5) == 30
+    assert wanted(recorded(500, per_block=50, width=3), elapsed_s=0.5) == 0
+
+
+def test_before_the_least_time_rounds_are_not_counted() -> None:
+    """By interval, the most rounds are those of short steps: these fill the least time first."""
+    assert wanted(recorded(500, per_block=50), elapsed_s=0.1) == 50
 
 
 @pytest.mark.parametrize("keys", [{"by": "ci"}, {"by": "time"}])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, cycle
 from typing import Any
 
 import pytest
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.measure import Alone, WarmUp, is_steady, warm_up
+from gpubench_plugin.measure import Alone, WarmUp, warm_up
 from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaStepClock, FakeCuda, FakeHost, Task
 
 MS = 1_000_000
@@ -134,17 +134,35 @@ def test_setup_counts_in_the_wall_clocks_pace() -> None:
     assert pytest.approx((warm.pace.timed_s, warm.pace.wall_s)) == (0.001, 0.01)
 
 
-@pytest.mark.parametrize(
-    ("previous", "last", "steady"), [(1.0, 1.019, True), (1.0, 1.021, False), (1.0, 0.979, False)]
-)
-def test_steady_means_medians_within_the_tolerance(
-    previous: float, last: float, steady: bool
-) -> None:
-    """Only the last ten rounds count, by the medians of their halves."""
-    rounds = [9.0] * 20 + [previous] * 4 + [5.0] + [last] * 4 + [7.0]
-    assert steady == is_steady(rounds, 0.02)
+def test_a_slow_trend_is_waited_for_until_the_limit() -> None:
+    """One percent slower in ten rounds is nothing between windows, and 10 % in a hundred."""
+    warm = warmed(growing(1.001), warmup_max_s=1e9)
+    assert not warm.steady
+    assert warm.calls > 150
+
+
+def test_a_trend_that_ends_is_waited_for() -> None:
+    """The warm-up goes on until the slow calls are the smaller part of what is looked at."""
+    warm = warmed(falling(4 * MS, 2 * MS, 0.99))
+    assert warm.steady
+    assert pytest.approx(0.002, rel=0.02) == warm.pace.timed_s
+
+
+def test_strict_alternation_needs_no_longer_warm_up() -> None:
+    """A step whose calls take 1x and 2x in turn is as steady as one of equal calls."""
+    warm = warmed(cycle([2 * MS, 4 * MS]))
+    assert warm.steady
+    assert sum(warm.durations_s) < 0.105
+
+
+def test_the_tail_is_what_was_last() -> None:
+    """The last third of the rounds that were looked at is kept for the test of the timed ones."""
+    warm = warmed(falling(400 * MS, 2 * MS, 0.8))
+    assert set(warm.tail_s) == {0.002}
+    assert list(warm.durations_s)[-len(warm.tail_s) :] == list(warm.tail_s)
 
 
 def test_nine_rounds_are_too_few_to_be_steady() -> None:
-    """Two windows of five are needed."""
-    assert not is_steady([1.0] * 9, 0.02)
+    """Of two parts of five each."""
+    assert not warmed(2 * MS, warmup_s=0.001, warmup_max_s=0.018).steady
+    assert warmed(2 * MS, warmup_s=0.001, warmup_max_s=0.02).steady

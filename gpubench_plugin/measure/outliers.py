@@ -1,0 +1,45 @@
+"""Durations that do not belong to the rest: far above them, and not just a handful."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Where the slow side of the bulk ends. One duration in twenty may be far out and leave it alone.
+_BULK: Final = 0.9
+
+# That end lies 1.28 standard deviations above the median of normal data, which puts the limit at
+# 5.1. Flagged of normal noise: 1.3 % at most, at 12 durations (docs/evidence/flags.md). The way
+# from the median and not from the quartiles lets skewed noise reach further out.
+_REACH: Final = 4.0
+
+# A bulk narrower than this share of the median is taken as that wide: a quiet machine makes no
+# outliers of differences that nobody acts on.
+_LEAST_BULK: Final = 0.0128
+
+# Fewer than this share move no mean that anybody would notice.
+_SHARE: Final = 0.005
+
+
+def has_outliers(durations_s: Sequence[float]) -> bool:
+    """Whether more than 0.5 % of the durations are slower than the bulk allows.
+
+    The bulk reaches from the median to the 90th percentile; slower than the median by more than
+    four times that is far out. Outliers are flagged, never dropped.
+    """
+    ordered = sorted(durations_s)
+    middle = median(ordered)
+    bulk = max(_quantile(ordered, _BULK) - middle, _LEAST_BULK * middle)
+    limit = middle + _REACH * bulk
+    return sum(duration > limit for duration in ordered) > _SHARE * len(ordered)
+
+
+def _quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Interpolated linearly, as numpy does."""
+    place = fraction * (len(ordered) - 1)
+    at = int(place)
+    after = ordered[min(at + 1, len(ordered) - 1)]
+    return ordered[at] + (place - at) * (after - ordered[at])

@@ -1,0 +1,111 @@
+"""Steps whose truth is known, measured by the real loop on a clock that only they move.
+
+A step is a function of the seconds since its first call and of the number of calls before; what it
+returns is how long the call takes, in units of the step's steady time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.config import PROFILES, MeasureSection
+from gpubench_plugin.measure import Alone, measure, median_interval
+from gpubench_plugin.measure.clocks import CpuClock, FakeHost
+
+if TYPE_CHECKING:
+    from gpubench_plugin.records import Samples
+
+Course = Callable[[float, int], float]
+
+NS_PER_S: Final = 1_000_000_000
+DOUBTS: Final = frozenset({"unsteady", "drifting", "not_converged", "dependent", "contended"})
+"""Flags that the loop raises on such a step, and that put its median in doubt."""
+
+
+def measured(course: Course, *, step_s: float, profile: str | None = None, **keys: Any) -> Samples:
+    """The samples of a step that takes `step_s` when steady, with the keys of `profile`."""
+    host, calls = FakeHost(), 0
+
+    def step() -> None:
+        nonlocal calls
+        host.spend(max(1, round(step_s * NS_PER_S * course(host.time_ns / NS_PER_S, calls))))
+        calls += 1
+
+    section = MeasureSection(**{**PROFILES.get(profile or "", {}), **keys})
+    return measure(step, clock=CpuClock(host.now), section=section, agreement=Alone())
+
+
+def told(samples: Samples) -> tuple[float, float, float] | None:
+    """Lower end, median and upper end of the interval that is reported; None: there is none."""
+    interval = median_interval(samples.rounds_s)
+    return None if interval is None else (interval.low, interval.median, interval.high)
+
+
+def confident(samples: Samples, half_width: float = 0.01) -> bool:
+    """Whether a reader takes the median as known this well: narrow, and no flag against it."""
+    interval = median_interval(samples.rounds_s)
+    narrow = interval is not None and interval.half_width <= half_width
+    return narrow and not DOUBTS.intersection(samples.flags)
+
+
+def independent(draws: random.Random, sd: float) -> Course:
+    """Normal noise, each call for itself."""
+    return lambda _, __: 1 + sd * draws.gauss()
+
+
+def autoregressive(draws: random.Random, sd: float, phi: float) -> Course:
+    """Normal noise of which a share `phi` stays from call to call: AR(1)."""
+    state, rest = draws.gauss(), math.sqrt(1 - phi * phi)
+
+    def course(_: float, __: int) -> float:
+        nonlocal state
+        state = phi * state + rest * draws.gauss()
+        return 1 + sd * state
+
+    return course
+
+
+def modes(draws: random.Random, dwell: float, *, slow: float = 1.2, sd: float = 0.003) -> Course:
+    """Two modes, 1x and `slow`, left at random after `dwell` calls on average."""
+    state = draws.random() < 0.5
+
+    def course(_: float, __: int) -> float:
+        nonlocal state
+        if draws.random() < 1 / dwell:
+            state = not state
+        return (slow if state else 1.0) * (1 + sd * draws.gauss())
+
+    return course
+
+
+def decaying(first: float, constant_s: float) -> Course:
+    """From `first` down to 1, by the factor e every `constant_s`."""
+    return lambda now_s, _: 1 + (first - 1) * math.exp(-now_s / constant_s)
+
+
+def slow_calls(calls: int, slow: float = 2.0) -> Course:
+    """The first `calls` are slower."""
+    return lambda _, call: slow if call < calls else 1.0
+
+
+def leaking(each: float) -> Course:
+    """Every call takes the share `each` of the first one's time longer than the one before."""
+    return lambda _, call: 1 + each * call
+
+
+def throttling(at_s: float, slow: float = 1.2) -> Course:
+    """Fast for `at_s`, as on a boost clock, then at its steady 1."""
+    return lambda now_s, _: 1 / slow if now_s < at_s else 1.0
+
+
+def alternating(*times: float) -> Course:
+    """These times in turn, strictly."""
+    return lambda _, call: times[call % len(times)]
+
+
+def noisy(course: Course, draws: random.Random, sd: float) -> Course:
+    """The same with independent normal noise on top."""
+    return lambda now_s, call: course(now_s, call) * (1 + sd * draws.gauss())
