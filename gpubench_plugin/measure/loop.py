@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.measure.clocks import Clock, Step, Task
 from gpubench_plugin.measure.outliers import has_outliers
 from gpubench_plugin.measure.plan import Plan, Planner
+from gpubench_plugin.measure.probes import CONTENDED
 from gpubench_plugin.measure.recording import Recording
 from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
 from gpubench_plugin.measure.trend import is_trending
@@ -97,7 +98,7 @@ def measure(
         "drifting": is_trending([*warm.tail_s, *recording.rounds_s], section.steady_tolerance),
         "not_converged": not converged,
         "dependent": recording.dependent,
-        "contended": recording.contended,
+        CONTENDED: recording.contended,
         "outliers": has_outliers(sketch.typical() if sketch else recording.durations_s),
     }
     samples = Samples(

@@ -22,6 +22,7 @@ from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import pytest
     from pytest_benchmark.fixture import BenchmarkFixture as BenchmarkFixture  # noqa: PLC0414 # the other rooms' way to it
@@ -160,10 +161,12 @@ def is_fixture(value: object) -> bool:
     return isinstance(value, BenchmarkFixture)
 
 
-def before_measuring(benchmark: BenchmarkFixture, act: Callable[[], None]) -> None:
-    """Have `act` called whenever `benchmark` is about to measure, and before it reads a clock."""
+def while_measuring(
+    benchmark: BenchmarkFixture, watch: Callable[[], AbstractContextManager[object]]
+) -> None:
+    """Have `benchmark` measure in what `watch` makes, entered before it reads a clock."""
     for name in ("_raw", "_raw_pedantic"):
-        setattr(benchmark, name, _preceded(getattr(benchmark, name), act))
+        setattr(benchmark, name, _watched(getattr(benchmark, name), watch))
 
 
 def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
@@ -188,13 +191,15 @@ def recorded(benchmark: BenchmarkFixture) -> Recorded | str:
     )
 
 
-def _preceded(function: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+def _watched(
+    function: Callable[..., Any], watch: Callable[[], AbstractContextManager[object]]
+) -> Callable[..., Any]:
     @wraps(function)
-    def preceded(*args: Any, **kwargs: Any) -> Any:
-        act()
-        return function(*args, **kwargs)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        with watch():
+            return function(*args, **kwargs)
 
-    return preceded
+    return watched
 
 
 def mark_failed(benchmark: BenchmarkFixture) -> None:

@@ -47,6 +47,7 @@ def run(project: Project) -> Run:
         "--measure.rounds_file=rounds.json",
         "--measure.profile=quick",
         "--measure.max_rounds=12",
+        "--measure.min_time_s=0.001",
         "--measure.ci_half_width=1e-9",
         "--measure.warmup_s=0.001",
         "--gate.limits={step_time_s: 5%}",
@@ -62,7 +63,8 @@ def test_a_benchmark_in_the_file_runs_exactly_those_rounds(run: Run) -> None:
     frozen = samples[FROZEN]
     assert (len(frozen["durations_s"]), sum(frozen["block_calls"])) == (21, 42)
     assert (frozen["durations_per_round"], frozen["calls_per_duration"]) == (3, 2)
-    assert len(samples[BY_RULE]["durations_s"]) == 12 * samples[BY_RULE]["durations_per_round"]
+    rounds = len(samples[BY_RULE]["durations_s"]) / samples[BY_RULE]["durations_per_round"]
+    assert rounds == 12 or ("contended" in samples[BY_RULE]["flags"] and rounds > 12)
     assert "not_converged" not in frozen["flags"]
     assert "not_converged" in samples[BY_RULE]["flags"]
 

@@ -39,6 +39,7 @@ def prepare() -> None:
     import numpy as np
 
     np.quantile((1.0, 2.0), 0.5)
+    np.fft.rfft((1.0, 2.0))
     _sources()
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from gpubench_plugin.config import CASE, FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.measure import measurement_of
+from gpubench_plugin.measure import Dependence, has_outliers, is_trending, measurement_of
+from gpubench_plugin.measure.probes import CONTENDED, Contention
 from gpubench_plugin.records import Check, Observation, Samples, Work
 from gpubench_plugin.results import (
     CARRIED,
@@ -27,9 +28,9 @@ from gpubench_plugin.results import (
 from gpubench_plugin.session.adoption.timer import Accelerator, SynchronisedTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from gpubench_plugin.config import Case
+    from gpubench_plugin.config import Case, MeasureSection
     from gpubench_plugin.environment import Device
     from gpubench_plugin.records import Measurement
     from gpubench_plugin.results import BenchmarkFixture, Recorded
@@ -60,6 +61,22 @@ def observation_of(recorded: Recorded, device: Device, facts: Mapping[str, float
         world_size=1,
         facts=facts,
     )
+
+
+def flags_of(rounds_s: Sequence[float], section: MeasureSection) -> tuple[str, ...]:
+    """What the rounds say against their median; pytest-benchmark ends them by rules of its own.
+
+    Rounds too few for an interval are not said to have missed one.
+    """
+    dependence = Dependence(rounds_s)
+    interval = dependence.interval(section.confidence)
+    flags = {
+        "drifting": is_trending(rounds_s, section.steady_tolerance),
+        "not_converged": interval is not None and interval.half_width > section.ci_half_width,
+        "dependent": dependence.strong,
+        "outliers": has_outliers(rounds_s),
+    }
+    return tuple(flag for flag, holds in flags.items() if holds)
 
 
 _MOST_ROUNDS: Final = 10_000
@@ -192,7 +209,7 @@ class Adopter:
         item.stash[_WATCHED] = watched = _Watched(
             benchmark, Options(benchmark, item), self._find, self._timers
         )
-        pytest_benchmark.before_measuring(benchmark, watched.begin)
+        pytest_benchmark.while_measuring(benchmark, watched.begin)
 
     def _find(self) -> Accelerator | None:
         if not self._looked and "torch" in self._modules:
@@ -231,14 +248,17 @@ class _Watched:
         self._find = find
         self._accelerator = find()
         self._timers = timers
+        self._contention = Contention()
         if self._accelerator is not None:
             self._accelerator.forget_peak()
 
-    def begin(self) -> None:
+    def begin(self) -> Contention:
         """The test is about to measure; it may have imported torch by now."""
         self._accelerator = self._find()
         if self._accelerator is not None:
             pytest_benchmark.change_timer(self.benchmark, self._synchronised)
+        self._contention = Contention()
+        return self._contention
 
     def conclude(self, item: pytest.Item, case: Case) -> Measurement | str:
         """The record, or why there is none."""
@@ -247,6 +267,11 @@ class _Watched:
             return recorded
         try:
             observation = observation_of(recorded, case.device, self._facts())
+            flags = flags_of(recorded.durations_s, case.configuration.measure)
+            contended = (CONTENDED,) if self._contention.contended else ()
+            observation = replace(
+                observation, samples=observation.samples.flagged(*flags, *contended)
+            )
             measurement = measurement_of(item, case, self._placed(observation), Check())
         except (GpubenchError, ArithmeticError) as error:
             return str(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from gpubench_plugin.config import (
     ModelSection,
 )
 from gpubench_plugin.environment import Device
+from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results import CARRIED, NOTES, Notes
 from gpubench_plugin.session.adoption import Adopter
@@ -295,3 +296,45 @@ def test_equal_timers_are_one(torch: Torch) -> None:
     again.benchmark._timer = test.torch.perf_counter
     again.measured(lambda benchmark: benchmark.pedantic(again.step))
     assert again.benchmark._timer is first
+
+
+def recorded_of(times_s: Sequence[float]) -> Measurement:
+    """The measurement of a step that takes these times, one a round."""
+    test = Test(None)
+    left = iter(times_s)
+
+    def step() -> None:
+        test.torch.host.spend(round(next(left) * 1e9))
+
+    return test.measured(
+        lambda benchmark: benchmark.pedantic(step, rounds=len(times_s), iterations=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("times_s", "flags"),
+    [
+        ([0.001] * 100, ()),
+        ([0.001 * 1.001**n for n in range(100)], ("drifting", "not_converged", "dependent")),
+        ([0.001, 0.002] * 50, ("not_converged",)),
+        ([0.001] * 19 + [0.009], ("outliers",)),
+        ([0.001, 0.002, 0.003], ()),
+        ([0.001], ()),
+    ],
+)
+def test_what_the_rounds_say_against_their_median_is_flagged(
+    times_s: list[float], flags: tuple[str, ...]
+) -> None:
+    """As of our own measurements, where there are rounds enough to tell."""
+    seen = set(recorded_of(times_s).flags) - {"contended"}  # this machine may be busy
+    if "drifting" in flags:
+        assert {"drifting", "dependent"} <= seen
+    else:
+        assert seen == {*flags}
+
+
+def test_who_waited_for_a_processor_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the beginning of pytest-benchmark's calibration to the end of its rounds."""
+    for contended in (True, False):
+        monkeypatch.setattr(Contention, "contended", contended)
+        assert ("contended" in recorded_of([0.001] * 10).flags) is contended
