@@ -1,0 +1,114 @@
+"""Tables of what the loop tells of steps whose truth is known, by this code and by another's.
+
+A script of simulations names its cases and what it counts; here they are run, by several processes,
+once with the package of this checkout and once with that of the one given as ``--against``. The
+draws are seeded: the numbers are the same each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page: its title, and a row for each case."""
+
+    title: str
+    columns: Sequence[str]
+    cases: Mapping[str, Any]
+
+
+def asked() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--against", type=Path, help="a checkout of the code to compare with")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def write(
+    page: str,
+    introduction: str,
+    tables: Sequence[Table],
+    counted: Callable[[Any], Row],
+) -> None:
+    """Run all cases, and write the page; for the other checkout's numbers, print the cells."""
+    options = asked()
+    cells = _counted(tables, counted, options.processes)
+    if options.json:
+        json.dump(cells, sys.stdout)
+        return
+    before = _before(options) if options.against else None
+    parts = [introduction]
+    for index, (table, rows) in enumerate(zip(tables, cells, strict=True)):
+        parts.append(_markdown(table, rows, before[index] if before else None))
+    path = ROOT / "docs" / "evidence" / page
+    path.write_text("\n".join(parts), encoding="utf-8")
+    sys.stdout.write(f"{path}\n")
+
+
+_todo: list[tuple[Callable[[Any], Row], Any]] = []
+"""What there is to count. The processes inherit it: functions without a name cannot be sent."""
+
+
+def _counted(
+    tables: Sequence[Table], counted: Callable[[Any], Row], processes: int
+) -> list[dict[str, Row]]:
+    _todo[:] = [(counted, case) for table in tables for case in table.cases.values()]
+    gc.freeze()  # each measurement collects garbage first
+    with get_context("fork").Pool(processes) as pool:
+        rows = iter(pool.map(_row, range(len(_todo)), chunksize=1))
+    return [{name: next(rows) for name in table.cases} for table in tables]
+
+
+def _row(index: int) -> Row:
+    counted, case = _todo[index]
+    return counted(case)
+
+
+def _before(options: argparse.Namespace) -> list[dict[str, Row]]:
+    done = subprocess.run(
+        [sys.executable, sys.argv[0], "--json", f"--processes={options.processes}"],
+        check=True,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(options.against.resolve())},
+    )
+    rows: list[dict[str, Row]] = json.loads(done.stdout)
+    return rows
+
+
+def _markdown(table: Table, rows: Mapping[str, Row], before: Mapping[str, Row] | None) -> str:
+    """Each cell with the one of before in brackets."""
+    lines = [
+        f"\n## {table.title}\n",
+        _line("", *table.columns),
+        _line(*["---"] * (1 + len(table.columns))),
+    ]
+    for name, row in rows.items():
+        old = before[name] if before else {}
+        cells = (
+            f"{row[column]} ({old[column]})" if column in old else row[column]
+            for column in table.columns
+        )
+        lines.append(_line(name, *cells))
+    return "\n".join(lines) + "\n"
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
