@@ -126,10 +126,11 @@ def _labels(measurements: Sequence[Measurement]) -> list[str]:
 
     Then the header says them.
     """
-    shared = {(m.params.get("precision"), m.params.get("world_size")) for m in measurements}
-    precision, world_size = shared.pop() if len(shared) == 1 else (None, None)
-    said = f"{precision}-ws{world_size}" if precision else f"ws{world_size}"
-    implied = re.compile(rf"(?<![^[-]){re.escape(said)}(?=[-\]])-?")
+    precisions = {m.params["precision"] for m in measurements if "precision" in m.params}
+    world_sizes = {m.params.get("world_size") for m in measurements}
+    precision = rf"(?:{re.escape(precisions.pop())}-)?" if len(precisions) == 1 else ""
+    world_size = world_sizes.pop() if len(world_sizes) == 1 and not precisions else None
+    implied = re.compile(rf"(?<![^[-]){precision}ws{world_size}(?=[-\]])-?")
     labels = []
     for measurement in measurements:
         name = _split(measurement.id)[1].removeprefix("test_")

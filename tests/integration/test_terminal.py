@@ -16,7 +16,7 @@ BENCHMARKS = """
 import pytest, time
 
 @pytest.mark.parametrize("memory_format", ["channels_last", "contiguous"])
-def test_a_benchmark_with_a_rather_long_name(gpubench, memory_format):
+def test_a_benchmark_with_a_rather_long_name(gpubench, precision, memory_format):
     gpubench(lambda: time.sleep(0.001), samples=8, flops=1e6)
 
 def test_skipped(gpubench):

@@ -89,7 +89,7 @@ def document(record: RunRecord, wanted: Mapping[str, Any]) -> str:
             f"On {_machine(record)}, without a GPU: {counts}, in {_seconds(record):.0f} s.",
             "",
             "A cell is the median time of a step; where there is none, what happened: the reasons",
-            "stand below the table.",
+            "stand below the table. What uses no precision stands under fp32.",
             "",
             *_table(record.benchmarks),
             "",
@@ -109,10 +109,10 @@ def _seconds(record: RunRecord) -> float:
 
 def _table(benchmarks: Iterable[Measurement]) -> Iterator[str]:
     columns = [(precision, ranks) for ranks in WORLD_SIZES for precision in PRECISIONS]
-    rows: dict[tuple[str, str], dict[tuple[str | None, int], Measurement]] = {}
+    rows: dict[tuple[str, str], dict[tuple[str, int], Measurement]] = {}
     for benchmark in benchmarks:
         case = (benchmark.id.partition("::")[0], _case(benchmark))
-        column = (benchmark.params.get("precision"), benchmark.world_size)
+        column = (benchmark.params.get("precision", PRECISIONS[0]), benchmark.world_size)
         rows.setdefault(case, {})[column] = benchmark
     reasons: dict[str, int] = {}
     heads = [f"{precision}, {ranks} rank{'s' * (ranks > 1)}" for precision, ranks in columns]
@@ -131,8 +131,9 @@ def _table(benchmarks: Iterable[Measurement]) -> Iterator[str]:
 
 def _case(benchmark: Measurement) -> str:
     """The name without precision and world size."""
-    ending = f"{benchmark.params.get('precision')}-ws{benchmark.world_size}]"
-    own = benchmark.name.removesuffix(ending)
+    precision = benchmark.params.get("precision")
+    ending = f"ws{benchmark.world_size}]"
+    own = benchmark.name.removesuffix(f"{precision}-{ending}" if precision else ending)
     return own.removesuffix("[") if own.endswith("[") else f"{own.removesuffix('-')}]"
 
 
