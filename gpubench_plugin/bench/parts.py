@@ -58,8 +58,8 @@ class Parts:
     def check(self, timed: Subject | None, log: Log) -> Check:
         """Run every check, those of the `timed` subject last: what they leave is what is timed.
 
-        What was found of the other subjects goes on record as correctness. Facts and flags are about
-        what is timed, so theirs are dropped.
+        What was found of the other subjects goes on record as correctness. Facts and flags are
+        about what is timed, so theirs are dropped.
 
         Raises:
             CorrectnessError: something is wrong, whether it is timed or not.

@@ -110,8 +110,9 @@ TOGETHER = {
                 from gpubench_plugin.records import Check
                 return Check()
         @pytest.mark.gpubench(ranks="any")
-        def test_broken(gpubench, process_group):
-            gpubench._subjects.append(Broken(process_group.world.rank))
+        def test_broken(request, gpubench, process_group):
+            from gpubench_plugin.bench import parts_of
+            parts_of(request).add_check(Broken(process_group.world.rank))
             gpubench(lambda: None)
         @pytest.mark.gpubench(ranks="any")
         def test_after_broken(gpubench):
