@@ -23,10 +23,21 @@ def test_skipped(gpubench):
     pytest.skip("not today")
 """
 
+WITHOUT_DOUBTS = """
+from dataclasses import replace
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_gpubench_measurement(item, measurement):
+    return replace((yield) or measurement, flags=())
+"""
+"""A machine that is busy has no say in what a table looks like."""
+
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_table_fits_the_terminal(project: Project, width: int) -> None:
     """Header, table and reasons stay within the columns there are, names distinguishable."""
+    project.write("conftest.py", WITHOUT_DOUBTS)
     project.write("test_it.py", BENCHMARKS)
 
     run = project.run("--benchmark-quiet", env={"COLUMNS": str(width)})
@@ -45,6 +56,7 @@ def test_table_fits_the_terminal(project: Project, width: int) -> None:
 @pytest.mark.own_process
 def test_plain_ascii_where_the_terminal_has_no_more(project: Project) -> None:
     """With an ASCII encoding the signs are spelt, and nothing raises."""
+    project.write("conftest.py", WITHOUT_DOUBTS)
     project.write("test_it.py", BENCHMARKS)
 
     run = project.run("--benchmark-quiet", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
