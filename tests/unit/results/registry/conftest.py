@@ -18,7 +18,15 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.records import Comparison, Launch, Measurement, Metric, RunRecord, Verdict
+from gpubench_plugin.records import (
+    Comparison,
+    Launch,
+    Measurement,
+    Metric,
+    RunRecord,
+    Verdict,
+    Work,
+)
 from gpubench_plugin.results import RunDirectory, write_summary
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry import Registry
@@ -247,6 +255,7 @@ class Runs:
             "timer": "perf_counter",
             "settings": {"training.batch_size": 8},
             "limits": {"step_time_s": "3%"},
+            "work": Work(samples=8.0, flops=1e6),
             "metrics": {"step_time_s": step[0], "samples_per_s": rate},
             "per_launch": launches if len(values) > 1 else (),
         }
