@@ -134,8 +134,8 @@ def test_each_world_size_is_a_case_with_its_own_gang(suite: tuple[Project, Run])
     }
     measured = {name for name, outcome in run.outcomes.items() if outcome == "measured"}
     assert measured == {
-        *("test_both[fp32-ws1]", "test_mlp[fp32-ws1]", "test_one[fp32-ws1]"),
-        *("test_both[fp32-ws2]", "test_mlp[fp32-ws2]"),
+        *("test_both[ws1]", "test_mlp[fp32-ws1]", "test_one[ws1]"),
+        *("test_both[ws2]", "test_mlp[fp32-ws2]"),
     }
 
 
