@@ -48,15 +48,18 @@ SLOWED = ("test_spin", "test_sleep", "test_mlp_train", "test_mlp_infer")
 CALIBRATIONS = 3
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 
-STEP = re.compile(r"gpubench\((\w+)\.step, ")
+STEP = re.compile(r"gpubench\((\w+)\)$", re.MULTILINE)
 MORE = """
 
-def _more(step, numbers):
+def _more(subject, numbers):
+    step = subject.step
+
     def both():
         step()
         sum(range(numbers))
 
-    return both
+    subject.step = both
+    return subject
 """
 
 
@@ -102,7 +105,7 @@ def slow_down(folder: Path, numbers: dict[str, int]) -> None:
 
 def add_work(file: Path, numbers: int) -> None:
     """Have each step of the benchmark in `file` add up so many numbers, too."""
-    text, found = STEP.subn(rf"gpubench(_more(\1.step, {numbers}), ", file.read_text())
+    text, found = STEP.subn(rf"gpubench(_more(\1, {numbers}))", file.read_text())
     assert found == 1, f"{file} has {found} steps"
     file.write_text(text + MORE)
 
