@@ -72,6 +72,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure import Alone, measure
     from gpubench_plugin.measure.clocks import CpuClock
+    from gpubench_plugin.measure.probes import Contention
 
     start: list[int] = []
     samples = measure(
@@ -79,6 +80,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
         clock=CpuClock(),
         section=MeasureSection(by="time", time_s=0.1),
         agreement=Alone(),
+        contention=Contention(),
         on_timed=lambda: start.append(perf_counter_ns()),
     )
     wall = perf_counter_ns() - start[0]

@@ -108,7 +108,7 @@ def bench(
     )
 
 
-@pytest.mark.parametrize("name", ["PeakMemory", "Throttling", "Contention", "Suspension"])
+@pytest.mark.parametrize("name", ["PeakMemory", "Throttling", "Suspension"])
 def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -116,6 +116,13 @@ def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     probe = SimpleNamespace(flags=("seen",), facts={})
     monkeypatch.setattr(probes, name, lambda *_: nullcontext(probe))
     assert "seen" in bench(Group())(step).flags
+
+
+def test_what_others_held_up_is_a_flag_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timed blocks are watched for other processes."""
+    for contended in (True, False):
+        monkeypatch.setattr(probes.Contention, "contended", contended)
+        assert ("contended" in bench(Group())(step).flags) is contended
 
 
 def test_what_rank_zero_finds_wrong_fails_every_rank() -> None:
