@@ -25,7 +25,9 @@ def test_two_ranks_train_as_their_reference_and_resume(
     for case, found in first.items():
         assert found["steps"] == 3, case
         sharp = case.endswith("fp32")
-        assert found["loss_error"] <= (1e-5 if sharp else found["loss_band"]), case
-        assert found["gradient_norm_error"] <= (1e-4 if sharp else found["gradient_band"]), case
+        assert found["loss_error"] <= (1e-5 if sharp else max(found["loss_bands"])), case
+        assert found["gradient_norm_error"] <= (1e-4 if sharp else max(found["gradient_bands"])), (
+            case
+        )
     assert [found["path"] for found in checkpoints] == ["latest.json", None]
     assert all(found["equal"] for found in checkpoints)

@@ -88,6 +88,7 @@ def trainer_of(group, name, way, precision, overrides, *, apart=False):
             device=CPU,
             agreement=group.agreement,
             averaging=way != "none",
+            steps=configuration.measure.check_steps,
         ),
     )
     if apart:
