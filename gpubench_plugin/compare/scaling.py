@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final, Literal
 
 from gpubench_plugin.flags import doubts
@@ -24,10 +24,8 @@ RATES: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 
 Kind = Literal["strong", "weak", ""]
 
-_NEAR: Final = 0.2
-"""How far an amount may be from the one expected: it is made of a rate and a mean step, and the
-mean of the slowest ranks' steps overstates where ranks are not in lockstep, by 7 % at 8 ranks with
-5 % of jitter."""
+_NEAR: Final = 0.01
+"""How far an amount may be from the one expected: ranks may divide it unevenly."""
 
 
 class Families:
@@ -113,8 +111,8 @@ def _rate(family: Sequence[Measurement]) -> str | None:
 
 def _amount(measurement: Measurement, rate: str) -> float | None:
     """The work of one call on all ranks."""
-    step = measurement.metrics.get("step_time_mean_s")
-    return None if step is None else measurement.metrics[rate].value * step.value
+    amounts = measurement.work and asdict(measurement.work)
+    return amounts and amounts[rate.removesuffix("_per_s")]
 
 
 def _near(amount: float, expected: float) -> bool:
