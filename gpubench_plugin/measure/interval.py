@@ -32,9 +32,9 @@ FEWEST_TO_JUDGE: Final = 100
 interval of 50 values in less than 90 % of cases."""
 
 FEWEST_EFFECTIVE: Final = 50
-"""Below so many independent values' worth, values that depend on each other are ``dependent``: of
-fewer, steps that change between 1x and 1.2x (mean stay: a tenth of the time) are told with a
-half-width below 1 % in 7 to 11 % of cases, from here on in less than 5 %."""
+"""Below so many independent values' worth, values that depend on each other are ``dependent``. Of
+100 to 200 rounds of modes that last for a tenth of them, 7 to 11 % are told with a half-width below
+1 % and no flag where the bound is 30, and less than 5 % where it is 50."""
 
 # Levels on either side of the median at which the share of values below is tested. Values of two
 # modes have their dependence between the modes, not at the median of the one that happened to be
