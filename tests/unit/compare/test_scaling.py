@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.compare import Families, compare_threshold, families, kind_of
-from gpubench_plugin.records import Measurement, Metric, Run
+from gpubench_plugin.records import Measurement, Metric, Run, Work
 from tests.support.made import result
 
 
@@ -15,7 +15,7 @@ def measured(
     ranks: int, rate: float, *, amount: float = 8.0, spread: float = 0.0, **fields: Any
 ) -> Measurement:
     """A benchmark that does `amount` of work a call on all its ranks together."""
-    numbers = {"samples_per_s": rate, "step_time_mean_s": amount / rate}
+    numbers = {"samples_per_s": rate}
     if spread:
         numbers |= {
             "samples_ci_low_per_s": rate / (1 + spread),
@@ -27,6 +27,7 @@ def measured(
         "params": {"precision": "fp32", "world_size": str(ranks)},
         "outcome": "measured",
         "world_size": ranks,
+        "work": Work(samples=amount),
         "metrics": {name: Metric(name=name, value=v, unit="") for name, v in numbers.items()},
     }
     return Measurement(**{**given, **fields})
@@ -96,7 +97,7 @@ def test_what_has_no_work_or_no_other_number_of_ranks_does_not_scale() -> None:
 
 @pytest.mark.parametrize(
     ("amounts", "kind"),
-    [((8, 8, 8), "strong"), ((8, 16, 32), "weak"), ((8, 8, 16), ""), ((8, 17, 30), "weak")],
+    [((8, 8, 8), "strong"), ((8, 16, 32), "weak"), ((8, 8, 16), ""), ((1000, 1999, 4001), "weak"), ((8, 17, 32), "")],
 )
 def test_the_kind_of_scaling_is_read_from_the_work(amounts: tuple[int, ...], kind: str) -> None:
     """Whatever the configuration says of batches: a pipeline of ranks shares the samples, too."""

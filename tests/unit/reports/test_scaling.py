@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpubench_plugin.compare import Families
-from gpubench_plugin.records import Measurement, Metric
+from gpubench_plugin.records import Measurement, Metric, Work
 from gpubench_plugin.reports import ASCII, plain, scaling_lines, width
 
 
@@ -15,7 +15,7 @@ def benchmark(
 ) -> Measurement:
     """Whose calls do 8 samples on all ranks together, or on each with `weak`."""
     amount = 8 * (ranks if fields.pop("weak", False) else 1)
-    numbers = {"step_time_s": 0.01842, "step_time_mean_s": amount / (rate or 1)}
+    numbers = {"step_time_s": 0.01842}
     if rate is not None:
         numbers["samples_per_s"] = rate
     if rate is not None and spread:
@@ -27,7 +27,8 @@ def benchmark(
     identity = f"test_{name}[amp-ws{ranks}]"
     params = {"precision": "amp", "world_size": str(ranks), **fields.pop("params", {})}
     given = {"id": f"test_it.py::{identity}", "name": identity, "outcome": "measured", **fields}
-    return Measurement(**given, params=params, world_size=ranks, metrics=metrics)
+    work = Work(samples=amount)
+    return Measurement(**given, params=params, world_size=ranks, metrics=metrics, work=work)
 
 
 def shown(*measurements: Measurement, columns: int = 80) -> list[str]:
