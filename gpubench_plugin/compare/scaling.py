@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Final, Literal
 
 from gpubench_plugin.flags import doubts
-from gpubench_plugin.records import Measurement, Metric, ends_of
+from gpubench_plugin.records import Measurement, Metric, Work, ends_of
 
 SPEED_UP: Final = "scaling_speed_up"
 EFFICIENCY: Final = "scaling_efficiency"
@@ -111,8 +111,9 @@ def _rate(family: Sequence[Measurement]) -> str | None:
 
 def _amount(measurement: Measurement, rate: str) -> float | None:
     """The work of one call on all ranks."""
-    amounts = measurement.work and asdict(measurement.work)
-    return amounts and amounts[rate.removesuffix("_per_s")]
+    amounts = asdict(measurement.work or Work())
+    amount: float | None = amounts[rate.removesuffix("_per_s")]
+    return amount
 
 
 def _near(amount: float, expected: float) -> bool:

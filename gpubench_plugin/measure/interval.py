@@ -20,6 +20,8 @@ from functools import lru_cache
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.measure.student import expanded_t
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -91,9 +93,10 @@ class _Level:
     def widening(self, count: int, z: float) -> float:
         """How many times as wide the interval is as that of `count` independent values."""
         effective = count / self.time
-        student = math.sqrt(self.time) * _student(effective - 1, z) / _student(count - 1, z)
+        student = math.sqrt(self.time) * expanded_t(effective - 1, z) / expanded_t(count - 1, z)
         by_batches = (
-            math.sqrt(variance) * _student(batches - 1, z) / z for variance, batches in self.batches
+            math.sqrt(variance) * expanded_t(batches - 1, z) / z
+            for variance, batches in self.batches
         )
         return self.spread * max(student, *by_batches, 0.0)
 
@@ -278,21 +281,6 @@ def _means(series: Any, length: int) -> Any:
     """The means of whole batches of that length."""
     whole = len(series) - len(series) % length
     return series[:whole].reshape(-1, length).mean(axis=1)
-
-
-def _student(freedom: float, z: float) -> float:
-    """The quantile of Student's t where the normal distribution's is `z`.
-
-    Source: M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions (1964), 26.7.5;
-    within 0.5 % from 4 degrees of freedom on at 97.5 %.
-    """
-    freedom = max(freedom, 1.0)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
 
 
 def _central_mass(count: int) -> float:

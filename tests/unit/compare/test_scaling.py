@@ -97,7 +97,13 @@ def test_what_has_no_work_or_no_other_number_of_ranks_does_not_scale() -> None:
 
 @pytest.mark.parametrize(
     ("amounts", "kind"),
-    [((8, 8, 8), "strong"), ((8, 16, 32), "weak"), ((8, 8, 16), ""), ((1000, 1999, 4001), "weak"), ((8, 17, 32), "")],
+    [
+        ((8, 8, 8), "strong"),
+        ((8, 16, 32), "weak"),
+        ((1000, 1999, 4001), "weak"),
+        ((8, 8, 16), ""),
+        ((8, 17, 32), ""),
+    ],
 )
 def test_the_kind_of_scaling_is_read_from_the_work(amounts: tuple[int, ...], kind: str) -> None:
     """Whatever the configuration says of batches: a pipeline of ranks shares the samples, too."""
