@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.measure import interval_ranks
 from gpubench_plugin.records import ends_of
 from gpubench_plugin.reports.text import (
     byte_size,
@@ -39,6 +40,7 @@ None is derived from the step's time."""
 _TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
 """Units that do not depend on the number before them: they may stand in the title."""
 
+_CONFIDENCE: Final = 0.95
 GAP: Final = "  "
 
 _FOLDED: Final = ("outcome", "notes", "doubts")
@@ -164,8 +166,11 @@ def _half_width(measurement: Measurement, name: str) -> float | None:
 
 
 def _sample_size(measurement: Measurement) -> str:
+    """How many samples there are, where they are too few for an interval of independent ones."""
     rounds = measurement.metrics.get("rounds")
-    return "" if rounds is None else f" n={rounds.value:.0f}"
+    if rounds is None or interval_ranks(int(rounds.value), _CONFIDENCE) is not None:
+        return ""
+    return f" n={rounds.value:.0f}"
 
 
 def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str]:

@@ -43,8 +43,11 @@ class TensorMemory:
 
     @property
     def facts(self) -> dict[str, float]:
-        """The peak, where it is known, under the name of an observation's fact."""
-        return {} if self.peak_bytes is None else {"peak_memory_bytes": float(self.peak_bytes)}
+        """The peak under the name of an observation's fact; none of a step without tensors.
+
+        What such a step takes, of numpy for example, nobody has seen: it is not zero.
+        """
+        return {"peak_memory_bytes": float(self.peak_bytes)} if self.peak_bytes else {}
 
     def watch(self, call: Callable[[], object]) -> None:
         """Run `call` once, watched; an exception is left for the next call to raise.

@@ -126,6 +126,13 @@ def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) 
     assert f"≈ 684 ms n={rounds}  not_converged" in row
 
 
+def test_many_rounds_without_interval_are_no_small_sample() -> None:
+    """Rounds that depend on each other may have none, however many there are."""
+    numbers = {"step_time_s": 0.68412, "rounds": 1045}
+    (_, _, row, _) = shown(benchmark(numbers=numbers, flags=("dependent",)))
+    assert "≈ 684 ms  dependent" in row
+
+
 def test_summary_on_a_narrow_terminal() -> None:
     """At 80 columns outcome and flags find another place, and long names lose their middle."""
     names = [f"test_resnet{size}_train[channels_last-amp-ws1]" for size in (18, 50)]
