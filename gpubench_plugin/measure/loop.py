@@ -40,7 +40,7 @@ def measure(
     frozen: FrozenRounds | None = None,
     setup: Step | None = None,
     teardown: Step | None = None,
-    on_first: Callable[[object], object] | None = None,
+    on_first: Step | None = None,
     contention: Contention | None = None,
     on_timed: Step | None = None,
     on_progress: Progress | None = None,
@@ -55,7 +55,7 @@ def measure(
         frozen: the rounds to time, instead of a rule; rank zero's are every rank's.
         setup: runs before every call of the step, outside the timed part.
         teardown: runs after every call of the step, outside the timed part.
-        on_first: called once, with what the first call returned.
+        on_first: called once, after the first call and before the warm-up.
         contention: watches for other processes while the timed blocks run.
         on_timed: called once, when the warm-up is over and the timed calls begin.
         on_progress: called between blocks with the rounds so far and the relative half-width of
@@ -73,7 +73,7 @@ def measure(
         agreement.barrier()
         first_step_s = clock.first(task)
         if on_first is not None:
-            on_first(clock.result)
+            on_first()
         warm = warm_up(task, clock=clock, section=section, agreement=agreement)
         calibration_calls = clock.calibrate(task)
         plan = planner.frozen(frozen, warm.pace) if frozen else planner.plan(warm.pace)

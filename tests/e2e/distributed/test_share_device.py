@@ -47,6 +47,7 @@ def case_of(monkeypatch: pytest.MonkeyPatch) -> Any:
         settings: Any = SimpleNamespace(
             devices=(device,),
             default_precisions=("fp32",),
+            precisions=(),
             profile=False,
             preset="auto",
             configs=(),
