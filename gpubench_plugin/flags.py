@@ -10,33 +10,50 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-DOUBTS: Final[tuple[str, ...]] = (
-    "contended",
-    "throttled",
-    "unsteady",
-    "drifting",
-    "not_converged",
-    "dependent",
-    "suspended",
-    "instrumented",
+CONTENDED: Final = "contended"
+THROTTLED: Final = "throttled"
+UNSTEADY: Final = "unsteady"
+DRIFTING: Final = "drifting"
+NOT_CONVERGED: Final = "not_converged"
+DEPENDENT: Final = "dependent"
+SUSPENDED: Final = "suspended"
+INSTRUMENTED: Final = "instrumented"
+OUTLIERS: Final = "outliers"
+STALLS: Final = "stalls"
+DESCHEDULED: Final = "descheduled"
+LAUNCH_BOUND: Final = "launch_bound"
+PRECISION_UNUSED: Final = "precision_unused"
+UNCHECKED: Final = "unchecked"
+GROWING_MEMORY: Final = "growing_memory"
+SINCE_START: Final = "peak_memory_since_start"
+SKETCHED: Final = "sketched"
+CONDENSED: Final = "condensed"
+UNFINISHED: Final = "unfinished"
+
+DOUBTS: Final = (
+    CONTENDED,
+    THROTTLED,
+    UNSTEADY,
+    DRIFTING,
+    NOT_CONVERGED,
+    DEPENDENT,
+    SUSPENDED,
+    INSTRUMENTED,
 )
 """In the order in which a table names them."""
 
-STALLS: Final = "stalls"
-"""Work over time is far below what the median call promises."""
-
-NOTES: Final[tuple[str, ...]] = (
-    "outliers",
+NOTES: Final = (
+    OUTLIERS,
     STALLS,
-    "descheduled",
-    "launch_bound",
-    "precision_unused",
-    "unchecked",
-    "growing_memory",
-    "peak_memory_since_start",
-    "sketched",
-    "condensed",
-    "unfinished",
+    DESCHEDULED,
+    LAUNCH_BOUND,
+    PRECISION_UNUSED,
+    UNCHECKED,
+    GROWING_MEMORY,
+    SINCE_START,
+    SKETCHED,
+    CONDENSED,
+    UNFINISHED,
 )
 
 

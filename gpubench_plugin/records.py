@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import fsum
+from math import fsum, isclose
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal, get_args
@@ -30,6 +30,9 @@ Outcome = Literal[
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 Better = Literal["higher", "lower", "none"]
+
+CONFIDENCE: Final = 0.95
+"""The level of intervals where nothing else is stated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +207,21 @@ class Work:
         return {name: amount for name, amount in asdict(self).items() if amount is not None}
 
 
+_SAME_AMOUNT: Final = 1e-9
+
+
+def differing_amounts(one: Mapping[str, float], other: Mapping[str, float]) -> tuple[str, ...]:
+    """The names of the amounts of work that both know and that are not equal.
+
+    Those that differ relatively by less than 1e-9 are: sums of the ranks' shares are fractions.
+    """
+    return tuple(
+        name
+        for name, amount in one.items()
+        if name in other and not isclose(amount, other[name], rel_tol=_SAME_AMOUNT)
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """What an untimed check found before the measurement.
@@ -346,6 +364,12 @@ class Measurement:
         several = len(self.ranks) > 1
         return max(self.ranks, key=lambda rank: rank.median_s) if several else None
 
+    @property
+    def confidence(self) -> float:
+        """The level of its intervals."""
+        level: float = self.configuration.get("measure", {}).get("confidence", CONFIDENCE)
+        return level
+
     def without_samples(self) -> Measurement:
         """The same record, as far as it is kept in memory: the run's journal has the samples."""
         launches = tuple(replace(launch, samples=None) for launch in self.per_launch)
@@ -392,11 +416,6 @@ class RunRecord:
     command: tuple[str, ...]
     environment: Mapping[str, Any]
     benchmarks: tuple[Measurement, ...]
-
-
-UNFINISHED: Final = "unfinished"
-"""The flag of a result of which its run has not told, and the run has no end: it was killed, or is
-still being written."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ import pytest
 
 from gpubench_plugin.bench.step import FirstCall, TimedStep, refuse_contradiction, refuse_unfinished
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.flags import PRECISION_UNUSED
 from gpubench_plugin.measure import OwnMetric, measurement_of
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.results import RANKS_FOLDER
@@ -166,6 +167,8 @@ class Bench:
         self._claim(given)
         timed = TimedStep.of(given_step, self._case.id)
         step, subject = timed.call, timed.subject
+        if subject is not None:
+            self._parts.include(subject)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
         before = self._group.traffic
@@ -248,7 +251,7 @@ class Bench:
         def first_ended() -> None:
             first.look(clock.taken())  # which is gone then, and in nobody's memory
             if tensors is not None:
-                tensors.watch(partial(_once, timed.call, setup, teardown))
+                tensors.watch(partial(_once, timed.brief, setup, teardown))
 
         def block_ended(rounds: int, half_width: float) -> None:
             growth.block_ended()
@@ -270,7 +273,7 @@ class Bench:
                 teardown=teardown,
                 contention=Contention(),
                 on_first=first_ended,
-                on_timed=partial(_begin, first),
+                on_timed=first.begin,
                 on_progress=block_ended,
             )
             samples = tracers.paused(measured)
@@ -304,7 +307,9 @@ class Bench:
 
         One that fails then, as it has nothing left to read, takes nothing from what was measured.
         """
-        if self._group.agreement.decide(int(tracers.were_paused and timed.subject is None)):
+        # The census, where a precision is claimed, is a traced call as well.
+        unseen = tracers.were_paused and timed.subject is None and self._precision is None
+        if self._group.agreement.decide(int(unseen)):
             with suppress(Exception):
                 _once(timed.call, setup, teardown)
 
@@ -319,12 +324,12 @@ class Bench:
             return samples, {}
         from gpubench_plugin.measure.probes import census
 
-        found = census(partial(_once, timed.brief, setup, teardown))
-        if found is None:
+        products = census(partial(_once, timed.brief, setup, teardown))
+        if products is None:
             return samples, {}
-        unused = not found.bears_out(self._precision.compute_dtype)
-        flagged = samples.flagged("precision_unused") if unused else samples
-        return flagged, {"product_dtypes": dict(found.products)}
+        unused = not products.bears_out(self._precision.compute_dtype)
+        flagged = samples.flagged(PRECISION_UNUSED) if unused else samples
+        return flagged, {"product_dtypes": dict(products.products)}
 
     def _work(self, given: Work, own: Work, subject: Subject | None) -> Work:
         """The work the caller gave, completed by the timed subject's `own`; its FLOPs counted.
@@ -336,8 +341,7 @@ class Bench:
             return given
         own = replace(own, flops=own.flops or self._count_flops(subject))
         refuse_contradiction(given, own, subject, self._case.id)
-        stated = {name: amount for name, amount in asdict(given).items() if amount is not None}
-        return replace(own, **stated)
+        return replace(own, **given.known)
 
     def _count_flops(self, subject: Subject) -> float | None:
         """FLOPs of one call, counted on fake tensors; what has no formula is journalled."""
@@ -398,12 +402,6 @@ class Bench:
         folder = self._item.config.stash.get(RANKS_FOLDER, None)
         if folder is not None:
             append(folder, self._group.world.rank, self._case.id, samples)
-
-
-def _begin(first: FirstCall) -> None:
-    """Let what the step advances count from zero."""
-    for subject in first.advanced:
-        subject.begin()
 
 
 def _once(step: Step, setup: Step | None, teardown: Step | None) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpubench_plugin.records import Check
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure import Part, Subject
-    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.measure import Log, Part, Subject
 
     Facts = Callable[[], Mapping[str, float]]
 
@@ -41,6 +40,11 @@ class Parts:
     ) -> None:
         """Let `subject` take part, with what is checked right before and right after it."""
         self._stands.append(_Stand(subject, tuple(before), tuple(after)))
+
+    def include(self, subject: Subject) -> None:
+        """Let `subject` take part if it does not yet: no fixture made it."""
+        if all(stand.subject is not subject for stand in self._stands):
+            self.add(subject)
 
     def add_check(self, part: Part) -> None:
         """Let something take part that belongs to no subject."""
@@ -73,11 +77,11 @@ class Parts:
             for part in stand.parts
         ]
         mine = [part.prepare(log) for part in (() if own is None else own.parts)]
-        told = [*plain, *mine]
+        checks = [*plain, *mine]
         return Check(
-            correctness=_merged((*others, *(check.correctness for check in told))),
-            facts=_merged(check.facts for check in told),
-            flags=tuple(flag for check in told for flag in check.flags),
+            correctness=_merged((*others, *(check.correctness for check in checks))),
+            facts=_merged(check.facts for check in checks),
+            flags=tuple(flag for check in checks for flag in check.flags),
         )
 
     def facts(self, timed: Subject) -> dict[str, float]:
@@ -85,12 +89,7 @@ class Parts:
         return _merged(facts() for facts in self._stand(timed).facts)
 
     def _stand(self, subject: Subject) -> _Stand:
-        """Where `subject` stands; one that no fixture made stands alone."""
-        for stand in self._stands:
-            if stand.subject is subject:
-                return stand
-        self._stands.append(made := _Stand(subject))
-        return made
+        return next(stand for stand in self._stands if stand.subject is subject)
 
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from inspect import getclosurevars
-from math import isclose
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.measure import Subject
+from gpubench_plugin.measure import Brief, Subject
+from gpubench_plugin.records import differing_amounts
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Work
@@ -26,8 +26,6 @@ _LAZY: Final = (
 """What a call may return instead of doing its work, and what to do then."""
 
 _LONGEST: Final = 60
-_SAME: Final = 1e-9
-"""Amounts that differ relatively by less are equal: shares of ranks are fractions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +37,8 @@ class TimedStep:
 
     @property
     def brief(self) -> Step:
-        """What computes as a call does, and may be shorter: one step of a whole training."""
-        brief: Step = getattr(self.subject, "brief_step", self.call)
-        return brief
+        """What computes as a call does, and may be shorter: the start of a whole training."""
+        return self.subject.brief_step if isinstance(self.subject, Brief) else self.call
 
     @classmethod
     def of(cls, given: object, benchmark: str) -> TimedStep:
@@ -55,7 +52,7 @@ class TimedStep:
         if not callable(given):
             raise UsageProblem(
                 f"{benchmark}: gpubench({_shown(given)}): that cannot be called; pass the step "
-                "itself, not what a call of it returned: gpubench(trainer.step), "
+                "itself, not what a call of it returned: gpubench(trainer), "
                 "gpubench(lambda: a @ b)"
             )
         owner = _subject(getattr(given, "__self__", None))
@@ -97,6 +94,11 @@ class FirstCall:
                     "its place as gpubench(lambda: …) with amounts of its own"
                 )
 
+    def begin(self) -> None:
+        """Let what the step advances count from zero: the timed calls start now."""
+        for subject in self.advanced:
+            subject.begin()
+
 
 def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
     """Refuse the `result` of a call of `step` that is still to be run, or called.
@@ -125,14 +127,11 @@ def refuse_contradiction(given: Work, own: Work, subject: Subject, benchmark: st
     Raises:
         UsageProblem: naming both.
     """
-    stated = asdict(given)
-    for name, amount in asdict(own).items():
-        value = stated[name]
-        if value is None or amount is None or isclose(value, amount, rel_tol=_SAME):
-            continue
+    for name in differing_amounts(given.known, own.known):
         raise UsageProblem(
-            f"{benchmark}: {name}={value:g}, but a step of the {type(subject).__name__} has "
-            f"{name}={amount:g}; leave it out, or measure another step with amounts of its own"
+            f"{benchmark}: {name}={given.known[name]:g}, but a step of the "
+            f"{type(subject).__name__} has {name}={own.known[name]:g}; leave it out, or measure "
+            "another step with amounts of its own"
         )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isclose
 from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import device_timed
 from gpubench_plugin.config import comparable_part
-from gpubench_plugin.environment import ABSENT, INSTRUMENTED, differences
-from gpubench_plugin.records import Difference, Result, Run
+from gpubench_plugin.environment import ABSENT, differences
+from gpubench_plugin.flags import INSTRUMENTED
+from gpubench_plugin.records import Difference, Result, Run, differing_amounts
 
 _WALL: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _WAITING: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
@@ -35,8 +35,6 @@ def _kind(timer: str) -> str:
 
 
 _TO_TARGET: Final = "steps_to_target"
-_SAME_WORK: Final = 1e-9
-"""Amounts that differ relatively by less are equal: sums of the ranks' shares are fractions."""
 
 _LONGEST = 40
 _MOST_NAMED = 4
@@ -89,11 +87,9 @@ def work_differences(base: Result, head: Result, exempt: Sequence[str]) -> tuple
     if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
         return ()
     return tuple(
-        Difference(key=f"work.{name}", base=amount, head=head.work[name])
-        for name, amount in base.work.items()
-        if name in head.work
-        and not isclose(amount, head.work[name], rel_tol=_SAME_WORK)
-        and not f"work.{name}".startswith(tuple(exempt))
+        Difference(key=f"work.{name}", base=base.work[name], head=head.work[name])
+        for name in differing_amounts(base.work, head.work)
+        if not f"work.{name}".startswith(tuple(exempt))
     )
 
 

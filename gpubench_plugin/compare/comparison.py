@@ -8,8 +8,8 @@ from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare import judges
 from gpubench_plugin.compare.matching import Matched, match
-from gpubench_plugin.environment import SUSPENDED
 from gpubench_plugin.errors import NothingComparable
+from gpubench_plugin.flags import SUSPENDED
 from gpubench_plugin.records import Comparison, Run, Verdict
 
 

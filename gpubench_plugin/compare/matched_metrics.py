@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from gpubench_plugin.compare.scaling import SCALING
+from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
 from gpubench_plugin.compare.series import Series
 from gpubench_plugin.config import DEFAULT, Limit
 from gpubench_plugin.errors import UsageProblem, nearest
@@ -19,9 +19,6 @@ from gpubench_plugin.records import Better, Metric, Result, Verdict, VerdictKind
 STEP_TIME: Final = "step_time_s"
 MINIMUM: Final = "step_time_min_s"
 _STEP_TIMES: Final = (STEP_TIME, MINIMUM)
-THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
-"""Judged without being asked only where the device keeps time: totals by the wall clock vary 20 to
-144 % between launches on a CPU."""
 MEMORY: Final = "peak_memory_bytes"
 
 _DEVICE_TIMERS: Final = ("cuda_events", "cuda_kernel")
@@ -56,6 +53,7 @@ def gated(*launches: Result, limits: Mapping[str, str] = {}) -> dict[str, str]:
 def _by_default(result: Result) -> list[str]:
     names = (
         step_time_of(result.timer, result.metrics),
+        # Totals by the wall clock vary 20 to 144 % between launches on a CPU.
         *(THROUGHPUT if device_timed(result.timer) else ()),
         MEMORY,
     )

@@ -10,7 +10,8 @@ from gpubench_plugin.compare.comparability import Likeness, several, told_differ
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.series import Series, counted
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import UNFINISHED, Difference, Outcome, Result, Run, Verdict
+from gpubench_plugin.flags import UNFINISHED
+from gpubench_plugin.records import Difference, Outcome, Result, Run, Verdict
 
 WINDOW: Final = 20
 """Earlier runs that are samples though nobody has pinned them, at most: the first ones."""

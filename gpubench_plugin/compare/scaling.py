@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from gpubench_plugin.flags import doubts
@@ -19,7 +19,7 @@ EFFICIENCY: Final = "scaling_efficiency"
 SCALING: Final = (SPEED_UP, EFFICIENCY)
 _ADDED: Final = frozenset({*SCALING, *ends_of(SPEED_UP), *ends_of(EFFICIENCY)})
 
-RATES: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
+THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 """Work that is summed over the ranks: the more ranks, the more of it is expected."""
 
 Kind = Literal["strong", "weak", ""]
@@ -106,14 +106,12 @@ def _without(measurement: Measurement) -> Measurement:
 
 
 def _rate(family: Sequence[Measurement]) -> str | None:
-    return next((name for name in RATES if all(name in m.metrics for m in family)), None)
+    return next((name for name in THROUGHPUT if all(name in m.metrics for m in family)), None)
 
 
 def _amount(measurement: Measurement, rate: str) -> float | None:
     """The work of one call on all ranks."""
-    amounts = asdict(measurement.work or Work())
-    amount: float | None = amounts[rate.removesuffix("_per_s")]
-    return amount
+    return (measurement.work or Work()).known.get(rate.removesuffix("_per_s"))
 
 
 def _near(amount: float, expected: float) -> bool:

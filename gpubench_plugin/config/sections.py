@@ -443,9 +443,11 @@ class MeasureSection(Section):
     gc: bool = Field(default=False, description="Leave Python's garbage collector on while timing")
     check: bool | None = Field(
         default=None,
-        description="Compare the first training steps with fp32; null: with preset tiny",
+        description="Compare the first training steps with fp32; null: yes, of preset full one",
     )
-    check_steps: PositiveInt = Field(default=5, description="check: steps compared")
+    check_steps: PositiveInt = Field(
+        default=5, description="check: steps compared; one of preset full, unless check is true"
+    )
     check_loss_band: PositiveFloat | None = Field(
         default=None, description="check: largest relative error of a loss; null: the precision's"
     )

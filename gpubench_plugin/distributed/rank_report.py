@@ -17,6 +17,7 @@ from math import fsum
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from gpubench_plugin.flags import CONDENSED
 from gpubench_plugin.records import RankTimes, Samples, Work, tells_quantile
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ DURATIONS: Final = 4096
 BLOCKS: Final = 512
 WARMUPS: Final = 256
 """The most that is kept of each; as text of 8-byte numbers, 56 KiB in all."""
-
-CONDENSED: Final = "condensed"
-"""The flag of what was reduced."""
 
 
 def condensed(samples: Samples) -> Samples:

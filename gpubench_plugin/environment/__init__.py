@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         without_helpers,
     )
     from gpubench_plugin.environment.instrumentation import (
-        INSTRUMENTED,
         interpreter_facts,
         interpreter_options,
         is_instrumented,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
         redacted_command,
     )
     from gpubench_plugin.environment.waking_clock import (
-        SUSPENDED,
         WakingClock,
         any_stopped,
         is_stopped,

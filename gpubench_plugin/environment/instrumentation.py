@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Json
 
-INSTRUMENTED: Final = "instrumented"
-"""Flag: something in the interpreter took part in what was measured, or left parts of it out."""
-
 _USUAL_ALLOCATORS: Final = frozenset({"", "default", "pymalloc"})
 
 

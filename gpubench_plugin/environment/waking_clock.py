@@ -13,9 +13,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-SUSPENDED: Final = "suspended"
-"""Flag: the process was stopped, frozen or asleep while it was measured."""
-
 LONGEST_STOP_S: Final = 3600.0
 """A process that is waited for may be stopped so long in all; from then on the time counts."""
 

@@ -7,7 +7,6 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.measure.interval import (
         Dependence,
-        Interval,
         interval_ranks,
         median_interval,
     )
@@ -15,12 +14,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.measurement import OwnMetric, measurement_of
     from gpubench_plugin.measure.outliers import has_outliers
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
-    from gpubench_plugin.measure.protocols import Agreement, Alone, Part, Subject
+    from gpubench_plugin.measure.protocols import Agreement, Alone, Brief, Log, Part, Subject
     from gpubench_plugin.measure.ratio import time_ratio
     from gpubench_plugin.measure.recording import Recording, round_medians
     from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for
     from gpubench_plugin.measure.state import preserved, return_free_memory
     from gpubench_plugin.measure.stopping import Looks, rule_for
+    from gpubench_plugin.measure.student import t_quantile
     from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.measure.trend import is_trending
     from gpubench_plugin.measure.warmup import WarmUp, warm_up

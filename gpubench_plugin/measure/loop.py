@@ -12,10 +12,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.flags import (
+    CONTENDED,
+    DEPENDENT,
+    DRIFTING,
+    NOT_CONVERGED,
+    OUTLIERS,
+    SKETCHED,
+    UNSTEADY,
+)
 from gpubench_plugin.measure.clocks import Clock, Step, Task
 from gpubench_plugin.measure.outliers import has_outliers
 from gpubench_plugin.measure.plan import Plan, Planner
-from gpubench_plugin.measure.probes import CONTENDED
 from gpubench_plugin.measure.recording import Recording
 from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
 from gpubench_plugin.measure.trend import is_trending
@@ -94,12 +102,12 @@ def measure(
     converged = agreement.decide(int(rule.converged(recording)))
     sketch = recording.sketch
     flags = {
-        "unsteady": not warm.steady,
-        "drifting": is_trending([*warm.tail_s, *recording.rounds_s], section.steady_tolerance),
-        "not_converged": not converged,
-        "dependent": recording.dependent,
+        UNSTEADY: not warm.steady,
+        DRIFTING: is_trending([*warm.tail_s, *recording.rounds_s], section.steady_tolerance),
+        NOT_CONVERGED: not converged,
+        DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,
-        "outliers": has_outliers(sketch.typical() if sketch else recording.durations_s),
+        OUTLIERS: has_outliers(sketch.typical() if sketch else recording.durations_s),
     }
     samples = Samples(
         timer=clock.timer,
@@ -124,7 +132,7 @@ def _of_rounds(samples: Samples, recording: Recording, sketch: Sketch) -> Sample
         durations_per_round=1,
         reduced_from=replace(samples.timing, durations=recording.durations),
         sketch=sketch,
-    ).flagged("sketched")
+    ).flagged(SKETCHED)
 
 
 def _timed(

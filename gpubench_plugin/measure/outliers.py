@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _BULK: Final = 0.9
 
 # That end lies 1.28 standard deviations above the median of normal data, which puts the limit at
-# 5.1. Flagged of normal noise: 1.3 % at most, at 12 durations (docs/evidence/outliers.md). The way
+# 5.1. Flagged of normal noise: 1.1 % at most, at 12 durations (docs/evidence/outliers.md). The way
 # from the median and not from the quartiles lets skewed noise reach further out.
 _REACH: Final = 4.0
 

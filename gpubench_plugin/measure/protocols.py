@@ -53,6 +53,14 @@ class Subject(Part, Protocol):
         """Build everything and run one call's mathematics, to be counted on fake tensors."""
 
 
+@runtime_checkable
+class Brief(Protocol):
+    """A subject whose step is long, a whole training, and made of many alike."""
+
+    def brief_step(self) -> object:
+        """Do a little of the step: it computes, and takes memory, as all of it does."""
+
+
 class Agreement(Protocol):
     """How the ranks of one benchmark stay in step: rank zero decides, every rank obeys.
 

@@ -15,7 +15,8 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gpubench_plugin.environment import INSTRUMENTED, is_instrumented
+from gpubench_plugin.environment import is_instrumented
+from gpubench_plugin.flags import INSTRUMENTED
 
 _T = TypeVar("_T")
 

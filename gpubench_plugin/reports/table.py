@@ -40,7 +40,6 @@ None is derived from the step's time."""
 _TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
 """Units that do not depend on the number before them: they may stand in the title."""
 
-_CONFIDENCE: Final = 0.95
 GAP: Final = "  "
 
 _FOLDED: Final = ("outcome", "notes", "doubts")
@@ -168,7 +167,7 @@ def _half_width(measurement: Measurement, name: str) -> float | None:
 def _sample_size(measurement: Measurement) -> str:
     """How many samples there are, where they are too few for an interval of independent ones."""
     rounds = measurement.metrics.get("rounds")
-    if rounds is None or interval_ranks(int(rounds.value), _CONFIDENCE) is not None:
+    if rounds is None or interval_ranks(int(rounds.value), measurement.confidence) is not None:
         return ""
     return f" n={rounds.value:.0f}"
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import flat, json_files, machine_facts, told_facts
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
-from gpubench_plugin.records import UNFINISHED, Metric, Result, Run
+from gpubench_plugin.flags import UNFINISHED
+from gpubench_plugin.records import Metric, Result, Run
 from gpubench_plugin.results import pytest_benchmark_files
 from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.reader import environment_of, events_of, has_ended, recorded, status_of
@@ -56,7 +57,7 @@ def run_in(directory: RunDirectory, *, label: str = "") -> Run:
 
     Without a summary it was killed or is still being written: then its status is ``interrupted``,
     and a benchmark without a line in the journal is ``not_measured``, with the flag
-    :data:`~gpubench_plugin.records.UNFINISHED`. Of a summary of version 1 or 2, which knows no
+    :data:`~gpubench_plugin.flags.UNFINISHED`. Of a summary of version 1 or 2, which knows no
     settings, a benchmark's settings are its whole configuration, as far as it changes numbers:
     defaults are among them, so that a later version's settings differ from these.
 

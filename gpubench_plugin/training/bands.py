@@ -11,11 +11,11 @@ what a wrong scale makes of a gradient. In fp32 u says little: sums of thousands
 another order, as a compiler, several ranks or another kernel take them, are more than u apart.
 
 *Feedback.* From the second step on the weights differ, too, and the difference grows with every
-update, in the tiny presets by two to five times in a step: later steps have wider bands.
+update: later steps have wider bands.
 
 *Conditioning.* Batch normalisation divides by the deviation of a few values: with eight samples of
 1×1 pixels in the last stage of a ResNet, the gradient at the first step in bf16 already is off by
-most of its size, and training in 16 bits soon takes another way. Such models have bands of their
+up to half its size, and training in 16 bits soon takes another way. Such models have bands of their
 own, and at the first step it is the gradient nearest the loss that is judged: it is as well
 conditioned as the loss, and has the scale of all the others.
 
@@ -86,8 +86,8 @@ BANDS: Final[Mapping[str, Bands]] = {
     "tf32": _ELEVEN_BITS,
     "amp": _ELEVEN_BITS,
     "bf16": _bands((0.005, 0.05), (0.05, 0.4)),
+    "fp16-true": _ELEVEN_BITS,
     # Weights are rounded, too, at every update: small ones are lost.
-    "fp16-true": _bands((0.001, 0.01), (0.05, 0.4)),
     "bf16-true": _bands((0.01, 0.05), (0.1, 0.6)),
 }
 """By the name of a precision."""

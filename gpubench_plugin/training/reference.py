@@ -20,6 +20,7 @@ from torch import distributed as dist
 from torch import nn
 
 from gpubench_plugin import catalog
+from gpubench_plugin.flags import UNCHECKED
 from gpubench_plugin.measure import return_free_memory
 from gpubench_plugin.records import Check
 from gpubench_plugin.results import is_out_of_memory
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.check import WatchedStep
     from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.workloads import Batch, Workload
-
-UNCHECKED: Final = "unchecked"
-"""Flag: the fp32 reference did not fit into memory, and nothing was compared."""
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -240,13 +241,21 @@ def test_failed_again_streamed_compared_and_stopped(suite: tuple[Project, Run]) 
     }
 
 
+OF_NUMBERS = re.compile(r"scaling_|.*_ci_|effective_|step_time_p9")
+"""Metrics that are not there at some numbers: of samples, of ranks in the run, or in doubt."""
+
+
 def described(run: Run, name: str) -> dict[str, Any]:
     """What is recorded of a benchmark, but for the numbers."""
     (one,) = (b for b in run.summary["benchmarks"] if b["name"] == name)
     measured = {"metrics", "flags", "ranks", "slowest_rank"}
     return {
         **{key: value for key, value in one.items() if key not in measured},
-        "metrics": [{**m, "value": None} for m in one["metrics"].values()],
+        "metrics": {
+            metric: {**fields, "value": None}
+            for metric, fields in one["metrics"].items()
+            if not OF_NUMBERS.match(metric)
+        },
         "keys": sorted(one),
     }
 

@@ -34,8 +34,9 @@ Written by `python tools/evidence/outliers.py --against=CHECKOUT`: the share of 
 durations that are flagged; in brackets by commit `face785`, which looked at both sides, three
 deviations away. Seeded.
 
-Of noise without outliers at most 2 % may be flagged; a measurement with slow calls should be. Of
-the rows with a share of slow calls a measurement of few durations often has none.
+Of normal noise at most 2 % may be flagged, skewed noise is more often; a measurement with slow
+calls should be. In the rows with a share of slow calls a measurement of few durations often has
+none.
 """
 
 

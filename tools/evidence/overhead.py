@@ -26,6 +26,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,9 +73,10 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure import Alone, measure
     from gpubench_plugin.measure.clocks import CpuClock
-    from gpubench_plugin.measure.probes import Contention
+    from gpubench_plugin.measure.probes import Contention, MemoryGrowth
 
     start: list[int] = []
+    growth = MemoryGrowth(torch.device("cpu"))
     samples = measure(
         noop,
         clock=CpuClock(),
@@ -82,6 +84,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
         agreement=Alone(),
         contention=Contention(),
         on_timed=lambda: start.append(perf_counter_ns()),
+        on_progress=lambda *_: growth.block_ended(),
     )
     wall = perf_counter_ns() - start[0]
     return Cost(wall=wall / samples.calls, reported=median(samples.durations_s) * 1e9)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.environment import SUSPENDED
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem, nearest
+from gpubench_plugin.flags import SUSPENDED
 from gpubench_plugin.results import find_run, run_in
 
 if TYPE_CHECKING:

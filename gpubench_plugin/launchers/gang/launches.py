@@ -8,7 +8,7 @@ from math import fsum
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.measure.student import t_quantile
+from gpubench_plugin.measure import t_quantile
 from gpubench_plugin.records import Launch, Metric, RankTimes, Samples, ends_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Measurement
 
-_CONFIDENCE: Final = 0.95
 _MOST: Final = 300.0
 
 
@@ -44,8 +43,7 @@ def over_launches(launches: Sequence[Measurement]) -> Measurement:
 
 
 def _metrics_over(launches: Sequence[Measurement]) -> dict[str, Metric]:
-    section = launches[0].configuration.get("measure", {})
-    confidence: float = section.get("confidence", _CONFIDENCE)
+    confidence = launches[0].confidence
     within = {end for metric in launches[0].metrics for end in ends_of(metric)}
     found: dict[str, Metric] = {}
     for name, metric in launches[0].metrics.items():

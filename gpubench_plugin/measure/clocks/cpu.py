@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from gpubench_plugin.flags import DESCHEDULED
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class CpuClock(Clock):
         waits = evidence["voluntary_switches"] >= evidence["calls"]
         interrupted = evidence["involuntary_switches"] > 0
         descheduled = self._one_thread and kept_waiting and interrupted and not waits
-        return ("descheduled",) if descheduled else ()
+        return (DESCHEDULED,) if descheduled else ()
 
     def _boundaries(self, step: Step, stamps: list[int]) -> None:
         """Fill `stamps` with the readings before the first call and after every call."""

@@ -6,6 +6,7 @@ from array import array
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from gpubench_plugin.flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class CudaKernelClock(Clock):
         It then holds the host's launching, or the kernel is no kernel and waits for the device.
         """
         late = evidence["late"] > _LATE_SHARE * evidence["durations"]
-        return ("launch_bound",) if late else ()
+        return (LAUNCH_BOUND,) if late else ()
 
     def _make_events(self) -> None:
         """Make the events of a burst, once and for all."""

@@ -8,6 +8,7 @@ from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, ClassVar
 
+from gpubench_plugin.flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
 from gpubench_plugin.measure.clocks.cuda_kernel import Spin
 
@@ -96,7 +97,7 @@ class CudaStepClock(Clock):
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """``launch_bound``: the device waits for the host."""
         starved = evidence["enqueue_s"] >= _LAUNCH_BOUND_SHARE * evidence["device_s"]
-        return ("launch_bound",) if starved and not self._waits else ()
+        return (LAUNCH_BOUND,) if starved and not self._waits else ()
 
     def _boundaries(self, run: Step, durations: int) -> tuple[list[float], list[float]]:
         """The seconds on the device, and those of handing over, of calls that share events."""

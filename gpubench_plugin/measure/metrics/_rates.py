@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_second, timed_s
 from gpubench_plugin.measure.student import t_quantile
-from gpubench_plugin.records import Metric, ends_of
+from gpubench_plugin.records import CONFIDENCE, Metric, ends_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpubench_plugin.records import Observation, Samples
 
-_CONFIDENCE = 0.95
 
 # Consecutive blocks are put into so many batches: neighbours that depend on each other fall into
 # one. An interval of 95 % covers the rate of 100 independent blocks in 95 % of simulated runs, of
@@ -31,7 +30,7 @@ def rate(name: str, amount: float, unit: str, seen: Observation) -> Iterator[Met
     """The rate of an `amount` of work per call, and the ends of its confidence interval."""
     value = per_second(amount, seen.samples)
     yield Metric(name=name, value=value, unit=unit, better="higher")
-    deviation = deviation_of_rate(seen.samples, seen.facts.get("confidence", _CONFIDENCE))
+    deviation = deviation_of_rate(seen.samples, seen.facts.get("confidence", CONFIDENCE))
     if deviation is not None:
         low, high = ends_of(name)
         yield Metric(name=low, value=value * math.exp(-deviation), unit=unit)

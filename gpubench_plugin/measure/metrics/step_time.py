@@ -10,7 +10,7 @@ from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.measure.metrics._plausibility import rounds_s
 from gpubench_plugin.measure.metrics._rates import rate
 from gpubench_plugin.measure.metrics.base import MetricSource
-from gpubench_plugin.records import Metric, tells_quantile
+from gpubench_plugin.records import CONFIDENCE, Metric, tells_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Observation, Samples
 
 
-_CONFIDENCE = 0.95
 _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 
 
@@ -49,7 +48,7 @@ class StepTime(MetricSource):
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """Seconds per call of the step."""
         rounds = rounds_s(seen.samples)
-        interval = median_interval(rounds, seen.facts.get("confidence", _CONFIDENCE))
+        interval = median_interval(rounds, seen.facts.get("confidence", CONFIDENCE))
         if interval is None:
             yield _seconds("step_time_s", median(rounds))
         else:

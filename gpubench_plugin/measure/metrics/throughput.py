@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from gpubench_plugin.flags import PRECISION_UNUSED
 from gpubench_plugin.measure.metrics._peaks import find
 from gpubench_plugin.measure.metrics._plausibility import flops_per_device, median_step_s
 from gpubench_plugin.measure.metrics._rates import rate
@@ -80,7 +81,7 @@ class Mfu(MetricSource):
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """The fraction of the dense peak, where operations were counted and the peak is known."""
-        if "precision_unused" in seen.samples.flags:
+        if PRECISION_UNUSED in seen.samples.flags:
             return
         reached, peak = flops_per_device(seen), find(seen.device_name, seen.precision)
         if reached is not None and peak is not None:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.probes.contention import CONTENDED, Contention
+    from gpubench_plugin.measure.probes.contention import Contention
     from gpubench_plugin.measure.probes.flops import FlopCount, count_flops
-    from gpubench_plugin.measure.probes.growth import GROWING, MemoryGrowth, grows
-    from gpubench_plugin.measure.probes.memory import SINCE_START, PeakMemory
+    from gpubench_plugin.measure.probes.growth import MemoryGrowth, grows
+    from gpubench_plugin.measure.probes.memory import PeakMemory
     from gpubench_plugin.measure.probes.nvml import Throttling
     from gpubench_plugin.measure.probes.products import Census, census
     from gpubench_plugin.measure.probes.profiler import profile

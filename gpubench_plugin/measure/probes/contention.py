@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-CONTENDED: Final = "contended"
-"""Flag: measuring threads were ready to run and waited for a processor."""
-
 SHARE: Final = 0.05
 """From this share of the time of the timed blocks on. Alone on its machine, a process waits for
 some thousandths of it; beside one busy neighbour per core, for half of it and more."""

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from gpubench_plugin.flags import GROWING_MEMORY
 from gpubench_plugin.measure.state import return_free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-GROWING = "growing_memory"
-"""Flag: the memory held grew with every timed call."""
 
 _STATM: Final = Path("/proc/self/statm")
 
@@ -61,7 +59,7 @@ class MemoryGrowth:
             return ()
         return_free_memory(self._device)
         kept = (self._read() - self._held[0]) / (self._held[-1] - self._held[0])
-        return (GROWING,) if kept > _STEADY else ()
+        return (GROWING_MEMORY,) if kept > _STEADY else ()
 
 
 def grows(held: Sequence[int], block_calls: Sequence[int]) -> bool:

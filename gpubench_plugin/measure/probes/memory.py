@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from gpubench_plugin.flags import SINCE_START
+
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
-
-SINCE_START = "peak_memory_since_start"
-"""Flag: the peak is that of the whole process so far, not of this benchmark."""
 
 # Writing 5 to clear_refs sets the peak back to what is resident now: Linux, proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from gpubench_plugin.flags import THROTTLED
+
 if TYPE_CHECKING:
     from types import TracebackType
-
-THROTTLED = "throttled"
-"""Flag: the device ran slower than it could when the measurement began or ended."""
 
 # Bits of nvmlClocksEventReasons that mean slower than it could. Left out: idle, clocks set by the
 # user, following another GPU, and the display's setting. Source: NVML API reference.

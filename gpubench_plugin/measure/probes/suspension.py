@@ -19,7 +19,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self
 
-from gpubench_plugin.environment import SUSPENDED, HelperThread
+from gpubench_plugin.environment import HelperThread
+from gpubench_plugin.flags import SUSPENDED
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -12,8 +12,9 @@ import pytest
 
 from gpubench_plugin.config import CASE, FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.flags import CONTENDED, DEPENDENT, DRIFTING, NOT_CONVERGED, OUTLIERS
 from gpubench_plugin.measure import Dependence, has_outliers, is_trending, measurement_of
-from gpubench_plugin.measure.probes import CONTENDED, Contention
+from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Check, Observation, Samples, Work
 from gpubench_plugin.results import (
     CARRIED,
@@ -71,10 +72,10 @@ def flags_of(rounds_s: Sequence[float], section: MeasureSection) -> tuple[str, .
     dependence = Dependence(rounds_s)
     interval = dependence.interval(section.confidence)
     flags = {
-        "drifting": is_trending(rounds_s, section.steady_tolerance),
-        "not_converged": interval is not None and interval.half_width > section.ci_half_width,
-        "dependent": dependence.strong,
-        "outliers": has_outliers(rounds_s),
+        DRIFTING: is_trending(rounds_s, section.steady_tolerance),
+        NOT_CONVERGED: interval is not None and interval.half_width > section.ci_half_width,
+        DEPENDENT: dependence.strong,
+        OUTLIERS: has_outliers(rounds_s),
     }
     return tuple(flag for flag, holds in flags.items() if holds)
 

@@ -4,7 +4,8 @@ import pytest
 
 from gpubench_plugin.compare import WINDOW, match
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import UNFINISHED, Difference, Metric
+from gpubench_plugin.flags import UNFINISHED
+from gpubench_plugin.records import Difference, Metric
 from tests.support.made import UNITS, result, run, timed
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.measure.probes import GROWING, MemoryGrowth, grows
+from gpubench_plugin.flags import GROWING_MEMORY
+from gpubench_plugin.measure.probes import MemoryGrowth, grows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +71,7 @@ def test_tensors_that_stay_are_found() -> None:
     for _ in range(BLOCKS):
         kept.append(torch.ones(MIB // 4))
         growth.block_ended()
-    assert growth.flags([1] * BLOCKS) == (GROWING,)
+    assert growth.flags([1] * BLOCKS) == (GROWING_MEMORY,)
 
 
 def test_what_a_collection_frees_is_no_leak() -> None:
@@ -104,5 +105,5 @@ def test_an_accelerator_is_asked_for_what_is_allocated(monkeypatch: pytest.Monke
     growth = MemoryGrowth(device)
     for _ in range(BLOCKS):
         growth.block_ended()
-    assert growth.flags([1] * BLOCKS) == (GROWING,)
+    assert growth.flags([1] * BLOCKS) == (GROWING_MEMORY,)
     assert set(asked) == {device}

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubench_plugin.measure.probes import SINCE_START, PeakMemory
+from gpubench_plugin.flags import SINCE_START
+from gpubench_plugin.measure.probes import PeakMemory
 
 CPU = torch.device("cpu")
 MIB = 1024**2
