@@ -210,16 +210,11 @@ class Work:
 _SAME_AMOUNT: Final = 1e-9
 
 
-def differing_amounts(one: Mapping[str, float], other: Mapping[str, float]) -> tuple[str, ...]:
-    """The names of the amounts of work that both know and that are not equal.
-
-    Those that differ relatively by less than 1e-9 are: sums of the ranks' shares are fractions.
-    """
-    return tuple(
-        name
-        for name, amount in one.items()
-        if name in other and not isclose(amount, other[name], rel_tol=_SAME_AMOUNT)
-    )
+def is_same_amount(one: float | None, other: float | None) -> bool:
+    """Whether amounts of work are equal: sums of the ranks' shares are fractions."""
+    if one is None or other is None:
+        return one is other
+    return isclose(one, other, rel_tol=_SAME_AMOUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -428,9 +423,9 @@ class Result:
     measured benchmark. `settings` is the configuration by dot key with defaults left out, as far as
     it makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
     `limits` are those that the run itself was to be judged by, by metric. `work` holds the amounts
-    of work in a call on all ranks by name, empty where they are unknown. `pinned`: somebody has
-    said that this is the level of the benchmark, by pinning the run or accepting it. `foreign`: it
-    was read from what pytest-benchmark alone wrote of it, which is less.
+    of work in a call on all ranks by name, None where nobody recorded whether it has any. `pinned`:
+    somebody has said that this is the level of the benchmark, by pinning the run or accepting it.
+    `foreign`: it was read from what pytest-benchmark alone wrote of it, which is less.
     """
 
     id: str
@@ -442,7 +437,7 @@ class Result:
     settings: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
-    work: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, float] | None = None
     flags: tuple[str, ...] = ()
     pinned: bool = False
     foreign: bool = False

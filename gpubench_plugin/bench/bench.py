@@ -11,11 +11,13 @@ import re
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from gpubench_plugin.bench.step import FirstCall, TimedStep, refuse_contradiction, refuse_unfinished
+from gpubench_plugin.config import fixture_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import PRECISION_UNUSED
 from gpubench_plugin.measure import OwnMetric, measurement_of
@@ -74,6 +76,7 @@ class Bench:
         self._tensor_memory = tensor_memory
         self._called = False
         self._result: object = None
+        self._has_result = False
         self._own: dict[str, OwnMetric] = {}
 
     @property
@@ -92,8 +95,8 @@ class Bench:
         Raises:
             UsageProblem: nothing has been measured yet.
         """
-        if not self._called:
-            raise UsageProblem(f"{self._case.id}: gpubench.result before the measurement")
+        if not self._has_result:
+            raise UsageProblem(f"{self._case.id}: gpubench.result without a measurement")
         return self._result
 
     def release(self) -> None:
@@ -128,7 +131,7 @@ class Bench:
         try:
             return self._measured(
                 step,
-                Work(samples=samples, tokens=tokens, bytes=bytes, flops=flops),
+                {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops},
                 setup=setup,
                 teardown=teardown,
             )
@@ -158,13 +161,18 @@ class Bench:
         self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
 
     def _measured(
-        self, given_step: object, given: Work, *, setup: Step | None, teardown: Step | None
+        self,
+        given_step: object,
+        amounts: Mapping[str, object],
+        *,
+        setup: Step | None,
+        teardown: Step | None,
     ) -> Measurement:
         from gpubench_plugin.measure import Tracers
         from gpubench_plugin.results import pytest_benchmark
         from gpubench_plugin.training import naming_what_is_not_deterministic
 
-        self._claim(given)
+        given = self._claim(amounts)
         timed = TimedStep.of(given_step, self._case.id)
         step, subject = timed.call, timed.subject
         if subject is not None:
@@ -198,22 +206,25 @@ class Bench:
             self._notes.measurement = measurement
         return measurement
 
-    def _claim(self, given: Work) -> None:
+    def _claim(self, amounts: Mapping[str, object]) -> Work:
+        """Let the benchmark be measured once; the `amounts` that its caller states."""
         if self._called:
             raise UsageProblem(f"{self._case.id}: gpubench was called twice; one step per test")
         self._called = True
-        for name, amount in asdict(given).items():
-            if amount is not None and not _is_amount(amount):
+        stated = {name: amount for name, amount in amounts.items() if amount is not None}
+        for name, amount in stated.items():
+            if not _is_amount(amount):
                 raise UsageProblem(
-                    f"{self._case.id}: {name}={amount!r:.40}; allowed: a number above 0"
+                    f"{self._case.id}: {name}={_shown(amount)}; allowed: a number above 0"
                 )
+        return Work(**{name: float(cast("float", amount)) for name, amount in stated.items()})
 
     def _run_once(self, step: Step, setup: Step | None, teardown: Step | None) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
 
         result = pytest_benchmark.run_once(self._carrier, step, setup, teardown)
         refuse_unfinished(result, step, self._case.id)
-        self._result = result
+        self._result, self._has_result = result, True
         self._notes.not_measured = "measuring is off (--benchmark-disable)"
         return self._case.record("not_measured", self._notes.not_measured)
 
@@ -277,7 +288,8 @@ class Bench:
                 on_progress=block_ended,
             )
             samples = tracers.paused(measured)
-        self._result = clock.result
+        first.end(samples.calls, clock.result)
+        self._result, self._has_result = clock.result, True
         facts = memory.facts | (tensors.facts if tensors else {}) | self._facts(timed)
         for subject in first.advanced:
             counted = subject.finish()  # its check of them, too, which holds for a foreign step
@@ -293,7 +305,8 @@ class Bench:
         The check of a subject beside it may have run, and so compiled, what it calls.
         """
         configuration = self._case.configuration
-        seen = timed.subject is not None or not self._parts.subjects
+        models = "model" in fixture_names(self._item) and not self._parts.subjects
+        seen = timed.subject is not None or models
         return {
             "compiled": float(seen and configuration.model.compile != "none"),
             "confidence": configuration.measure.confidence,
@@ -326,7 +339,7 @@ class Bench:
 
         products = census(partial(_once, timed.brief, setup, teardown))
         if products is None:
-            return samples, {}
+            return samples.flagged(PRECISION_UNUSED), {"product_dtypes": None}
         unused = not products.bears_out(self._precision.compute_dtype)
         flagged = samples.flagged(PRECISION_UNUSED) if unused else samples
         return flagged, {"product_dtypes": dict(products.products)}
@@ -414,10 +427,19 @@ def _once(step: Step, setup: Step | None, teardown: Step | None) -> None:
 
 
 def _is_amount(amount: object) -> bool:
+    if isinstance(amount, bool) or not isinstance(amount, Real):
+        return False
     try:
-        return isinstance(amount, int | float) and math.isfinite(amount) and amount > 0
+        return 0 < float(amount) < math.inf
     except OverflowError:  # a whole number that no float reaches
         return False
+
+
+def _shown(amount: object) -> str:
+    try:
+        return f"{amount!r:.40}"
+    except ValueError:  # Python writes no more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def file_name(case: Case) -> str:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Sequence,
+)
+from concurrent.futures import Future
 from dataclasses import dataclass
 from inspect import getclosurevars
 from types import FunctionType, MethodType
@@ -10,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.measure import Brief, Subject
-from gpubench_plugin.records import differing_amounts
+from gpubench_plugin.records import is_same_amount
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Work
@@ -19,7 +28,10 @@ Step = Callable[[], object]
 
 _LAZY: Final = (
     (AsyncGenerator, "an async generator", "call asyncio.run on what exhausts it in the step"),
+    (AsyncIterator, "an async iterator", "call asyncio.run on what exhausts it in the step"),
     (Generator, "a generator", "exhaust it in the step: list(…), or a loop over it"),
+    ((map, filter, zip), "a lazy iterator", "exhaust it in the step: list(…), or a loop over it"),
+    (Future, "a future", "wait for it in the step: its result()"),
     (Coroutine, "a coroutine", "run it in the step: asyncio.run(…)"),
     (Awaitable, "an awaitable", "await it in the step: asyncio.run(…)"),
 )
@@ -49,6 +61,11 @@ class TimedStep:
         """
         if (subject := _subject(given)) is not None:
             return cls(call=subject.step, subject=subject)
+        if isinstance(given, type) and hasattr(given, "flops_step"):
+            raise UsageProblem(
+                f"{benchmark}: gpubench({given.__name__}): that is a class; pass what its fixture "
+                "made"
+            )
         if not callable(given):
             raise UsageProblem(
                 f"{benchmark}: gpubench({_shown(given)}): that cannot be called; pass the step "
@@ -69,6 +86,7 @@ class FirstCall:
         self._subjects = subjects
         self._before = [subject.calls for subject in subjects]
         self._benchmark = benchmark
+        self._begun = 0
         self.advanced: tuple[Subject, ...] = ()
         """The subjects whose step was called by it."""
 
@@ -98,6 +116,24 @@ class FirstCall:
         """Let what the step advances count from zero: the timed calls start now."""
         for subject in self.advanced:
             subject.begin()
+        if self._timed.subject is not None:
+            self._begun = self._timed.subject.calls
+
+    def end(self, calls: int, result: object) -> None:
+        """Refuse timed `calls`, of which the last returned `result`, that were not all steps.
+
+        Raises:
+            UsageProblem: the last one returned something that is still to be run, or called.
+            CorrectnessError: the subject took another number of steps.
+        """
+        refuse_unfinished(result, self._timed.call, self._benchmark)
+        subject = self._timed.subject
+        if subject is not None and subject.calls - self._begun != calls:
+            raise CorrectnessError(
+                f"{self._benchmark}: {calls} timed calls of the step advanced the "
+                f"{type(subject).__name__} by {subject.calls - self._begun} steps, so its amounts "
+                "are not those of a call"
+            )
 
 
 def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
@@ -127,11 +163,13 @@ def refuse_contradiction(given: Work, own: Work, subject: Subject, benchmark: st
     Raises:
         UsageProblem: naming both.
     """
-    for name in differing_amounts(given.known, own.known):
+    for name, amount in given.known.items():
+        if is_same_amount(amount, own.known.get(name, amount)):
+            continue
         raise UsageProblem(
-            f"{benchmark}: {name}={given.known[name]:g}, but a step of the "
-            f"{type(subject).__name__} has {name}={own.known[name]:g}; leave it out, or measure "
-            "another step with amounts of its own"
+            f"{benchmark}: {name}={amount:g}, but a step of the {type(subject).__name__} has "
+            f"{name}={own.known[name]:g}; leave it out, or measure another step with amounts of "
+            "its own"
         )
 
 

@@ -10,7 +10,7 @@ from gpubench_plugin.compare.matched_metrics import device_timed
 from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import ABSENT, differences
 from gpubench_plugin.flags import INSTRUMENTED
-from gpubench_plugin.records import Difference, Result, Run, differing_amounts
+from gpubench_plugin.records import Difference, Result, Run, is_same_amount
 
 _WALL: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _WAITING: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
@@ -81,15 +81,19 @@ def settings_differences(
 def work_differences(base: Result, head: Result, exempt: Sequence[str]) -> tuple[Difference, ...]:
     """The amounts of work in a call that differ: of twice the samples no time tells anything.
 
-    An amount that one side does not know is no difference: earlier versions recorded none. Nor are
-    the amounts of a training to a target, which are what it took.
+    Where one side recorded none at all, as earlier versions did, there is no difference. Nor are
+    the amounts of a training to a target one, which are what it took.
     """
+    if base.work is None or head.work is None:
+        return ()
     if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
         return ()
+    before, now = base.work, head.work
     return tuple(
-        Difference(key=f"work.{name}", base=base.work[name], head=head.work[name])
-        for name in differing_amounts(base.work, head.work)
-        if not f"work.{name}".startswith(tuple(exempt))
+        Difference(key=f"work.{name}", base=before.get(name), head=now.get(name))
+        for name in dict.fromkeys((*before, *now))
+        if not is_same_amount(before.get(name), now.get(name))
+        and not f"work.{name}".startswith(tuple(exempt))
     )
 
 

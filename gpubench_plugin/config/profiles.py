@@ -44,4 +44,24 @@ def layers(stated: Merged) -> list[Layer]:
     if not isinstance(name, str) or name not in PROFILES:
         return []  # validation refuses what there is not
     source = f"measure.profile={name} ({stated.source(_KEY)})"
-    return [Layer(source=source, values=nested(("measure",), PROFILES[name]))]
+    return [Layer(source=source, values=nested(("measure",), _beside(stated, PROFILES[name])))]
+
+
+def _beside(stated: Merged, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a `profile` that do not contradict what is `stated`.
+
+    Of the least and the most of something the profile's gives way, to the same value.
+    """
+    values = dict(profile)
+    for least, most in (("min_time_s", "max_time_s"), ("min_rounds", "max_rounds")):
+        fewest, highest = stated.get(("measure", least)), stated.get(("measure", most))
+        if _above(values.get(least), highest):
+            values[least] = highest
+        if _above(fewest, values.get(most)):
+            values[most] = fewest
+    return values
+
+
+def _above(one: object, other: object) -> bool:
+    """Whether both are numbers, which validation has not seen yet, and the `one` is greater."""
+    return isinstance(one, int | float) and isinstance(other, int | float) and one > other

@@ -399,7 +399,7 @@ class MeasureSection(Section):
     ci_half_width: PositiveFloat = Field(
         default=0.01, description="by ci: half-width of the median's confidence interval, relative"
     )
-    confidence: float = Field(default=0.95, gt=0, lt=1, description="Level of that interval")
+    confidence: float = Field(default=0.95, gt=0, le=0.9999, description="Level of that interval")
     min_time_s: PositiveFloat = Field(default=0.2, description="by ci: at least")
     min_rounds: PositiveInt = Field(default=10, description="by ci: at least")
     max_rounds: PositiveInt = Field(
@@ -456,11 +456,24 @@ class MeasureSection(Section):
         description="check: largest relative error of a gradient norm; null: the precision's",
     )
 
+    @property
+    def fewest_rounds(self) -> int:
+        """The rounds to time at least: a default is cut short by the most that are stated."""
+        return min(self.min_rounds, self.max_rounds)
+
     @model_validator(mode="after")
     def _can_be_kept(self) -> Self:
-        """A least time that is stated against the most; its default is cut short by it."""
-        stated = self.by == "ci" and "min_time_s" in self.model_fields_set
-        if stated and self.min_time_s > self.max_time_s:
+        """What is stated as the least against the most; a default is cut short by it."""
+        if self.by != "ci":
+            return self
+        if {"min_rounds", "max_rounds"} <= self.model_fields_set and (
+            self.min_rounds > self.max_rounds
+        ):
+            raise ValueError(
+                f"measure.min_rounds={self.min_rounds} contradicts "
+                f"measure.max_rounds={self.max_rounds}; allowed: a min_rounds up to max_rounds"
+            )
+        if "min_time_s" in self.model_fields_set and self.min_time_s > self.max_time_s:
             raise ValueError(
                 f"measure.min_time_s={self.min_time_s:g} contradicts "
                 f"measure.max_time_s={self.max_time_s:g}: measuring cannot last longer than "

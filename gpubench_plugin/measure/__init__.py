@@ -6,6 +6,7 @@ from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.measure.interval import (
+        FEWEST_TO_JUDGE,
         Dependence,
         interval_ranks,
         median_interval,

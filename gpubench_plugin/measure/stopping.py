@@ -35,7 +35,8 @@ class StopRule(ABC):
 class ByInterval(StopRule):
     """Stops at the look that finds the interval narrow enough, else when the limits end it.
 
-    Never before the least time: until it is over, nothing but the limit of time counts. What other
+    Never before the least time and the fewest rounds: until then nothing but the limit of time
+    counts. What other
     processes hold up goes on, by as many rounds as that limit allows, until the share of the time
     that they took of all blocks is small.
     """
@@ -43,7 +44,8 @@ class ByInterval(StopRule):
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to what the limits of rounds and time leave."""
         rounds_left: float = self._section.max_rounds - recording.rounds
-        if elapsed_s < self._section.min_time_s or recording.contended:
+        few = elapsed_s < self._section.min_time_s or recording.rounds < self._section.fewest_rounds
+        if few or recording.contended:
             rounds_left = math.inf
         elif rounds_left <= 0 or (self.converged(recording) and not recording.dependent):
             return 0
@@ -95,13 +97,13 @@ class Looks:
     """
 
     def __init__(self, section: MeasureSection) -> None:
-        self._next = section.min_rounds
+        self._fewest = self._next = section.fewest_rounds
         self._least_s = section.min_time_s
         self.confidence = 1 - (1 - section.confidence) / _LOOKS
 
     def due(self, rounds: int, elapsed_s: float) -> bool:
         """Whether the next look has been reached, which is then past."""
-        if rounds < self._next and elapsed_s < self._least_s:
+        if rounds < self._fewest or (rounds < self._next and elapsed_s < self._least_s):
             return False
         if elapsed_s >= self._least_s:
             self._least_s = math.inf

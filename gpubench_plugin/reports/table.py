@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.flags import doubts, notes
-from gpubench_plugin.measure import interval_ranks
+from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.records import ends_of
 from gpubench_plugin.reports.text import (
     byte_size,
@@ -140,19 +140,24 @@ def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) ->
 def step(measurement: Measurement, glyphs: Glyphs) -> str:
     """The median step with the half-width of its interval: ``18.42 ms ±0.54%``.
 
-    One in doubt has a mark and no interval, ``≈ 18 ms``; one that rests on too few samples for an
-    interval says on how many, ``684 ms n=1``, in doubt or not.
+    One in doubt has a mark and no interval, ``≈ 18 ms``. One that rests on too few samples for an
+    interval says on how many, ``684 ms n=1``, in doubt or not; so does an interval of so few rounds
+    that they are taken as independent, ``24.2 ms ±0.09% n=12``.
     """
     median = measurement.metrics.get("step_time_s")
     if median is None:
         return ""
     spread = _half_width(measurement, "step_time_s")
     shown = seconds(median.value, glyphs, digits_for(spread))
-    if spread is None:
-        shown += _sample_size(measurement)
+    rounds = measurement.metrics.get("rounds")
+    size = "" if rounds is None else f" n={rounds.value:.0f}"
+    if rounds is None or interval_ranks(int(rounds.value), measurement.confidence) is None:
+        few = True
+    else:
+        few = spread is not None and rounds.value < FEWEST_TO_JUDGE and measurement.launches == 1
     if doubts(measurement.flags):
-        return f"{glyphs.doubtful} {shown}"
-    return f"{shown}{_plus_minus(spread, glyphs)}"
+        return f"{glyphs.doubtful} {shown}{size if few and spread is None else ''}"
+    return f"{shown}{_plus_minus(spread, glyphs)}{size if few else ''}"
 
 
 def _half_width(measurement: Measurement, name: str) -> float | None:
@@ -162,14 +167,6 @@ def _half_width(measurement: Measurement, name: str) -> float | None:
     if value is None or low is None or high is None or value.value == 0:
         return None
     return (high.value - low.value) / 2 / value.value
-
-
-def _sample_size(measurement: Measurement) -> str:
-    """How many samples there are, where they are too few for an interval of independent ones."""
-    rounds = measurement.metrics.get("rounds")
-    if rounds is None or interval_ranks(int(rounds.value), measurement.confidence) is not None:
-        return ""
-    return f" n={rounds.value:.0f}"
 
 
 def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str]:

@@ -241,7 +241,7 @@ def _for_comparison(measurement: Measurement) -> Json:
             "timer": measurement.timer,
             "settings": measurement.settings,
             "limits": measurement.limits,
-            "work": {} if measurement.work is None else measurement.work.known,
+            "work": measurement.work and measurement.work.known,
             "flags": measurement.flags,
             "metrics": {
                 name: {"value": metric.value, "unit": metric.unit, "better": metric.better}

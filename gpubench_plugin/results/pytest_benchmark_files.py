@@ -242,7 +242,7 @@ def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Resu
         settings=settings,
         configuration=by_dot_key(told(options, pedantic=is_pedantic(settings))),
         limits={k: _known(str, v) for k, v in ours.get("limits", {}).items()},
-        work={k: _number(v) for k, v in ours.get("work", {}).items()},
+        work=_work(ours.get("work")),
         flags=tuple(_known(str, flag) for flag in _list(ours.get("flags", []))),
     )
 
@@ -261,6 +261,13 @@ def _number(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{value!r:.40} is no number")
     return float(value)
+
+
+def _work(value: object) -> dict[str, float] | None:
+    """The amounts of work in a call; None where they were not recorded."""
+    if value is None:
+        return None
+    return {name: _number(amount) for name, amount in _known(dict, value).items()}
 
 
 def _list(value: object) -> list[Any]:

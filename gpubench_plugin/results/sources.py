@@ -197,7 +197,7 @@ def _of_summary(benchmark: SummaryBenchmark) -> Result:
         settings=(benchmark.settings or {}) if known else comparable_part(configuration),
         configuration=configuration,
         limits=benchmark.limits,
-        work={} if benchmark.work is None else benchmark.work.model_dump(exclude_none=True),
+        work=None if benchmark.work is None else benchmark.work.model_dump(exclude_none=True),
         flags=tuple(benchmark.flags),
     )
 
@@ -220,7 +220,7 @@ def _result(measurement: Measurement) -> Result:
         settings=measurement.settings,
         configuration=flat(measurement.configuration) if measurement.configuration else {},
         limits=measurement.limits,
-        work={} if measurement.work is None else measurement.work.known,
+        work=None if measurement.work is None else measurement.work.known,
         flags=measurement.flags + lost,
     )
 

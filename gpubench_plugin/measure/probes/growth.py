@@ -37,10 +37,12 @@ class MemoryGrowth:
     """Reads between timed blocks how much memory is held: some microseconds, outside of them.
 
     On an accelerator that is what torch's allocator has handed out, on a CPU the resident size
-    (Linux). Where neither is known it never finds anything.
+    (Linux). Where neither is known it never finds anything. What the process has free when it is
+    made goes back to the system: a leak would fill that first, and the process would not grow.
     """
 
     def __init__(self, device: torch.device) -> None:
+        return_free_memory(device)
         self._device = device
         self._read = _reader(device)
         self._held = array("q")

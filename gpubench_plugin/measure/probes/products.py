@@ -47,11 +47,11 @@ class Census:
         """Whether anything that was seen computed in it.
 
         Where there are products they decide, else every operation on floating numbers: a softmax
-        multiplies no matrices. A call in which torch did nothing says nothing against it.
+        multiplies no matrices. A call in which torch did nothing bears nothing out.
         """
         stored = "fp32" if compute_dtype == "tf32" else compute_dtype
         seen = self.products or self.others
-        return not seen or stored in seen
+        return stored in seen
 
 
 def census(step: Callable[[], object]) -> Census | None:

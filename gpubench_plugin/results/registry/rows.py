@@ -127,15 +127,24 @@ _WORK = "work."
 """What amounts of work begin with, which are stored beside the settings: no key of those does."""
 
 
-def with_work(settings: Mapping[str, Any], work: Mapping[str, float]) -> dict[str, Any]:
-    """The settings and the amounts of `work` as they are stored, in one."""
-    return {**settings, **{f"{_WORK}{name}": amount for name, amount in work.items()}}
+def with_work(settings: Mapping[str, Any], work: Mapping[str, float] | None) -> dict[str, Any]:
+    """The settings and the amounts of `work` as they are stored, in one.
+
+    That somebody recorded that there are none is stored too.
+    """
+    if work is None:
+        return dict(settings)
+    amounts = {f"{_WORK}{name}": amount for name, amount in work.items()}
+    return {**settings, **(amounts or {_WORK: None})}
 
 
-def without_work(stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+def without_work(stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float] | None]:
     """The settings and the amounts that :func:`with_work` made one."""
     settings = {key: value for key, value in stored.items() if not key.startswith(_WORK)}
+    if len(settings) == len(stored):
+        return settings, None
     amounts = {key.removeprefix(_WORK): v for key, v in stored.items() if key.startswith(_WORK)}
+    amounts.pop("", None)
     return settings, amounts
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import weakref
+from concurrent.futures import Future
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -254,6 +257,60 @@ def test_a_subject_whose_step_was_replaced_is_refused() -> None:
         bench(Group(), parts=beside(trainer))(trainer)
 
 
+def test_a_subject_that_stops_taking_steps_is_refused() -> None:
+    """Its first call was a step, and the timed ones have its amounts."""
+
+    class Stopping(Fake):
+        def step(self) -> None:
+            step()
+            self.calls += self.calls < 2
+
+    with pytest.raises(CorrectnessError, match=r"timed calls of the step advanced the Stopping"):
+        bench(Group())(Stopping())
+
+
+def test_a_step_that_only_promises_its_work_later_is_refused() -> None:
+    """Its first call did it; the last timed one is looked at as well."""
+    promised = iter([None])
+
+    def lazy_from_the_second_call() -> object:
+        step()
+        return next(promised, generator())
+
+    with pytest.raises(UsageProblem, match=r"returned a generator"):
+        bench(Group())(lazy_from_the_second_call)
+
+
+def test_a_class_in_place_of_what_its_fixture_made_is_refused() -> None:
+    """It has everything that a subject has, and is none."""
+    with pytest.raises(UsageProblem, match=r"gpubench\(Fake\): that is a class"):
+        bench(Group())(Fake)
+
+
+@pytest.mark.parametrize(
+    "amount", [True, 10**5000, "64", math.nan], ids=["bool", "huge", "text", "nan"]
+)
+def test_what_is_no_amount_is_refused(amount: Any) -> None:
+    """In one line, however long it is."""
+    with pytest.raises(UsageProblem, match=r"samples=.{1,40}; allowed: a number above 0"):
+        bench(Group())(step, samples=amount)
+
+
+@pytest.mark.parametrize("amount", [np.int64(64), np.float32(64), 64])
+def test_numbers_of_numpy_are_amounts(amount: Any) -> None:
+    """A product of shapes is one."""
+    assert bench(Group())(step, samples=amount).work == Work(samples=64)
+
+
+def test_there_is_no_result_of_what_was_refused() -> None:
+    """None would look like what a step has returned."""
+    measured = bench(Group())
+    with pytest.raises(UsageProblem):
+        measured(step, samples=-1)
+    with pytest.raises(UsageProblem, match=r"gpubench\.result without a measurement"):
+        _ = measured.result
+
+
 @pytest.mark.parametrize(("samples", "refused"), [(8, False), (16, True)])
 def test_an_amount_that_contradicts_the_subject_is_refused(samples: float, refused: bool) -> None:
     """Before anything is timed; the same amount may be said again."""
@@ -302,6 +359,8 @@ class Promise:
         (generator, r"a generator, .*list"),
         (async_generator, r"an async generator, .*asyncio\.run"),
         (Promise, r"an awaitable, .*asyncio\.run"),
+        (lambda: map(step, ()), r"a lazy iterator, .*list"),
+        (Future, r"a future, .*result"),
     ],
 )
 def test_a_step_that_only_promises_its_work_is_refused(
@@ -323,7 +382,7 @@ def test_the_last_result_is_there_until_the_test_ends(disabled: bool) -> None:
         return result
 
     measured = bench(Group(), disabled=disabled)
-    with pytest.raises(UsageProblem, match=r"gpubench\.result before the measurement"):
+    with pytest.raises(UsageProblem, match=r"gpubench\.result without a measurement"):
         _ = measured.result
     found = measured(timed)
     assert "Result" not in repr(found)

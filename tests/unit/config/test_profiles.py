@@ -106,13 +106,42 @@ def test_not_its_name_but_its_keys_are_compared(tmp_path: Path) -> None:
     [
         ["measure.min_time_s=4"],
         ["measure.min_time_s=0.1", "measure.max_time_s=0.05"],
-        ["measure.profile=full", "measure.max_time_s=0.5"],
+        ["measure.profile=full", "measure.min_time_s=9", "measure.max_time_s=0.5"],
     ],
 )
 def test_a_least_time_above_the_most_is_refused(tmp_path: Path, stated: list[str]) -> None:
     """The message names both keys, wherever the least time was stated."""
     with pytest.raises(UsageProblem, match=r"measure\.min_time_s=.* measure\.max_time_s="):
         resolved(tmp_path, *stated)
+
+
+@pytest.mark.parametrize(
+    ("stated", "limits"),
+    [
+        (["measure.profile=full", "measure.max_time_s=0.5"], (0.5, 0.5)),
+        (["measure.profile=quick", "measure.min_time_s=1"], (1.0, 1.0)),
+        (["measure.profile=full", "measure.max_time_s=9"], (1.0, 9.0)),
+    ],
+)
+def test_a_profile_gives_way_to_what_is_stated(
+    tmp_path: Path, stated: list[str], limits: tuple[float, float]
+) -> None:
+    """Nobody is told of a contradiction with a key that they never wrote."""
+    measure = resolved(tmp_path, *stated).measure
+    assert (measure.min_time_s, measure.max_time_s) == limits
+
+
+def test_fewer_rounds_at_most_than_at_least_are_refused(tmp_path: Path) -> None:
+    """Both were stated; a default gives way to the one that was."""
+    with pytest.raises(UsageProblem, match=r"measure\.min_rounds=50 .* measure\.max_rounds=5"):
+        resolved(tmp_path, "measure.min_rounds=50", "measure.max_rounds=5")
+    assert resolved(tmp_path, "measure.max_rounds=5").measure.fewest_rounds == 5
+
+
+def test_a_level_that_no_interval_can_have_is_refused(tmp_path: Path) -> None:
+    """Of which the quantile is infinite in the numbers of a computer."""
+    with pytest.raises(UsageProblem, match=r"measure\.confidence"):
+        resolved(tmp_path, "measure.confidence=0.9999999999999999")
 
 
 def test_a_short_limit_cuts_the_least_time_that_nobody_stated(tmp_path: Path) -> None:

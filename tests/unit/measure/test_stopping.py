@@ -10,6 +10,7 @@ import pytest
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.measure import Looks, Plan, Recording, rule_for
 from gpubench_plugin.measure.clocks import Block
+from tests.support.virtual_steps import measured
 
 
 def recorded(
@@ -131,3 +132,9 @@ def test_only_the_interval_can_be_missed() -> None:
         True,
         True,
     ]
+
+
+def test_a_long_step_has_the_fewest_rounds_though_the_least_time_is_over() -> None:
+    """However narrow its interval is before."""
+    samples = measured(lambda *_: 1.0, step_s=0.024, min_rounds=60, ci_half_width=0.05)
+    assert samples.rounds == 60
