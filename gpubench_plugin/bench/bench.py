@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from gpubench_plugin.bench.step import FirstCall, TimedStep, refuse_contradiction, refuse_unfinished
+from gpubench_plugin.bench.step import (
+    FirstCall,
+    TimedStep,
+    refuse_contradiction,
+    refuse_lazy,
+    refuse_unfinished,
+)
 from gpubench_plugin.config import fixture_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import PRECISION_UNUSED
@@ -174,6 +180,7 @@ class Bench:
 
         given = self._claim(amounts)
         timed = TimedStep.of(given_step, self._case.id)
+        refuse_lazy(self._case.id, setup=setup, teardown=teardown)
         step, subject = timed.call, timed.subject
         if subject is not None:
             self._parts.include(subject)
@@ -260,7 +267,12 @@ class Bench:
         growth = MemoryGrowth(self._device)
 
         def first_ended() -> None:
-            first.look(clock.taken())  # which is gone then, and in nobody's memory
+            failure: Exception | None = None
+            try:
+                first.look(clock.taken())  # which is gone then, and in nobody's memory
+            except Exception as error:  # raised again below, once all ranks know
+                failure = error
+            self._reduction.checked(failure)
             if tensors is not None:
                 tensors.watch(partial(_once, timed.brief, setup, teardown))
 

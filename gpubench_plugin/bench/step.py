@@ -13,7 +13,12 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from dataclasses import dataclass
-from inspect import getclosurevars
+from inspect import (
+    getclosurevars,
+    isasyncgenfunction,
+    iscoroutinefunction,
+    isgeneratorfunction,
+)
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +42,7 @@ _LAZY: Final = (
 )
 """What a call may return instead of doing its work, and what to do then."""
 
+_LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 _LONGEST: Final = 60
 
 
@@ -155,6 +161,20 @@ def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
             f"{benchmark}: a call of the step returned {what} instead of calling it; write "
             f"gpubench({what}), not gpubench(lambda: {what})"
         )
+
+
+def refuse_lazy(benchmark: str, **functions: Step | None) -> None:
+    """Refuse functions, by what they are for, of which a call does none of their work.
+
+    Raises:
+        UsageProblem: naming what one is for.
+    """
+    for name, function in functions.items():
+        if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
+            raise UsageProblem(
+                f"{benchmark}: {name}: a call of it returns before its work is done; pass a "
+                "function that does it: asyncio.run(…), or a loop over what it yields"
+            )
 
 
 def refuse_contradiction(given: Work, own: Work, subject: Subject, benchmark: str) -> None:

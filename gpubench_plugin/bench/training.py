@@ -100,11 +100,19 @@ def data(
     Ranks that share a batch all get the samples of all of them. Workers that load end with the
     benchmark, however it ends.
     """
+    from gpubench_plugin.errors import UsageProblem
     from gpubench_plugin.training import Described
 
     configuration = gpubench_config
     if "inference" in request.fixturenames:
-        fed = configuration.inference.samples(configuration.training.batch_size)
+        trained = configuration.training.batch_size
+        fed = configuration.inference.samples(trained)
+        if fed != trained and "trainer" in request.fixturenames:
+            raise UsageProblem(
+                f"{request.node.nodeid}: inference.batch_size={fed} beside a trainer of "
+                f"training.batch_size={trained}: both take the same batches; allowed: {trained}, "
+                "or a test of its own for each"
+            )
         training = configuration.training.model_copy(update={"batch_size": fed})
         configuration = configuration.model_copy(update={"training": training})
     made = source_of(

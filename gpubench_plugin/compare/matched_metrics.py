@@ -195,15 +195,24 @@ def _contradiction(sides: Sides, metric: Metric) -> str:
 def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
     known = {metric for one in sides.measured for metric in one.metrics}
     reason = f"limit {limit.text} on {name}, which this benchmark does not have"
-    if name in SCALING:
-        reason += ": it needs the same on fewer ranks in the same run, and neither of them in doubt"
+    why = _NEEDED.get(name)
     return Verdict(
         id=sides.id,
         metric=name,
         kind="not_measured",
         limit=limit.text,
-        reason=reason + nearest(name, known),
+        reason=reason + (nearest(name, known) if why is None else f": it needs {why}"),
     )
+
+
+_NEEDED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        SCALING, "the same on fewer ranks in the same run, and neither of them in doubt"
+    ),
+    "step_time_p95_s": "20 durations; raise measure.min_rounds or measure.min_time_s",
+    "step_time_p99_s": "100 durations; raise measure.min_rounds or measure.min_time_s",
+}
+"""What metrics need that not every benchmark has."""
 
 
 def _about(

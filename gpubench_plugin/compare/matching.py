@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gpubench_plugin import catalog
 from gpubench_plugin.compare.comparability import Likeness, several, told_differences
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.series import Series, counted
@@ -145,7 +146,9 @@ class _Matching:
             return Verdict(id=name, kind="no_baseline", reason="there is no run to compare with")
         known = [run.results[name] for run in self.bases if name in run.results]
         if not known:
-            return Verdict(id=name, kind="new", reason="the base has no such benchmark")
+            return Verdict(
+                id=name, kind="new", reason=f"the base has no such benchmark{self._old_name(name)}"
+            )
         pairs = [
             (base, base.results[name], head, head.results[name])
             for base, head in self._beside()
@@ -164,6 +167,21 @@ class _Matching:
             lacking = f"{lost} of {len(self.heads)} pairs are left out"
             self.notes.append(f"{name}: {lacking}, since one side did not measure it there")
         return self._alike(name, pairs)
+
+    def _old_name(self, name: str) -> str:
+        """A hint where the base has the benchmark under the id of earlier versions.
+
+        They named a precision in every id, also of benchmarks that use none.
+        """
+        known = {other for run in self.bases for other in run.results}
+        test, bracket, variant = name.partition("[")
+        for precision in catalog.choices("precision") if bracket else ():
+            if (old := f"{test}[{precision}-{variant}") in known:
+                return (
+                    f", but {old}: ids name a precision only where it is used; set the baseline "
+                    "anew"
+                )
+        return ""
 
     def _beside(self) -> Iterator[tuple[Run, Run]]:
         if self.paired:

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import CorrectnessError
+from gpubench_plugin.flags import UNCHECKED
 from gpubench_plugin.records import Check
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ class Values:
     first: int
     key: str
 
-    def errors(self) -> Iterator[float]:
+    def errors(self) -> Iterator[float | None]:
         """That of each step, relative to the largest value of the reference up to it.
+
+        None of a step without a value.
 
         Relative to the step's own value, a loss that training brings to zero would have an error
         without bounds.
@@ -45,7 +48,10 @@ class Values:
         for step, (own, plain, scale, absent) in enumerate(values, 1):
             if not isfinite(plain):
                 raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {plain}")
-            difference = 0.0 if absent else abs(own - plain)
+            if absent:
+                yield None
+                continue
+            difference = abs(own - plain)
             error = difference / scale if scale else float(difference > 0)
             band = self.bands[step > self.first]
             if not error <= band:
@@ -71,30 +77,39 @@ class Compared:
     def check(self) -> Check:
         """The record of all errors, the largest of which are facts.
 
+        Where a GradScaler skipped every compared step no gradient was: that is ``unchecked``.
+
         Raises:
             CorrectnessError: the first step that is wrong, whatever of it is.
         """
-        of_losses: list[float] = []
-        of_norms: list[float] = []
-        of_nearest: list[float] = []
+        of_losses: list[float | None] = []
+        of_norms: list[float | None] = []
+        of_nearest: list[float | None] = []
         nearest = self.nearest.errors()
         for loss, norm in zip(self.losses.errors(), self.norms.errors(), strict=True):
             of_losses.append(loss)
             of_norms.append(norm)
             of_nearest.extend(islice(nearest, 1))
-        loss_error, norm_error = max(of_losses), max(of_norms)
-        found = {
+        loss_error, norm_error = _largest(of_losses), _largest(of_norms)
+        record = {
             "steps": len(of_losses),
             "loss_error": loss_error,
             "loss_bands": self.losses.bands,
             "gradient_norm_error": norm_error,
             "gradient_bands": self.norms.bands,
-            "nearest_error": max(of_nearest),
+            "nearest_error": _largest(of_nearest),
             "nearest_band": self.nearest.bands[0],
             "losses": self.losses.reference,
             "gradient_norms": self.norms.reference,
             "loss_errors": of_losses,
             "gradient_norm_errors": of_norms,
         }
-        facts = {"loss_error": loss_error, "gradient_norm_error": norm_error}
-        return Check(correctness={"reference": found}, facts=facts)
+        errors = {"loss_error": loss_error, "gradient_norm_error": norm_error}
+        facts = {name: error for name, error in errors.items() if error is not None}
+        flags = (UNCHECKED,) if norm_error is None else ()
+        return Check(correctness={"reference": record}, facts=facts, flags=flags)
+
+
+def _largest(errors: Sequence[float | None]) -> float | None:
+    """None where every step was skipped."""
+    return max((error for error in errors if error is not None), default=None)

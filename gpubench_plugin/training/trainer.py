@@ -7,6 +7,7 @@ from itertools import repeat
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import (
     LossHistory,
@@ -171,6 +172,12 @@ class Trainer:
                 ``training.loss_drop`` asks, a gradient is missing or not finite, every step was
                 skipped by the GradScaler, or the first steps are not the reference's.
         """
+        if self._reference is not None and self.calls and self._training.resume is None:
+            raise UsageProblem(
+                f"the trainer has taken {self.calls} of its steps before the measurement, whose "
+                "check compares the first ones with plain fp32; take none before, or "
+                "measure.check=false"
+            )
         self._module.train()  # something else in the test may have put it into eval mode
         start = RandomState.capture(self._device)
         self._optimization.reset()

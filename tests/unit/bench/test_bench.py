@@ -371,6 +371,14 @@ def test_a_step_that_only_promises_its_work_is_refused(
         bench(Group(), disabled=disabled)(lazy)
 
 
+@pytest.mark.parametrize("lazy", [coroutine, generator, async_generator])
+@pytest.mark.parametrize("of", ["setup", "teardown"])
+def test_a_setup_that_only_promises_its_work_is_refused(of: str, lazy: Any) -> None:
+    """Nothing would ever be set up."""
+    with pytest.raises(UsageProblem, match=rf"{of}: a call of it returns before"):
+        bench(Group())(step, **{of: lazy})
+
+
 @pytest.mark.parametrize("disabled", [False, True], ids=["measured", "run once"])
 def test_the_last_result_is_there_until_the_test_ends(disabled: bool) -> None:
     """It is what the last timed call returned, and nothing keeps it afterwards."""

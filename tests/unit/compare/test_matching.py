@@ -55,6 +55,18 @@ def test_a_benchmark_that_is_new_or_removed_has_its_own_verdict():
     assert kinds(unpaired([base], [head], removed=False)) == {("test_new", ""): "new"}
 
 
+def test_a_benchmark_that_lost_the_precision_in_its_id_is_told_its_old_name():
+    """Earlier versions named one in every id: nothing is compared, and the reason says why."""
+    base = run("a", timed(1.0, "test_it[fp32-ws1]"), timed(1.0, "test_it[8-ws1]"))
+    head = run("b", timed(1.0, "test_it[ws1]"))
+    (verdict, *_) = unpaired([base], [head]).verdicts
+    assert verdict.kind == "new"
+    assert verdict.reason == (
+        "the base has no such benchmark, but test_it[fp32-ws1]: ids name a precision only where it "
+        "is used; set the baseline anew"
+    )
+
+
 def test_a_skipped_benchmark_that_is_gone_is_not_removed():
     """It never was there."""
     base = run("a", result("test_old", outcome="skipped"))
@@ -202,6 +214,16 @@ def test_a_limit_on_a_metric_that_is_not_there_is_not_measured():
             "limit 3% on sample_per_s, which this benchmark does not have "
             "(did you mean 'samples_per_s'?)"
         )
+
+
+def test_a_limit_on_a_percentile_of_few_durations_says_how_many_it_needs():
+    """No slip of the keyboard is looked for in a name that is known."""
+    head = run("b", result(step_time_s=1.0, limits={"step_time_p99_s": "<=2"}))
+    (verdict,) = (one for one in unpaired([], [head]).verdicts if one.metric)
+    assert verdict.reason == (
+        "limit <=2 on step_time_p99_s, which this benchmark does not have: it needs 100 durations; "
+        "raise measure.min_rounds or measure.min_time_s"
+    )
 
 
 def test_limits_of_the_caller_override_those_of_the_head():

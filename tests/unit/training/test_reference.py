@@ -190,6 +190,14 @@ def test_skipped_steps_are_skipped_by_the_reference_too(compared):
     assert check.correctness["reference"]["loss_error"] <= BANDS["amp"].later.loss
 
 
+def test_nothing_is_checked_where_every_compared_step_is_skipped(compared):
+    """No gradient was compared: the record does not say that the error was nought."""
+    _, check = compared("amp", init_scale=2.0**20, steps=1)
+    assert check.flags == ("unchecked",)
+    assert check.correctness["reference"]["gradient_norm_error"] is None
+    assert "gradient_norm_error" not in check.facts
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_schedule_moves_with_skipped_steps_as_the_training_does(fused, compared):
     """A fused optimizer is called for them, too, and its schedule moves; another one waits."""
