@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 _ERRORS = pytest.StashKey[list[BaseException]]()
+_AT_START = pytest.StashKey[bool]()
+_DEVICE_FIXTURE: Final = "torch_device"
 
 
 class Rank:
@@ -46,6 +48,21 @@ class Rank:
         case = item.stash.get(CASE, None)
         if case is not None and (refusal := case.refusal(self._world.size)):
             raise refusal
+        item.stash[_AT_START] = case is not None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> None:
+        """Prepare the device of a benchmark before any fixture of its own builds something.
+
+        Whatever their order in the test: seeds hold, and their tensors are the benchmark's.
+        """
+        if fixturedef.scope != "function" or _DEVICE_FIXTURE not in request.fixturenames:
+            return
+        if request.node.stash.get(_AT_START, False):
+            request.node.stash[_AT_START] = False
+            request.getfixturevalue(_DEVICE_FIXTURE)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # another plugin may make it a failure
     def pytest_runtest_makereport(

@@ -97,3 +97,31 @@ def test_a_leak_is_flagged(project: Project) -> None:
 
     flags = [b["flags"] for b in run.summary["benchmarks"]]
     assert ["growing_memory" in one for one in flags] == [True, False]
+
+
+def test_fixtures_count_wherever_they_stand(project: Project) -> None:
+    """The device is prepared before them: their tensors are the benchmark's, and seeds hold."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest, torch
+        @pytest.fixture
+        def weights():
+            return torch.rand(1_000_000)
+        def test_before(weights, gpubench):
+            gpubench.record("first", weights[0].item())
+            gpubench(lambda: weights.sum())
+        def test_after(gpubench, weights):
+            gpubench.record("first", weights[0].item())
+            gpubench(lambda: weights.sum())
+        """,
+    )
+
+    run = project.run()
+
+    before, after = (
+        {name: metric["value"] for name, metric in one["metrics"].items()}
+        for one in run.summary["benchmarks"]
+    )
+    assert before["peak_memory_bytes"] == after["peak_memory_bytes"] > 4e6
+    assert before["first"] == after["first"]
