@@ -241,7 +241,7 @@ def test_failed_again_streamed_compared_and_stopped(suite: tuple[Project, Run]) 
     }
 
 
-OF_NUMBERS = re.compile(r"scaling_|.*_ci_|effective_|step_time_p9")
+OF_NUMBERS = re.compile(r"scaling_|.*_ci_|effective_|step_time_p9|peak_memory")
 """Metrics that are not there at some numbers: of samples, of ranks in the run, or in doubt."""
 
 

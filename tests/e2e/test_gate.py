@@ -284,7 +284,7 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
 
     assert run.code == 1, run.out + run.err
     assert "at least 10 are needed" in run.out
-    assert "2 inconclusive: fail (--gate-inconclusive=fail)" in run.out
+    assert "1 inconclusive: fail (--gate-inconclusive=fail)" in run.out
 
 
 def test_a_gate_that_measured_nothing_fails(gated: Gated) -> None:
