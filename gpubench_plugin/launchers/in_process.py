@@ -62,7 +62,8 @@ class Rank:
             return
         if request.node.stash.get(_AT_START, False):
             request.node.stash[_AT_START] = False
-            request.getfixturevalue(_DEVICE_FIXTURE)
+            if fixturedef.argname != _DEVICE_FIXTURE:
+                request.getfixturevalue(_DEVICE_FIXTURE)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # another plugin may make it a failure
     def pytest_runtest_makereport(

@@ -114,14 +114,17 @@ def test_fixtures_count_wherever_they_stand(project: Project) -> None:
         def test_after(gpubench, weights):
             gpubench.record("first", weights[0].item())
             gpubench(lambda: weights.sum())
+        def test_device_first(process_group, torch_device, weights, gpubench):
+            gpubench.record("first", weights[0].item())
+            gpubench(lambda: weights.sum())
         """,
     )
 
     run = project.run()
 
-    before, after = (
+    before, after, device_first = (
         {name: metric["value"] for name, metric in one["metrics"].items()}
         for one in run.summary["benchmarks"]
     )
     assert before["peak_memory_bytes"] == after["peak_memory_bytes"] > 4e6
-    assert before["first"] == after["first"]
+    assert before["first"] == after["first"] == device_first["first"]
