@@ -178,7 +178,7 @@ class Bench:
         from gpubench_plugin.results import pytest_benchmark
         from gpubench_plugin.training import naming_what_is_not_deterministic
 
-        given = self._claim(amounts)
+        stated_work = self._claim(amounts)
         timed = TimedStep.of(given_step, self._case.id)
         refuse_lazy(self._case.id, setup=setup, teardown=teardown)
         step, subject = timed.call, timed.subject
@@ -191,20 +191,20 @@ class Bench:
             check = self._prepare(subject)
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
-                refuse_contradiction(given, own_work, subject, self._case.id)
-            seen, facts = self._measure(timed, setup, teardown)
-        seen = seen.flagged(*check.flags)
+                refuse_contradiction(stated_work, own_work, subject, self._case.id)
+            samples, facts = self._measure(timed, setup, teardown)
+        samples = samples.flagged(*check.flags)
         if "first_step_s" in check.facts:  # the very first step was one of the check's
-            seen = replace(seen, first_step_s=check.facts["first_step_s"])
-        seen, products = self._take_census(seen, timed, setup, teardown)
+            samples = replace(samples, first_step_s=check.facts["first_step_s"])
+        samples, products = self._take_census(samples, timed, setup, teardown)
         check = replace(check, correctness={**check.correctness, **products})
         self._profile(step, setup, teardown)
-        work = self._work(given, own_work, subject)
-        own = self._observation(seen, work, {**check.facts, **facts})
+        work = self._work(stated_work, own_work, subject)
+        own = self._observation(samples, work, {**check.facts, **facts})
         measurement = self._conclude(own, check)
         if self._group.world.size > 1:
             self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
-            self._keep(seen)
+            self._keep(samples)
         # Its own pause, which then has nothing to do, makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
         Tracers().paused(partial(pytest_benchmark.carry, self._carrier, measurement))
@@ -318,9 +318,9 @@ class Bench:
         """
         configuration = self._case.configuration
         models = "model" in fixture_names(self._item) and not self._parts.subjects
-        seen = timed.subject is not None or models
+        is_first_call = timed.subject is not None or models
         return {
-            "compiled": float(seen and configuration.model.compile != "none"),
+            "compiled": float(is_first_call and configuration.model.compile != "none"),
             "confidence": configuration.measure.confidence,
             "processors": float(os.cpu_count() or 0),
         }
@@ -356,17 +356,17 @@ class Bench:
         flagged = samples.flagged(PRECISION_UNUSED) if unused else samples
         return flagged, {"product_dtypes": dict(products.products)}
 
-    def _work(self, given: Work, own: Work, subject: Subject | None) -> Work:
+    def _work(self, stated: Work, own: Work, subject: Subject | None) -> Work:
         """The work the caller gave, completed by the timed subject's `own`; its FLOPs counted.
 
         Raises:
             UsageProblem: FLOPs were given, and are not those counted.
         """
         if subject is None:
-            return given
+            return stated
         own = replace(own, flops=own.flops or self._count_flops(subject))
-        refuse_contradiction(given, own, subject, self._case.id)
-        return replace(own, **given.known)
+        refuse_contradiction(stated, own, subject, self._case.id)
+        return replace(own, **stated.known)
 
     def _count_flops(self, subject: Subject) -> float | None:
         """FLOPs of one call, counted on fake tensors; what has no formula is journalled."""

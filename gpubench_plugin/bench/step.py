@@ -177,13 +177,13 @@ def refuse_lazy(benchmark: str, **functions: Step | None) -> None:
             )
 
 
-def refuse_contradiction(given: Work, own: Work, subject: Subject, benchmark: str) -> None:
-    """Refuse an amount that was `given` and is not the subject's `own`.
+def refuse_contradiction(stated: Work, own: Work, subject: Subject, benchmark: str) -> None:
+    """Refuse a `stated` amount that is not the subject's `own`.
 
     Raises:
         UsageProblem: naming both.
     """
-    for name, amount in given.known.items():
+    for name, amount in stated.known.items():
         if is_same_amount(amount, own.known.get(name, amount)):
             continue
         raise UsageProblem(
