@@ -87,13 +87,13 @@ def test_a_leak_is_flagged(project: Project) -> None:
         import torch
         def test_leaks(gpubench):
             kept = []
-            gpubench(lambda: kept.append(torch.ones(2**16)))
+            gpubench(lambda: kept.append(torch.ones(2**18)))
         def test_holds_still(gpubench):
-            gpubench(lambda: torch.ones(2**16))
+            gpubench(lambda: torch.ones(2**18))
         """,
     )
 
-    run = project.run("--measure.by=time", "--measure.time_s=0.3", quick=False)
+    run = project.run("--measure.by=steps", "--measure.steps=40", quick=False)
 
     flags = [b["flags"] for b in run.summary["benchmarks"]]
     assert ["growing_memory" in one for one in flags] == [True, False]

@@ -66,7 +66,7 @@ class MemoryGrowth:
 
 def grows(held: Sequence[int], block_calls: Sequence[int]) -> bool:
     """Whether `held`, the bytes after each block, grows through all parts of the calls alike."""
-    if len(held) != len(block_calls) or len(held) < 2 * _PARTS:
+    if len(held) != len(block_calls) or len(held) < _PARTS:
         return False
     calls = list(accumulate(block_calls))
     total, span = held[-1] - held[0], calls[-1] - calls[0]

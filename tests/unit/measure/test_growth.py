@@ -60,9 +60,17 @@ def test_what_recording_takes_is_no_leak() -> None:
     assert not grows(held(lambda n: n * 100_000 * 16), [100_000] * BLOCKS)
 
 
-def test_few_blocks_say_nothing() -> None:
-    """Of fewer than eight readings no trend is told."""
-    assert not grows([n * 64 * MIB for n in range(7)], [1] * 7)
+@pytest.mark.parametrize("blocks", range(4, 12))
+def test_few_blocks_are_enough(blocks: int) -> None:
+    """A step of seconds has few of them, as a device's short measurement has."""
+    assert grows([n * 2 * MIB for n in range(blocks)], [3] * blocks)
+    assert not grows([min(n, 1) * 64 * MIB for n in range(blocks)], [3] * blocks)
+
+
+@pytest.mark.parametrize("blocks", range(4))
+def test_fewer_blocks_than_parts_say_nothing(blocks: int) -> None:
+    """What fills a cache looks the same."""
+    assert not grows([n * 64 * MIB for n in range(blocks)], [1] * blocks)
 
 
 def test_tensors_that_stay_are_found() -> None:
