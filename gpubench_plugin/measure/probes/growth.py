@@ -36,9 +36,10 @@ _STEADY: Final = 0.5
 class MemoryGrowth:
     """Reads between timed blocks how much memory is held: some microseconds, outside of them.
 
-    On an accelerator that is what torch's allocator has handed out, on a CPU the resident size
-    (Linux). Where neither is known it never finds anything. What the process has free when it is
-    made goes back to the system: a leak would fill that first, and the process would not grow.
+    On an accelerator that is what torch's allocator has handed out, on a CPU the anonymous part of
+    the resident size (Linux), for pages of files come and go as the system wants its memory. Where
+    neither is known it never finds anything. What the process has free when it is made goes back
+    to the system: a leak would fill that first, and the process would not grow.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -92,4 +93,9 @@ def _reader(device: torch.device) -> Callable[[], int] | None:
     if not _STATM.exists():
         return None
     page = os.sysconf("SC_PAGE_SIZE")
-    return lambda: int(_STATM.read_bytes().split(maxsplit=2)[1]) * page
+
+    def anonymous() -> int:
+        _, resident, shared, _ = _STATM.read_bytes().split(maxsplit=3)
+        return (int(resident) - int(shared)) * page
+
+    return anonymous

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from gpubench_plugin.measure.probes import MemoryGrowth, grows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 MIB = 2**20
 BLOCKS = 40
@@ -82,6 +84,24 @@ def test_tensors_that_stay_are_found() -> None:
         kept.append(torch.ones(MIB // 4))
         growth.block_ended()
     assert growth.flags([1] * BLOCKS) == (GROWING_MEMORY,)
+
+
+def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
+    """A file that is read does not look like a leak, and taking back its pages hides none."""
+    file = tmp_path / "file"
+    file.write_bytes(bytes(BLOCKS * MIB))
+    with file.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as mapped:
+        growth = MemoryGrowth(torch.device("cpu"))
+        for block in range(BLOCKS):
+            mapped[block * MIB : (block + 1) * MIB].count(1)
+            growth.block_ended()
+        assert growth.flags([1] * BLOCKS) == ()
+        growth, kept = MemoryGrowth(torch.device("cpu")), []
+        for _ in range(BLOCKS):
+            kept.append(torch.ones(MIB // 4))
+            mapped.madvise(MADV_DONTNEED, len(kept) * MIB - MIB, MIB)
+            growth.block_ended()
+        assert growth.flags([1] * BLOCKS) == (GROWING_MEMORY,)
 
 
 def test_what_a_collection_frees_is_no_leak() -> None:
