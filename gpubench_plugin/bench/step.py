@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Sequence,
-)
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import (
-    getclosurevars,
-    isasyncgenfunction,
-    iscoroutinefunction,
-    isgeneratorfunction,
-)
-from types import FunctionType, MethodType
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.bench.returned import close, unfinished
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.measure import Brief, Subject
 from gpubench_plugin.records import is_same_amount
@@ -30,17 +16,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Work
 
 Step = Callable[[], object]
-
-_LAZY: Final = (
-    (AsyncGenerator, "an async generator", "call asyncio.run on what exhausts it in the step"),
-    (AsyncIterator, "an async iterator", "call asyncio.run on what exhausts it in the step"),
-    (Generator, "a generator", "exhaust it in the step: list(…), or a loop over it"),
-    ((map, filter, zip), "a lazy iterator", "exhaust it in the step: list(…), or a loop over it"),
-    (Future, "a future", "wait for it in the step: its result()"),
-    (Coroutine, "a coroutine", "run it in the step: asyncio.run(…)"),
-    (Awaitable, "an awaitable", "await it in the step: asyncio.run(…)"),
-)
-"""What a call may return instead of doing its work, and what to do then."""
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 _LONGEST: Final = 60
@@ -148,19 +123,9 @@ def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
     Raises:
         UsageProblem: naming what it is, and what to write.
     """
-    for kind, name, remedy in _LAZY:
-        if isinstance(result, kind):
-            if isinstance(result, Coroutine):
-                result.close()  # it warns if nobody ever began it
-            raise UsageProblem(
-                f"{benchmark}: a call of the step returned {name}, whose work nobody has done; "
-                f"{remedy}"
-            )
-    if (what := _uncalled(result, step)) is not None:
-        raise UsageProblem(
-            f"{benchmark}: a call of the step returned {what} instead of calling it; write "
-            f"gpubench({what}), not gpubench(lambda: {what})"
-        )
+    if problem := unfinished(result, step, "gpubench"):
+        close(result)
+        raise UsageProblem(f"{benchmark}: {problem}")
 
 
 def refuse_lazy(benchmark: str, **functions: Step | None) -> None:
@@ -196,29 +161,6 @@ def refuse_contradiction(stated: Work, own: Work, subject: Subject, benchmark: s
 def _subject(given: object) -> Subject | None:
     """The subject that is `given`; None of anything else, also of a class of them."""
     return given if isinstance(given, Subject) and not isinstance(given, type) else None
-
-
-def _uncalled(result: object, step: Step) -> str | None:
-    """What to call where `result` is a step itself, or a function that `step` only names."""
-    if _subject(result) is not None:
-        return f"{_name(result, step)}.step"
-    if isinstance(result, MethodType):
-        return f"{_name(result.__self__, step)}.{result.__func__.__name__}"
-    return _named(result, step) if isinstance(result, FunctionType) else None
-
-
-def _name(owner: object, step: Step) -> str:
-    """What `step` calls the `owner` of a method; of one that it does not name, its class."""
-    return _named(owner, step) or type(owner).__name__.lower()
-
-
-def _named(wanted: object, step: Step) -> str | None:
-    """The name that `step`, if it is a function, has for this object from outside."""
-    if not isinstance(step, FunctionType):
-        return None
-    known = getclosurevars(step)
-    names = {**known.globals, **known.nonlocals}
-    return next((name for name, value in names.items() if value is wanted), None)
 
 
 def _shown(given: object) -> str:

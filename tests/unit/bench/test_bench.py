@@ -6,6 +6,7 @@ import math
 import weakref
 from concurrent.futures import Future
 from contextlib import nullcontext
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -237,9 +238,47 @@ def work() -> None:
     """A step that a lambda forgets to call."""
 
 
-def test_a_step_that_makes_a_function_is_measured() -> None:
-    """Only one that was there before was meant to be called."""
-    assert bench(Group())(lambda: lambda: None).outcome == "measured"
+PARTIAL = partial(sum, (1, 2))
+CACHED = cache(work)
+MATRIX = torch.ones(2, 2)
+MODEL = torch.nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("forgetful", "written"),
+    [
+        (lambda: MATRIX.sum, "MATRIX.sum"),
+        (lambda: MATRIX.__len__, "MATRIX.__len__"),
+        (lambda: torch.relu, "torch.relu"),
+        (lambda: torch.nn.functional.linear, "torch.nn.functional.linear"),
+        (lambda: PARTIAL, "PARTIAL"),
+        (lambda: CACHED, "CACHED"),
+        (lambda: MODEL.forward, "MODEL.forward"),
+        (lambda: dict.fromkeys, "dict.fromkeys"),
+        (lambda: len, "len"),
+    ],
+)
+def test_parentheses_are_missed_of_whatever_can_be_called(forgetful: Any, written: str) -> None:
+    """Methods and functions of C, partial and cached functions, those of modules."""
+    with pytest.raises(UsageProblem) as refused:
+        bench(Group())(forgetful)
+    assert f"gpubench({written}), not gpubench(lambda: {written})" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "making",
+    [
+        lambda: lambda: None,
+        lambda: partial(sum, (1, 2)),
+        lambda: MODEL,
+        lambda: torch.nn.Linear,
+        lambda: (MATRIX, MODEL.forward),
+    ],
+    ids=["function", "partial", "model", "class", "several"],
+)
+def test_a_step_that_makes_something_to_be_called_is_measured(making: Any) -> None:
+    """A function that was not there before, a model that it has changed, a result with its own."""
+    assert bench(Group())(making).outcome == "measured"
 
 
 @pytest.mark.parametrize("result", [None, 2.5, torch.ones(2)])
@@ -361,6 +400,9 @@ class Promise:
         (Promise, r"an awaitable, .*asyncio\.run"),
         (lambda: map(step, ()), r"a lazy iterator, .*list"),
         (Future, r"a future, .*result"),
+        (lambda: (1, generator()), r"a tuple with a generator in it, .*list"),
+        (lambda: [coroutine(), coroutine()], r"a list with a coroutine in it, .*asyncio\.run"),
+        (lambda: {"next": Future()}, r"a dict with a future in it, .*result"),
     ],
 )
 def test_a_step_that_only_promises_its_work_is_refused(
@@ -369,6 +411,13 @@ def test_a_step_that_only_promises_its_work_is_refused(
     """At its first call, with what to do; no warning of Python's is left to guess from."""
     with pytest.raises(UsageProblem, match=rf"returned {said}"):
         bench(Group(), disabled=disabled)(lazy)
+
+
+def test_futures_that_were_waited_for_are_a_result() -> None:
+    """The step has done its work, and what came out is in them."""
+    done: Future[int] = Future()
+    done.set_result(1)
+    assert bench(Group())(lambda: [done]).outcome == "measured"
 
 
 @pytest.mark.parametrize("lazy", [coroutine, generator, async_generator])
