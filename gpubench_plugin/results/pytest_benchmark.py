@@ -162,11 +162,16 @@ def is_fixture(value: object) -> bool:
 
 
 def while_measuring(
-    benchmark: BenchmarkFixture, watch: Callable[[], AbstractContextManager[object]]
+    benchmark: BenchmarkFixture,
+    watch: Callable[[], AbstractContextManager[object]],
+    look: Callable[[object, Callable[..., object]], object],
 ) -> None:
-    """Have `benchmark` measure in what `watch` makes, entered before it reads a clock."""
+    """Have `benchmark` measure in what `watch` makes, entered before it reads a clock.
+
+    `look` is then called with what a call of the function returned, and with the function.
+    """
     for name in ("_raw", "_raw_pedantic"):
-        setattr(benchmark, name, _watched(getattr(benchmark, name), watch))
+        setattr(benchmark, name, _watched(getattr(benchmark, name), watch, look))
 
 
 def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
@@ -192,12 +197,16 @@ def recorded(benchmark: BenchmarkFixture) -> Recorded | str:
 
 
 def _watched(
-    function: Callable[..., Any], watch: Callable[[], AbstractContextManager[object]]
+    measure: Callable[..., Any],
+    watch: Callable[[], AbstractContextManager[object]],
+    look: Callable[[object, Callable[..., object]], object],
 ) -> Callable[..., Any]:
-    @wraps(function)
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    @wraps(measure)
+    def watched(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
         with watch():
-            return function(*args, **kwargs)
+            result = measure(function, *args, **kwargs)
+        look(result, function)
+        return result
 
     return watched
 

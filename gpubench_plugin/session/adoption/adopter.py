@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.bench import unfinished
 from gpubench_plugin.config import CASE, FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.flags import CONTENDED, DEPENDENT, DRIFTING, NOT_CONVERGED, OUTLIERS
@@ -210,7 +211,7 @@ class Adopter:
         item.stash[_WATCHED] = watched = _Watched(
             benchmark, Options(benchmark, item), self._find, self._timers
         )
-        pytest_benchmark.while_measuring(benchmark, watched.begin)
+        pytest_benchmark.while_measuring(benchmark, watched.begin, watched.look)
 
     def _find(self) -> Accelerator | None:
         if not self._looked and "torch" in self._modules:
@@ -250,6 +251,7 @@ class _Watched:
         self._accelerator = find()
         self._timers = timers
         self._contention = Contention()
+        self._problem: str | None = None
         if self._accelerator is not None:
             self._accelerator.forget_peak()
 
@@ -261,11 +263,17 @@ class _Watched:
         self._contention = Contention()
         return self._contention
 
+    def look(self, result: object, function: Callable[..., object]) -> None:
+        """See whether a call did its work; the `result` is the test's, and stays as it is."""
+        self._problem = unfinished(result, function, FOREIGN_FIXTURE)
+
     def conclude(self, item: pytest.Item, case: Case) -> Measurement | str:
         """The record, or why there is none."""
         recorded = pytest_benchmark.recorded(self.benchmark)
         if isinstance(recorded, str):
             return recorded
+        if self._problem is not None:
+            return self._problem
         try:
             observation = observation_of(recorded, case.device, self._facts())
             flags = flags_of(recorded.durations_s, case.configuration.measure)

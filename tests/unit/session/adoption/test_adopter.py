@@ -146,6 +146,52 @@ def test_a_step_on_a_gpu_is_timed_until_the_device_is_done(torch: Torch) -> None
     assert without.benchmark.stats.stats.median == pytest.approx(1e-5)
 
 
+@pytest.mark.parametrize("pedantic", [True, False])
+@pytest.mark.parametrize(
+    ("lazy", "said"),
+    [
+        (lambda: (number for number in range(9)), "returned a generator, whose work nobody"),
+        (lambda: [map(str, range(9))], "returned a list with a lazy iterator in it, whose work"),
+    ],
+)
+def test_a_step_that_did_not_do_its_work_has_no_numbers(
+    lazy: Callable[[], object], said: str, pedantic: bool
+) -> None:
+    """The test gets what it would get without us, and the record says what was wrong with it."""
+    test, results = Test(None), []
+    test.benchmark._get_precision = lambda _: 1e-9
+
+    def step() -> object:
+        test.torch.host.spend(100 * MS)
+        return lazy()
+
+    def body(benchmark: BenchmarkFixture) -> None:
+        results.append((benchmark.pedantic if pedantic else benchmark)(step))
+
+    notes = test.run(body)
+    assert notes.measurement is None
+    assert said in notes.not_measured
+    assert type(results[0]) is type(lazy())
+
+
+def test_a_step_that_only_names_a_function_has_no_numbers() -> None:
+    """What to write names the fixture that the test has."""
+    notes = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: math.sqrt))
+    said = "write benchmark(math.sqrt), not benchmark(lambda: math.sqrt)"
+    assert (notes.measurement, said in notes.not_measured) == (None, True)
+
+
+def test_arguments_of_the_function_may_have_any_name() -> None:
+    """They are the test's, and reach the function as they are."""
+    test = Test(None)
+    test.benchmark._get_precision = lambda _: 1e-9
+
+    def step(*, function: int) -> None:
+        test.torch.host.spend(function)
+
+    test.measured(lambda benchmark: benchmark(step, function=100 * MS))
+
+
 def test_a_calibrated_step_on_a_gpu_is_timed_alike(torch: Torch) -> None:
     """``benchmark(step)`` takes the timer for calibrating and for timing."""
     torch.perf_counter()
