@@ -129,8 +129,8 @@ class Samples:
     fact. `sketch` then is the distribution of the durations themselves, in seconds per call; there
     is none of several ranks together.
 
-    `first_step_s` is None where nobody saw what came before the timed calls: then there is no
-    warm-up either.
+    `first_step_s` is None where nobody saw the very first call. Where nobody saw anything of what
+    came before the timed calls there is no warm-up either.
     """
 
     timer: str

@@ -19,6 +19,7 @@ import pytest
 from gpubench_plugin.bench.step import (
     FirstCall,
     TimedStep,
+    has_been_used,
     refuse_contradiction,
     refuse_lazy,
     refuse_unfinished,
@@ -187,15 +188,18 @@ class Bench:
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
         before = self._group.traffic
+        used = has_been_used(timed)
         with naming_what_is_not_deterministic():
             check = self._prepare(subject)
+            first_s = check.facts.get("first_step_s")  # where the very first step was the check's
+            unseen = used or (first_s is None and self._may_have_run(timed))
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
                 refuse_contradiction(stated_work, own_work, subject, self._case.id)
             samples, facts = self._measure(timed, setup, teardown)
         samples = samples.flagged(*check.flags)
-        if "first_step_s" in check.facts:  # the very first step was one of the check's
-            samples = replace(samples, first_step_s=check.facts["first_step_s"])
+        if unseen or first_s is not None:
+            samples = replace(samples, first_step_s=None if unseen else first_s)
         samples, products = self._take_census(samples, timed, setup, teardown)
         check = replace(check, correctness={**check.correctness, **products})
         self._profile(step, setup, teardown)
@@ -311,16 +315,20 @@ class Bench:
         flags = (*memory.flags, *growth.flags(samples.block_calls), *throttling.flags)
         return samples.flagged(*flags, *suspension.flags, *tracers.flags), facts
 
-    def _facts(self, timed: TimedStep) -> dict[str, float]:
-        """What the configuration says of the step; nobody saw a foreign one being compiled.
+    def _may_have_run(self, timed: TimedStep) -> bool:
+        """Whether the checks, which are over, may have made the first call of what is timed.
 
-        The check of a subject beside it may have run, and so compiled, what it calls.
+        That of a subject beside a foreign step has compiled, and allocated, what the step calls.
         """
+        foreign = timed.subject is None and bool(self._parts.subjects)
+        return foreign or has_been_used(timed)
+
+    def _facts(self, timed: TimedStep) -> dict[str, float]:
+        """What the configuration says of the step."""
         configuration = self._case.configuration
-        models = "model" in fixture_names(self._item) and not self._parts.subjects
-        is_first_call = timed.subject is not None or models
+        has_model = timed.subject is not None or "model" in fixture_names(self._item)
         return {
-            "compiled": float(is_first_call and configuration.model.compile != "none"),
+            "compiled": float(has_model and configuration.model.compile != "none"),
             "confidence": configuration.measure.confidence,
             "processors": float(os.cpu_count() or 0),
         }

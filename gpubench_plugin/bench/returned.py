@@ -75,8 +75,12 @@ def close(result: object) -> None:
 
 def subjects_named_by(step: Callable[..., object]) -> tuple[Subject, ...]:
     """The subjects that `step`, if it is a function, has a name for from outside."""
-    values = _outside_names(step).values()
-    return tuple(v for v in values if isinstance(v, Subject) and not isinstance(v, type))
+    return tuple(
+        value
+        for value in _outside_names(step).values()
+        # The class first: attributes of any object that happens to be near might do something.
+        if hasattr(type(value), "flops_step") and isinstance(value, Subject)
+    )
 
 
 def _lazy(value: object) -> tuple[str, str] | None:

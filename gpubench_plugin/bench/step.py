@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.bench.returned import close, unfinished
+from gpubench_plugin.bench.returned import close, subjects_named_by, unfinished
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.measure import Brief, Subject
 from gpubench_plugin.records import is_same_amount
@@ -115,6 +115,16 @@ class FirstCall:
                 f"{type(subject).__name__} by {subject.calls - self._begun} steps, so its amounts "
                 "are not those of a call"
             )
+
+
+def has_been_used(timed: TimedStep) -> bool:
+    """Whether the subject of the step, or one that it names, has taken steps already.
+
+    A call of it then is not the first one, which compiles and allocates.
+    """
+    named = subjects_named_by(timed.call)
+    subjects = named if timed.subject is None else (timed.subject, *named)
+    return any(subject.calls for subject in subjects)
 
 
 def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:

@@ -130,4 +130,4 @@ def test_compiling_is_seen_where_it_happens(project: Project) -> None:
     compile_s, first_s = compiled["compile_time_s"]["value"], compiled["first_step_s"]["value"]
     assert compile_s == first_s - compiled["step_time_s"]["value"]
     assert compile_s > 2 * compiled["step_time_s"]["value"]
-    assert "compile_time_s" not in foreign
+    assert not {"compile_time_s", "first_step_s"} & foreign.keys()

@@ -115,7 +115,7 @@ class Warmup(MetricSource):
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """Their time and their number, where somebody saw them."""
-        if seen.samples.first_step_s is None:
+        if not seen.samples.warmup_calls and seen.samples.first_step_s is None:
             return
         yield Metric(name="warmup_s", value=fsum(seen.samples.warmup_s), unit="s")
         calls = float(seen.samples.warmup_calls)
@@ -129,7 +129,7 @@ class FirstStep(MetricSource):
     produces: ClassVar = {
         "first_step_s": "The very first call",
     }
-    where = "everywhere but adopted tests"
+    where = "where the first call was seen"
 
     def compute(self, seen: Observation) -> Iterator[Metric]:
         """Seconds until the first step is done, where somebody saw it."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -367,6 +369,61 @@ def test_flops_that_contradict_those_counted_are_refused() -> None:
     """They are counted after the timed calls, on tensors without data."""
     with pytest.raises(UsageProblem, match=r"flops=1e\+06, but a step of the Fake has flops=48"):
         bench(Group())(Fake(), flops=1e6)
+
+
+class Timing(Fake):
+    """A subject whose check makes, and times, its first call."""
+
+    def prepare(self, log: object) -> Check:
+        self.step()
+        return Check(facts={"first_step_s": 7.0})
+
+
+class Silent(Timing):
+    """One whose check does not tell how long its first call took."""
+
+    def prepare(self, log: object) -> Check:
+        return replace(super().prepare(log), facts={})
+
+
+def stepped(subject: Fake) -> Fake:
+    """The same, which has taken a step before anybody looked."""
+    subject.step()
+    return subject
+
+
+def test_the_first_step_is_that_of_the_check() -> None:
+    """The first timed call is a later one."""
+    assert bench(Group())(Timing()).metrics["first_step_s"].value == 7.0
+
+
+@pytest.mark.parametrize(
+    ("subject", "foreign", "checked"),
+    [
+        (Silent, False, True),
+        (lambda: stepped(Fake()), False, True),
+        (lambda: stepped(Timing()), False, True),
+        (Fake, True, True),
+        (Timing, True, True),
+        (lambda: stepped(Fake()), True, False),
+    ],
+    ids=["silent", "begun", "begun and timed", "beside", "beside, timed", "foreign"],
+)
+def test_a_first_step_that_nobody_saw_has_no_time(
+    subject: Callable[[], Fake], foreign: bool, checked: bool
+) -> None:
+    """It compiled and allocated in a check, a fixture or the test; the warm-up is known."""
+    made = subject()
+    given: Any = (lambda: (made.step(),)) if foreign else made
+    found = bench(Group(), parts=beside(made) if checked else None)(given)
+    assert found.metrics.keys() & {"first_step_s", "warmup_s"} == {"warmup_s"}
+
+
+def test_the_first_call_of_what_nothing_has_called_is_timed() -> None:
+    """A step of one's own, one that names a new subject, and such a subject."""
+    new = Fake()
+    for given in (step, lambda: (new.step(),), Fake()):
+        assert "first_step_s" in bench(Group())(given).metrics
 
 
 async def coroutine() -> None:
