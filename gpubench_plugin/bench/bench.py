@@ -200,11 +200,11 @@ class Bench:
         samples = samples.flagged(*check.flags)
         if unseen or first_s is not None:
             samples = replace(samples, first_step_s=None if unseen else first_s)
-        samples, products = self._take_census(samples, timed, setup, teardown)
+        samples, products, memory = self._take_census(samples, timed, setup, teardown)
         check = replace(check, correctness={**check.correctness, **products})
         self._profile(step, setup, teardown)
         work = self._work(stated_work, own_work, subject)
-        own = self._observation(samples, work, {**check.facts, **facts})
+        own = self._observation(samples, work, {**check.facts, **facts, **memory})
         measurement = self._conclude(own, check)
         if self._group.world.size > 1:
             self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
@@ -306,7 +306,7 @@ class Bench:
             samples = tracers.paused(measured)
         first.end(samples.calls, clock.result)
         self._result, self._has_result = clock.result, True
-        facts = memory.facts | (tensors.facts if tensors else {}) | self._facts(timed)
+        facts = memory.facts | self._facts(timed)
         for subject in first.advanced:
             counted = subject.finish()  # its check of them, too, which holds for a foreign step
             if subject is timed.subject:
@@ -340,29 +340,35 @@ class Bench:
 
         One that fails then, as it has nothing left to read, takes nothing from what was measured.
         """
-        # The census, where a precision is claimed, is a traced call as well.
-        unseen = tracers.were_paused and timed.subject is None and self._precision is None
+        # The census, where there is one, is a traced call as well.
+        counted = self._precision is not None or self._tensor_memory is not None
+        unseen = tracers.were_paused and timed.subject is None and not counted
         if self._group.agreement.decide(int(unseen)):
             with suppress(Exception):
                 _once(timed.call, setup, teardown)
 
     def _take_census(
         self, samples: Samples, timed: TimedStep, setup: Step | None, teardown: Step | None
-    ) -> tuple[Samples, dict[str, Any]]:
-        """What one more call, untimed, multiplies in, where the benchmark claims a precision.
+    ) -> tuple[Samples, dict[str, Any], dict[str, float]]:
+        """What one more call, untimed, works on: correctness and facts of it.
 
+        It is made where the benchmark claims a precision, and on a CPU, whose tensors are counted.
         The samples get the flag ``precision_unused`` where nothing bears the claim out.
         """
-        if self._precision is None:
-            return samples, {}
+        tensors = self._tensor_memory
+        if self._precision is None and tensors is None:
+            return samples, {}, {}
         from gpubench_plugin.measure.probes import census
 
-        products = census(partial(_once, timed.brief, setup, teardown))
-        if products is None:
-            return samples.flagged(PRECISION_UNUSED), {"product_dtypes": None}
-        unused = not products.bears_out(self._precision.compute_dtype)
-        flagged = samples.flagged(PRECISION_UNUSED) if unused else samples
-        return flagged, {"product_dtypes": dict(products.products)}
+        seen = census(partial(_once, timed.brief, setup, teardown))
+        if tensors is not None:
+            tensors.add_older(None if seen is None else seen.given)
+        facts = {} if tensors is None else tensors.facts
+        if self._precision is None:
+            return samples, {}, facts
+        if seen is None or not seen.bears_out(self._precision.compute_dtype):
+            samples = samples.flagged(PRECISION_UNUSED)
+        return samples, {"product_dtypes": seen and dict(seen.products)}, facts
 
     def _work(self, stated: Work, own: Work, subject: Subject | None) -> Work:
         """The work the caller gave, completed by the timed subject's `own`; its FLOPs counted.

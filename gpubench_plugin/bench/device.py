@@ -65,6 +65,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             from gpubench_plugin.measure.probes import TensorMemory
 
             request.node.stash[TENSOR_MEMORY] = TensorMemory()
+            stack.callback(request.node.stash.__delitem__, TENSOR_MEMORY)  # it outlives the test
         yield device
 
 

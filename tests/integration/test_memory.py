@@ -81,6 +81,53 @@ def test_tensors_of_fixtures_and_of_the_step_count(project: Project) -> None:
     assert peaks(run) == {"test_copy": 2 * MIB, "test_big": 2 * 16 * 4e6}
 
 
+SHARED = """
+import functools, pytest, torch
+
+@functools.cache
+def weights():
+    return torch.ones(5_000_000)
+
+@pytest.fixture(scope="module")
+def matrix():
+    return torch.ones(1000, 1000)
+
+EARLY = torch.ones(500_000)
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_cached(gpubench, turn):
+    made = weights()
+    gpubench(lambda: made.sum())
+
+def test_early(gpubench):
+    gpubench(lambda: EARLY.sum())
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_fixture(gpubench, matrix, precision, turn):
+    gpubench(lambda: matrix @ matrix)
+
+def test_neither(gpubench):
+    gpubench(lambda: torch.ones(250_000))
+"""
+
+
+def test_shared_tensors_belong_to_each_that_works_on_them(project: Project) -> None:
+    """Whoever built them, and to none that leaves them alone."""
+    project.write("test_it.py", SHARED)
+
+    run = project.run()
+
+    found = {
+        b["name"]: b["metrics"]["peak_memory_bytes"]["value"] for b in run.summary["benchmarks"]
+    }
+    first, second, early, *matrices, neither = found.values()
+    assert abs(first - 20e6) < 1000
+    assert second == first
+    assert abs(early - 2e6) < 1000
+    assert matrices == [8e6, 8e6]
+    assert neither == 1e6
+
+
 def test_a_leak_is_flagged(project: Project) -> None:
     """A step that keeps something of every call is told apart from one that does not."""
     project.write(

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
+
+from gpubench_plugin.measure.probes.operations import OperationWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from gpubench_plugin.measure.probes.operations import Operation
 
 aten = torch.ops.aten
 Shape = tuple[int, ...]
@@ -49,23 +52,19 @@ def count_flops(fn: Callable[[], object]) -> FlopCount:
     return FlopCount(total=int(counter.get_total_flops()), uncounted_ops=tuple(sorted(uncounted)))
 
 
-class _Seen(TorchDispatchMode):
+class _Seen(OperationWatch):
     """Notes every operation that passes, views left out."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
+        super().__init__()
         self.ops: set[torch._ops.OpOverloadPacket] = set()
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload[..., Any],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
+    def run(
+        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
-        if not func.is_view:
-            self.ops.add(func.overloadpacket)
-        return func(*args, **(kwargs or {}))
+        if not operation.is_view:
+            self.ops.add(operation.overloadpacket)
+        return super().run(operation, args, kwargs)
 
 
 def _computes(op: torch._ops.OpOverloadPacket) -> bool:

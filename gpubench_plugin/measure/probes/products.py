@@ -1,4 +1,4 @@
-"""The types in which a step multiplies, seen in one untimed call: what bears a precision out."""
+"""What one untimed call of a step works on: the types in which it multiplies, and its tensors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+
+from gpubench_plugin.measure.probes.operations import OperationWatch
+
+if TYPE_CHECKING:
+    from gpubench_plugin.measure.probes.operations import Operation
 
 _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.float64: "fp64",
@@ -38,10 +42,14 @@ _COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", 
 
 @dataclass(frozen=True, kw_only=True)
 class Census:
-    """How many products a call computed in each type; `others` are all types it computed in."""
+    """How many products a call computed in each type; `others` are all types it computed in.
+
+    `given` are the tensors that it worked on without having computed them, one of each storage.
+    """
 
     products: Mapping[str, int]
     others: frozenset[str]
+    given: tuple[torch.Tensor, ...] = ()
 
     def bears_out(self, compute_dtype: str) -> bool:
         """Whether anything that was seen computed in it.
@@ -55,43 +63,48 @@ class Census:
 
 
 def census(step: Callable[[], object]) -> Census | None:
-    """What one call of `step` computes in; compiled parts of it run as they were written.
+    """What one call of `step` computes in, and with; compiled parts of it run as they were written.
 
     None where it fails, as it has nothing left to read, say.
     """
     seen = _Seen()
     with suppress(Exception), _uncompiled(), seen:
         step()
-        return Census(products=dict(seen.products), others=frozenset(seen.others))
+        return Census(
+            products=dict(seen.products),
+            others=frozenset(seen.others),
+            given=tuple(seen.given.values()),
+        )
     return None
 
 
-class _Seen(TorchDispatchMode):
-    """Counts products by type, and notes the types of everything else."""
+class _Seen(OperationWatch):
+    """Counts products by type, and notes the types and the tensors of everything else."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
+        super().__init__()
         self.products: Counter[str] = Counter()
         self.others: set[str] = set()
+        self.given: dict[int, torch.Tensor] = {}
+        self._computed: set[int] = set()
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload[..., Any],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
+    def run(
+        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
-        given = dict(kwargs or {})
-        name = func.overloadpacket.__name__
+        name = operation.overloadpacket.__name__
         if name in _COMPOSED:
             with self:
-                result = func.decompose(*args, **given)
+                result = operation.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if _multiplies(func.overloadpacket) or name in _COMPOSED:
+        if _multiplies(operation.overloadpacket) or name in _COMPOSED:
             self.products.update([next(_dtypes(args), "none")])
-        result = func(*args, **given)
-        if not func.is_view:
+        for tensor in _tensors((args, kwargs)):
+            if (place := _place(tensor)) not in self._computed:
+                self.given.setdefault(place, tensor)
+        result = super().run(operation, args, kwargs)
+        self._computed.update(set(map(_place, _tensors(result))) - self.given.keys())
+        if not operation.is_view:
             self.others.update(_dtypes((args, result)))
         return result
 
@@ -103,9 +116,19 @@ def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
 
 def _dtypes(values: object) -> Iterator[str]:
     """The types of the floating tensors among the `values`, in their order."""
-    for leaf in tree_leaves(values):
-        if isinstance(leaf, torch.Tensor) and leaf.dtype in _NAMES:
-            yield _NAMES[leaf.dtype]
+    return (_NAMES[tensor.dtype] for tensor in _tensors(values) if tensor.dtype in _NAMES)
+
+
+def _place(tensor: torch.Tensor) -> int:
+    """Where its storage is, if it has one."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError, ValueError):
+        return 0
+
+
+def _tensors(values: object) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
 
 
 def _uncompiled() -> AbstractContextManager[object]:

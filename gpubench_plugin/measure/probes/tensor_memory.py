@@ -1,9 +1,9 @@
 """What a benchmark's tensors take on a CPU, where torch keeps no count of its memory.
 
 The resident size of the process will not do: it has interpreter and libraries in it, pages that an
-allocator keeps and uses again, and whatever the first use of anything loads. The same benchmark,
-alone and after others, grew by 20.3 and 26.3 MiB (BERT), and by 9.5 and 4.5 MiB (ResNet-18). Bytes
-that torch's allocator hands out are the same each time, and what is counted on accelerators.
+allocator keeps and uses again, and whatever the first use of anything loads, so that what ran
+before decides by how much it grows. Bytes that torch's allocator hands out are the same each time,
+and what is counted on accelerators.
 """
 
 from __future__ import annotations
@@ -13,33 +13,39 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch._C._autograd import (
     _disable_profiler_legacy,
     _enable_profiler_legacy,
     _profiler_enabled,
 )
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+from torch.multiprocessing.reductions import StorageWeakRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _ALLOCATION: Final = "memory_alloc"
 """The kind of a profiler's event that takes memory, or with a negative number gives it back."""
 
 
 class TensorMemory:
-    """The most bytes that CPU tensors made since now held at once.
+    """The most bytes that the CPU tensors of a benchmark held at once.
 
     It is made before the benchmark builds anything. :meth:`watch` then runs one call of the step,
     untimed: `peak_bytes` is what the tensors made until then hold, and the most that the call took
-    from torch's allocator beyond that. Memory that torch does not hand out is not in it: arrays of
+    from torch's allocator beyond that. Older tensors belong to the benchmark as far as its step
+    works on them: :meth:`add_older` is given these. So it is the same who has built a cache, or a
+    fixture of a wider scope. Memory that torch does not hand out is not in it: arrays of
     numpy, Python's own objects, and what libraries take for themselves.
     """
 
     def __init__(self) -> None:
         self.peak_bytes: int | None = None
-        self._before = set(_storages())
+        # While a reference is kept, weak as it is, no other storage comes to the same place.
+        self._older = {
+            storage._cdata: StorageWeakRef(storage) for storage in _storages(_all_tensors())
+        }
 
     @property
     def facts(self) -> dict[str, float]:
@@ -57,7 +63,8 @@ class TensorMemory:
         if _profiler_enabled():
             return
         gc.collect(1)  # what the calls before left in cycles
-        held = sum(size for key, size in _storages() if (key, size) not in self._before)
+        storages = _storages_of(_all_tensors())
+        held = sum(size for place, size in storages.items() if place not in self._older)
         config = ProfilerConfig(
             ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()
         )
@@ -69,25 +76,48 @@ class TensorMemory:
             threads = _disable_profiler_legacy()
         self.peak_bytes = held + _highest(threads)
 
+    def add_older(self, given: Iterable[Tensor] | None) -> None:
+        """Add what older ones hold of the tensors that are `given` to the step, not made by it.
 
-def _storages() -> Iterator[tuple[int, int]]:
-    """The place and the bytes of each storage that a tensor on the CPU has, each once.
+        None: nobody knows them. There may be older ones among them, so the peak is not known.
+        """
+        if given is None:
+            self.peak_bytes = None
+        elif self.peak_bytes is not None:
+            # What was there before a benchmark is left out of garbage collections, and not listed.
+            listed = set(map(id, _listed()))
+            unlisted = _storages_of(tensor for tensor in given if id(tensor) not in listed)
+            listed_older = {
+                place: size for place, size in _storages_of(given).items() if place in self._older
+            }
+            self.peak_bytes += sum((unlisted | listed_older).values())
 
-    Tensors that Python does not know, of C++ alone, are missing but for gradients.
-    """
-    found: dict[int, int] = {}
-    for tensor in gc.get_objects():
-        if isinstance(tensor, Tensor):
-            with suppress(NotImplementedError, RuntimeError, ValueError):  # has no storage
-                _add(found, tensor)
-    yield from found.items()
+
+def _storages_of(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """The bytes of each storage that one of the `tensors` has on the CPU, by its place."""
+    return {storage._cdata: storage.nbytes() for storage in _storages(tensors)}
 
 
-def _add(found: dict[int, int], tensor: Tensor) -> None:
-    gradient = tensor.grad if tensor.is_leaf else None
-    for one in (tensor, gradient):
-        if one is not None and one.untyped_storage().device.type == "cpu":
-            found[one.untyped_storage()._cdata] = one.untyped_storage().nbytes()
+def _storages(tensors: Iterable[Tensor]) -> Iterator[UntypedStorage]:
+    for tensor in tensors:
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # has no storage
+            storage = tensor.untyped_storage()
+            if storage.device.type == "cpu":
+                yield storage
+
+
+def _all_tensors() -> Iterator[Tensor]:
+    """Every tensor that Python lists, and gradients; others, of C++ alone, are missing."""
+    for tensor in _listed():
+        yield tensor
+        with suppress(NotImplementedError, RuntimeError):  # some kinds of tensors have neither
+            if tensor.is_leaf and tensor.grad is not None:
+                yield tensor.grad
+
+
+def _listed() -> list[Tensor]:
+    # Not isinstance, which asks the objects themselves: some warn of being asked anything.
+    return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
 
 
 def _highest(threads: list[list[Any]]) -> int:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import gc
+import io
+from typing import TYPE_CHECKING
 
+import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes import TensorMemory
+from gpubench_plugin.measure.probes import TensorMemory, census
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KIB = 1024
 
@@ -74,6 +80,76 @@ def test_the_same_again_takes_as_much() -> None:
     _left_behind = [tensor(300) for _ in range(20)]
     del _left_behind[::2]
     assert peak() == first
+
+
+def test_older_tensors_count_where_the_step_works_on_them() -> None:
+    """However they reach an operation, once each; others stay whose they are."""
+    used, listed, _unused = tensor(64), tensor(32), tensor(512)
+    memory = TensorMemory()
+    _held = tensor(8)
+
+    def call() -> None:
+        torch.cat([listed[:KIB], listed])
+        used[: 4 * KIB].add_(used[4 * KIB : 8 * KIB])
+
+    before = peak_of(memory, call)
+    assert before == (8 + 33) * KIB
+    seen = census(call)
+    assert seen is not None
+    memory.add_older(seen.given)
+    assert memory.peak_bytes == before + (64 + 32) * KIB
+
+
+@pytest.fixture
+def _frozen_as_before() -> Iterator[None]:
+    """What is left out of collections afterwards is what was left out before."""
+    was_frozen = gc.get_freeze_count() > 0
+    yield
+    gc.unfreeze()
+    if was_frozen:
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.mark.usefixtures("_frozen_as_before")
+def test_older_tensors_count_where_they_are_left_out_of_collections() -> None:
+    """The collector does not list them; newer ones, and those made by the step, it does."""
+    older, loaded = tensor(64), io.BytesIO()
+    torch.save(tensor(128), loaded)
+    gc.freeze()
+    memory = TensorMemory()
+    newer = tensor(32)
+
+    def call() -> None:
+        loaded.seek(0)
+        torch.load(loaded).add_(1)
+        older.add_(1)
+        newer.add_(torch.tensor(1, dtype=torch.uint8))
+
+    peak = peak_of(memory, call)
+    assert peak > (32 + 128) * KIB
+    seen = census(call)
+    assert seen is not None
+    memory.add_older(seen.given)
+    assert memory.peak_bytes == peak + 64 * KIB
+
+
+def test_what_nobody_could_look_at_has_no_peak() -> None:
+    """Its call failed, and the older tensors that it works on are not known."""
+    older = tensor(64)
+    memory = TensorMemory()
+    peak_of(memory, older.clone)
+    memory.add_older(None)
+    assert memory.facts == {}
+
+
+def test_a_tensor_in_the_place_of_an_older_one_is_new() -> None:
+    """It has the same size, and the memory of one that was there when the benchmark began."""
+    older = [tensor(64) for _ in range(50)]
+    memory = TensorMemory()
+    older.clear()
+    _newer = [tensor(64) for _ in range(50)]
+    assert peak_of(memory, lambda: None) == 50 * 64 * KIB
 
 
 def test_a_call_without_tensors_has_no_peak() -> None:
