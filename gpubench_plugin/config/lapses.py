@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import Configuration
 
 LOSS_DROP: Final[Key] = ("training", "loss_drop")
-LAPSED: Final[Key] = ("training", "loss_drop_lapsed")
 
 _COURSE: Final[tuple[Key, ...]] = (
     ("training", "steps"),
@@ -56,8 +55,7 @@ def lapsed(
         f"training.loss_drop={before.get(LOSS_DROP)} of {before.source(LOSS_DROP)} lapses: "
         f"{which} overrides what it was set for"
     )
-    update = {"loss_drop": None, "loss_drop_lapsed": reason}
-    training = configuration.training.model_copy(update=update)
+    training = configuration.training.without_loss_drop(reason)
     return configuration.model_copy(update={"training": training})
 
 

@@ -18,7 +18,7 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import explain, profiles
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, directories, find, overlay
-from gpubench_plugin.config.lapses import LAPSED, lapsed
+from gpubench_plugin.config.lapses import lapsed
 from gpubench_plugin.config.layers import Layer, Merged, merge, nested
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
 from gpubench_plugin.errors import UsageProblem, nearest
@@ -143,7 +143,6 @@ def resolve(
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
-    _refuse_worked_out(merged)
     return scaled(lapsed(configuration, said, merged), stated, merged)
 
 
@@ -247,11 +246,6 @@ def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> No
         allowed = "allowed: one of the two, and null for the other"
         source = merged.source(steps)
         raise explain.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
-
-
-def _refuse_worked_out(merged: Merged) -> None:
-    if merged.get(LAPSED) is not None:
-        raise explain.at(merged, LAPSED, "is worked out; allowed: to leave it out")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from gpubench_plugin.errors import nearest
 
@@ -279,9 +279,6 @@ class TrainingSection(Section):
         default=None,
         description="The last three losses must be below this share of the first three",
     )
-    loss_drop_lapsed: str | None = Field(
-        default=None, description="Worked out: why the loss_drop of a file does not hold"
-    )
     evaluate: bool = Field(
         default=False, description="Evaluate on held-out samples after the untimed training"
     )
@@ -309,6 +306,18 @@ class TrainingSection(Section):
     resume: str | None = Field(
         default=None, description="Checkpoint to go on from: its manifest, or the folder of latest"
     )
+    _loss_drop_lapsed: str | None = PrivateAttr(default=None)
+
+    @property
+    def loss_drop_lapsed(self) -> str | None:
+        """Why the ``loss_drop`` of a file does not hold; it is worked out, and no key."""
+        return self._loss_drop_lapsed
+
+    def without_loss_drop(self, why: str) -> Self:
+        """The same without ``loss_drop``, which has lapsed."""
+        made = self.model_copy(update={"loss_drop": None})
+        made._loss_drop_lapsed = why
+        return made
 
 
 class PrecisionSection(Section):

@@ -101,10 +101,14 @@ def test_override_of_null_is_no_lapse(tmp_path: Path) -> None:
     assert (training.loss_drop, training.loss_drop_lapsed) == (None, None)
 
 
-def test_reason_is_worked_out(tmp_path: Path) -> None:
-    """Nobody states it."""
-    with pytest.raises(UsageProblem, match=r"loss_drop_lapsed=mine: is worked out"):
+def test_reason_is_no_key(tmp_path: Path) -> None:
+    """Nobody states it, and it stands in no configuration that is recorded."""
+    with pytest.raises(UsageProblem, match=r"training\.loss_drop_lapsed=mine: unknown key"):
         resolved(tmp_path, "training.loss_drop_lapsed=mine")
+    (tmp_path / "again").mkdir()
+    training = resolved(tmp_path / "again", "training.steps=3").training
+    assert training.loss_drop_lapsed is not None
+    assert "loss_drop_lapsed" not in training.model_dump()
 
 
 def test_limit_is_no_part_of_comparability(tmp_path: Path) -> None:
