@@ -53,7 +53,7 @@ class Cases:
         self._local_rank = local_rank
         self._devices: dict[tuple[str, int], devices.Device] = {}
         self._rounds: dict[str, dict[str, FrozenRounds]] = {}
-        self._configurations: dict[tuple[type, str], Configuration[Any]] = {}
+        self._configurations: dict[tuple[type, str, str | None], Configuration[Any]] = {}
 
     def of(self, item: pytest.Item) -> Case:
         """The case of `item`.
@@ -71,8 +71,14 @@ class Cases:
         uses = uses_precision(item)
         default = self._settings.default_precisions[0] if uses else _PLAIN
         precision = params.get("precision", default)
+        offered = offers(item, precision) and (uses or self._measures_without_precision)
         configuration = self._configuration(
-            item, mark.config, device=device, precision=precision, world_size=world_size
+            item,
+            mark.config,
+            device=device,
+            # What runs in none, where another one is wanted, contradicts nothing that it says.
+            precision=precision if uses or offered else None,
+            world_size=world_size,
         )
         if not (world_size > 1 and configuration.distributed.share_device):
             device = self._device(name, local_rank=self._local_rank)
@@ -86,7 +92,7 @@ class Cases:
             rounds=self._frozen(configuration.measure.rounds_file).get(item.nodeid),
             full_profile_only=full_profile_only(item, precision),
             uses_precision=uses,
-            offered=offers(item, precision) and (uses or self._measures_without_precision),
+            offered=offered,
         )
 
     @property
@@ -134,9 +140,10 @@ class Cases:
         name: str | None,
         *,
         device: devices.Device,
-        precision: str,
+        precision: str | None,
         world_size: int,
     ) -> Configuration[Any]:
+        """The configuration of `item`; `precision` None leaves that key to what is stated."""
         from gpubench_plugin.config.resolution import resolve
         from gpubench_plugin.environment import redacted
 
@@ -154,7 +161,7 @@ class Cases:
                 chosen={
                     "experiment.preset": preset,
                     "experiment.device": device.type,
-                    "precision.name": precision,
+                    **({} if precision is None else {"precision.name": precision}),
                     "distributed.world_size": world_size,
                 },
                 rootdir=self._rootdir,
@@ -176,7 +183,8 @@ class Cases:
 
     def _shared(self, configuration: Configuration[Any]) -> Configuration[Any]:
         """The first one that is equal: thousands of benchmarks have few between them."""
-        content = type(configuration), configuration.model_dump_json()
+        lapsed = configuration.training.loss_drop_lapsed  # no key, and so in no dump
+        content = type(configuration), configuration.model_dump_json(), lapsed
         return self._configurations.setdefault(content, configuration)
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:

@@ -76,6 +76,27 @@ def test_a_precision_stands_where_it_is_used(project: Project) -> None:
     assert products["compiled[bf16-true-ws1]"].keys() == {"bf16"}
 
 
+def test_a_mark_that_says_what_the_flag_says_contradicts_nothing(project: Project) -> None:
+    """Also of a benchmark that uses no precision, which is told that."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        pytestmark = pytest.mark.gpubench_set("precision.name=bf16")
+        def test_plain(gpubench):
+            gpubench(lambda: sum(range(1000)))
+        def test_using(gpubench, precision):
+            gpubench(lambda: sum(range(1000)))
+        """,
+    )
+
+    run = project.run("--precision=bf16")
+
+    assert run.outcomes == {"test_plain[ws1]": "unsupported", "test_using[bf16-ws1]": "measured"}
+    assert run.summary["benchmarks"][0]["reason"].startswith("does not use precision: ")
+    assert '"bf16" contradicts "fp32"' in project.run().err
+
+
 def test_a_benchmark_without_precision_is_measured_once(project: Project) -> None:
     """By default and as fp32, however many others are asked for; no peak is known for it."""
     project.write("test_it.py", TESTS)
