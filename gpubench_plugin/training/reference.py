@@ -120,20 +120,20 @@ class Reference:
             [s.nearest_norm for s in watched],
             [float(s.skipped) for s in watched],
         )
-        found = self._ahead
-        if found is None:
+        trained = self._ahead
+        if trained is None:
             given = [_Given(batches=step.batches, skipped=step.skipped) for step in watched]
-            found = self._apart(given, start)
-        if isinstance(found, Check):
-            return found
+            trained = self._apart(given, start)
+        if isinstance(trained, Check):
+            return trained
         absent = [share > 0 for share in skipped]
         begun = next((n for n, skips in enumerate(absent, 1) if not skips), len(absent))
-        first, later = found.bands.first, found.bands.later
+        first, later = trained.bands.first, trained.bands.later
         return Compared(
             losses=Values(
                 name="loss",
                 measured=losses,
-                reference=found.losses,
+                reference=trained.losses,
                 absent=[False] * len(losses),
                 bands=(first.loss, later.loss),
                 first=begun,
@@ -142,10 +142,10 @@ class Reference:
             norms=Values(
                 name="gradient norm",
                 measured=norms,
-                reference=found.gradient_norms,
+                reference=trained.gradient_norms,
                 absent=absent,
                 bands=(
-                    later.gradient_norm if found.normalised else first.gradient_norm,
+                    later.gradient_norm if trained.normalised else first.gradient_norm,
                     later.gradient_norm,
                 ),
                 first=begun,
@@ -154,7 +154,7 @@ class Reference:
             nearest=Values(
                 name="gradient norm nearest the loss",
                 measured=nearest[:begun],
-                reference=found.nearest_norms[:begun],
+                reference=trained.nearest_norms[:begun],
                 absent=absent[:begun],
                 bands=(first.gradient_norm, first.gradient_norm),
                 first=begun,
@@ -327,8 +327,8 @@ class _DoesNotFitError(Exception):
 def _unchecked(needed: int | None, free: int | None) -> Check:
     """Nothing was compared, for lack of memory: the bytes it would take, and those there were."""
     reason = "the fp32 reference does not fit into memory"
-    told = {"unchecked": reason, "needed_bytes": needed, "free_bytes": free}
-    return Check(correctness={"reference": told}, flags=(UNCHECKED,))
+    record = {"unchecked": reason, "needed_bytes": needed, "free_bytes": free}
+    return Check(correctness={"reference": record}, flags=(UNCHECKED,))
 
 
 def _norm(parameters: Sequence[nn.Parameter]) -> float:

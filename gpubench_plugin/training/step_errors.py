@@ -45,20 +45,20 @@ class Values:
         """
         largest = accumulate(map(abs, self.reference), max)
         values = zip(self.measured, self.reference, largest, self.absent, strict=True)
-        for step, (own, plain, scale, absent) in enumerate(values, 1):
-            if not isfinite(plain):
-                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {plain}")
+        for step, (measured, reference, scale, absent) in enumerate(values, 1):
+            if not isfinite(reference):
+                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {reference}")
             if absent:
                 yield None
                 continue
-            difference = abs(own - plain)
+            difference = abs(measured - reference)
             error = difference / scale if scale else float(difference > 0)
             band = self.bands[step > self.first]
             if not error <= band:
                 raise CorrectnessError(
-                    f"step {step}: the {self.name} is {own:.6g}, in plain fp32 {plain:.6g}: an "
-                    f"error of {error:.2g} relative to {scale:.6g} is beyond the band of "
-                    f"{band:g} ({self.key})"
+                    f"step {step}: the {self.name} is {measured:.6g}, in plain fp32 "
+                    f"{reference:.6g}: an error of {error:.2g} relative to {scale:.6g} is beyond "
+                    f"the band of {band:g} ({self.key})"
                 )
             yield error
 
@@ -82,27 +82,27 @@ class Compared:
         Raises:
             CorrectnessError: the first step that is wrong, whatever of it is.
         """
-        of_losses: list[float | None] = []
-        of_norms: list[float | None] = []
-        of_nearest: list[float | None] = []
+        loss_errors: list[float | None] = []
+        norm_errors: list[float | None] = []
+        nearest_errors: list[float | None] = []
         nearest = self.nearest.errors()
         for loss, norm in zip(self.losses.errors(), self.norms.errors(), strict=True):
-            of_losses.append(loss)
-            of_norms.append(norm)
-            of_nearest.extend(islice(nearest, 1))
-        loss_error, norm_error = _largest(of_losses), _largest(of_norms)
+            loss_errors.append(loss)
+            norm_errors.append(norm)
+            nearest_errors.extend(islice(nearest, 1))
+        loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
         record = {
-            "steps": len(of_losses),
+            "steps": len(loss_errors),
             "loss_error": loss_error,
             "loss_bands": self.losses.bands,
             "gradient_norm_error": norm_error,
             "gradient_bands": self.norms.bands,
-            "nearest_error": _largest(of_nearest),
+            "nearest_error": _largest(nearest_errors),
             "nearest_band": self.nearest.bands[0],
             "losses": self.losses.reference,
             "gradient_norms": self.norms.reference,
-            "loss_errors": of_losses,
-            "gradient_norm_errors": of_norms,
+            "loss_errors": loss_errors,
+            "gradient_norm_errors": norm_errors,
         }
         errors = {"loss_error": loss_error, "gradient_norm_error": norm_error}
         facts = {name: error for name, error in errors.items() if error is not None}

@@ -88,7 +88,7 @@ class Trainer:
         self._no_sync = nullcontext if no_sync is None else no_sync
         self._agreement = Alone() if agreement is None else agreement
         differs = {"differs_from_one_process": differs_from_one_process}
-        self._said_of_ranks = {} if self._agreement.world_size == 1 else differs
+        self._ranks_record = {} if self._agreement.world_size == 1 else differs
         self._optimization = Optimization(
             module.parameters(),
             training=training,
@@ -222,7 +222,7 @@ class Trainer:
                 "loss_drop": drop,
                 **({} if lapsed is None else {"loss_drop_lapsed": lapsed}),
                 "skipped_steps": skipped,
-                **self._said_of_ranks,
+                **self._ranks_record,
                 **compared.correctness,
             },
             facts={

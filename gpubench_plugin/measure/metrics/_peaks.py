@@ -118,17 +118,17 @@ CORE_BYTES_PER_S = 2e12
 cycle (the same manual) are 1.2e12 at 6 GHz."""
 
 
-def device(name: str) -> Device | None:
+def device_called(name: str) -> Device | None:
     """What is known of the device that the driver calls by this `name`."""
     return next((known for known in DEVICES if known.name.fullmatch(name)), None)
 
 
-def find(device_name: str, dtype: str) -> Peak | None:
+def flops_peak(device_name: str, dtype: str) -> Peak | None:
     """The dense peak for `dtype` (``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``), if known.
 
     `device_name` is the name the driver gives the device.
     """
-    known = device(device_name)
+    known = device_called(device_name)
     if known is None or dtype not in known.tflops:
         return None
     return Peak(flops_per_s=known.tflops[dtype] * 1e12, source=known.source)

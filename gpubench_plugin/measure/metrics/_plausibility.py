@@ -16,8 +16,8 @@ from gpubench_plugin.measure.metrics._peaks import (
     CACHED_BYTES,
     CORE_BYTES_PER_S,
     CORE_FLOPS_PER_S,
-    device,
-    find,
+    device_called,
+    flops_peak,
 )
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _ceilings(metrics: Mapping[str, Metric], seen: Observation) -> Iterator[_Cei
             most = cores * CORE_BYTES_PER_S
             yield _Ceiling(rate=moved, most=most, unit="bytes/s", why=why, stated="bytes")
         return
-    known = device(seen.device_name)
+    known = device_called(seen.device_name)
     if known is None:
         return
     most = max(known.tflops.values()) * 1e12
@@ -151,7 +151,7 @@ def _check_times(what: str, times_s: Sequence[float]) -> None:
 
 
 def _above_peak(mfu: float, seen: Observation) -> MeasurementError:
-    rate, peak = flops_per_device(seen) or 0.0, find(seen.device_name, seen.precision)
+    rate, peak = flops_per_device(seen) or 0.0, flops_peak(seen.device_name, seen.precision)
     stated = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
     return MeasurementError(
         f"MFU is {mfu:.0%}: {rate / 1e12:.4g} TFLOP/s per device, while the dense {seen.precision} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.flags import PRECISION_UNUSED
-from gpubench_plugin.measure.metrics._peaks import find
+from gpubench_plugin.measure.metrics._peaks import flops_peak
 from gpubench_plugin.measure.metrics._plausibility import flops_per_device, median_step_s
 from gpubench_plugin.measure.metrics._rates import rate
 from gpubench_plugin.measure.metrics.base import MetricSource
@@ -83,7 +83,7 @@ class Mfu(MetricSource):
         """The fraction of the dense peak, where operations were counted and the peak is known."""
         if PRECISION_UNUSED in seen.samples.flags:
             return
-        reached, peak = flops_per_device(seen), find(seen.device_name, seen.precision)
+        reached, peak = flops_per_device(seen), flops_peak(seen.device_name, seen.precision)
         if reached is not None and peak is not None:
             share = reached / peak.flops_per_s
             yield Metric(name="mfu", value=share, unit="fraction", better="higher")

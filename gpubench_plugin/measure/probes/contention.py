@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SHARE: Final = 0.05
-"""From this share of the time of the timed blocks on. Alone on its machine, a process waits for
-some thousandths of it; beside one busy neighbour per core, for half of it and more."""
+"""From this share of the time of the timed blocks on. A process alone on its machine has hardly
+anybody to wait for; one that shares each processor with a busy neighbour waits for half of the
+time, since the scheduler is fair."""
 
 # A thread that ran less than this share of what the busiest one did takes no part in the work: a
 # pool's idle threads wake now and then, and what they wait then delays no step.

@@ -23,7 +23,7 @@ _PARTS: Final = 4
 """Of the timed calls. What fills a cache, or the heap, grows in the first of them."""
 
 _LEAST_BYTES: Final = 4 * 2**20
-"""A resident size moves by so much for reasons of the allocator's own."""
+"""Less is no leak: an allocator grows and trims its heap in steps of its own (mallopt(3))."""
 
 _LEAST_PER_CALL: Final = 128
 """Bytes. Recording a call takes up to 8 for its duration and 8 for its round, and while they move
@@ -34,7 +34,7 @@ _STEADY: Final = 0.5
 
 
 class MemoryGrowth:
-    """Reads between timed blocks how much memory is held: some microseconds, outside of them.
+    """Reads between timed blocks how much memory is held: one counter, outside of what is timed.
 
     On an accelerator that is what torch's allocator has handed out, on a CPU the anonymous part of
     the resident size (Linux), for pages of files come and go as the system wants its memory. Where

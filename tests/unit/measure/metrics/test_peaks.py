@@ -27,7 +27,7 @@ from gpubench_plugin.measure.metrics import _peaks as peaks
 )
 def test_known_devices_have_their_own_peak(device_name: str, bf16_tflops: float) -> None:
     """A device goes by the whole name its driver reports."""
-    peak = peaks.find(device_name, "bf16")
+    peak = peaks.flops_peak(device_name, "bf16")
     assert peak is not None
     assert peak.flops_per_s == pytest.approx(bf16_tflops * 1e12)
 
@@ -48,7 +48,7 @@ def test_known_devices_have_their_own_peak(device_name: str, bf16_tflops: float)
 )
 def test_other_devices_have_none(device_name: str) -> None:
     """A variant, a slice or an unknown device is not given the peak of a similar one."""
-    assert peaks.find(device_name, "bf16") is None
+    assert peaks.flops_peak(device_name, "bf16") is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_other_devices_have_none(device_name: str) -> None:
 )
 def test_a_type_the_device_lacks_has_no_peak(device_name: str, dtype: str) -> None:
     """What a device does not compute natively has no peak on it."""
-    assert peaks.find(device_name, dtype) is None
+    assert peaks.flops_peak(device_name, dtype) is None
 
 
 @pytest.mark.parametrize("device", peaks.DEVICES, ids=lambda device: device.name.pattern)
