@@ -84,17 +84,32 @@ def work_differences(base: Result, head: Result, exempt: Sequence[str]) -> tuple
     Where one side recorded none at all, as earlier versions did, there is no difference. Nor are
     the amounts of a training to a target one, which are what it took.
     """
-    if base.work is None or head.work is None:
-        return ()
     if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
         return ()
-    before, now = base.work, head.work
+    before, now = base.work or {}, head.work or {}
     return tuple(
         Difference(key=f"work.{name}", base=before.get(name), head=now.get(name))
-        for name in dict.fromkeys((*before, *now))
-        if not is_same_amount(before.get(name), now.get(name))
-        and not f"work.{name}".startswith(tuple(exempt))
+        for name in differing_amounts(base.work, head.work)
+        if not f"work.{name}".startswith(tuple(exempt))
     )
+
+
+def differing_amounts(
+    one: Mapping[str, float] | None, other: Mapping[str, float] | None
+) -> tuple[str, ...]:
+    """The names of the amounts that differ; none where one side is unknown."""
+    if one is None or other is None:
+        return ()
+    names = dict.fromkeys((*one, *other))
+    return tuple(name for name in names if not is_same_amount(one.get(name), other.get(name)))
+
+
+def fixed_work(result: Result) -> Mapping[str, float] | None:
+    """The amounts of work that were asked for; None where nobody knows.
+
+    Nor does anybody of a training to a target, whose amounts are what it took.
+    """
+    return None if _TO_TARGET in result.metrics else result.work
 
 
 class Likeness:

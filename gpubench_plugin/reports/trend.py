@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines import Course, LevelChange
     from gpubench_plugin.reports.text import Glyphs
 
-_CSV = ("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change")
+_CSV = ("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change", "work")
 
 
 def course_lines(
@@ -26,8 +26,8 @@ def course_lines(
     yield printable(benchmark)
     for position, course in enumerate(courses, start=1):
         count = len(course.points)
-        which = f", machine, clock or configuration {position} of {len(courses)}"
-        part = f"{which} ({course.fingerprint[:8]})" if len(courses) > 1 else ""
+        which = f", machine, clock, configuration or work {position} of {len(courses)}"
+        part = f"{which} ({_place(course)})" if len(courses) > 1 else ""
         yield f"{printable(metric)}: {count} run{'' if count == 1 else 's'}{part}"
         yield ""
         yield from _picture(course, total, glyphs)
@@ -47,6 +47,7 @@ def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> d
         "series": [
             {
                 "fingerprint": course.fingerprint,
+                "work": None if course.work is None else dict(course.work),
                 "unit": course.points[-1].unit,
                 "points": [
                     {
@@ -76,7 +77,7 @@ def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> d
 
 
 def courses_as_csv(courses: Sequence[Course]) -> str:
-    """One row per run; `change` is filled where a new level begins."""
+    """One row per run; `change` is filled where a new level begins, `work` is of the course."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV)
@@ -91,9 +92,20 @@ def courses_as_csv(courses: Sequence[Course]) -> str:
                     repr(point.value),
                     _cell(point.unit),
                     "" if change is None else repr(change),
+                    _cell(_amounts(course)),
                 ]
             )
     return text.getvalue()
+
+
+def _place(course: Course) -> str:
+    """What it is told apart by: ``1f0c93aa; samples=32 flops=4.2e+09``."""
+    return "; ".join(filter(None, [course.fingerprint[:8], _amounts(course)]))
+
+
+def _amounts(course: Course) -> str:
+    """The work in a call; empty where there is none, or nobody knows."""
+    return " ".join(f"{name}={amount:.6g}" for name, amount in (course.work or {}).items())
 
 
 def _picture(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:

@@ -254,8 +254,8 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
     if registry:
         assert shell("db", "ingest") == 0
     assert shell("history", "mlp") == 0
-    assert "40 runs, machine, clock or configuration 1 of 2" in shell.out
-    assert "3 runs, machine, clock or configuration 2 of 2" in shell.out
+    assert "40 runs, machine, clock, configuration or work 1 of 2" in shell.out
+    assert "3 runs, machine, clock, configuration or work 2 of 2" in shell.out
     change = next(line for line in shell.out.splitlines() if line.startswith("new level from"))
     assert run_id(25) in change
     assert f"commit {25:040x}"[:16] in change

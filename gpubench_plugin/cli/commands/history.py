@@ -22,7 +22,8 @@ class History(Command):
     """The values of one metric of one benchmark over runs, with the changes of its level.
 
     A change of level is for people to look at: it gates nothing, and the exit code is 0. What was
-    measured on another machine, with another configuration or by another clock stands apart.
+    measured on another machine, with another configuration, by another clock or with another amount
+    of work in a call stands apart.
     """
 
     help: ClassVar[str] = "show how a benchmark did over runs, and where its level changed"

@@ -6,12 +6,13 @@ It is for the report on a main branch, never for a gate: nothing is judged here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.compare.comparability import differing_amounts, fixed_work
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
 from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
@@ -89,7 +90,9 @@ _LOOKED_AT: Final = 20
 class Value:
     """The number by which a metric of one run is judged: the median over its launches.
 
-    `started` is UTC in ISO 8601. `fingerprint` is equal where two are comparable.
+    `started` is UTC in ISO 8601. `fingerprint` is equal where machine, settings and clock are
+    comparable. `work` holds the amounts of work in a call by name; None where they are unknown, or
+    what a training to a target took.
     """
 
     run_id: str
@@ -99,6 +102,7 @@ class Value:
     value: float
     unit: str
     fingerprint: str
+    work: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,23 +125,59 @@ class LevelChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """Comparable points, the oldest first: one machine, one configuration, one clock."""
+    """Comparable points, the oldest first: one machine, configuration, clock and work in a call.
+
+    `work` is None where none of the points knows it.
+    """
 
     fingerprint: str
+    work: Mapping[str, float] | None
     points: tuple[Value, ...]
     changes: tuple[LevelChange, ...]
 
 
 def courses(points: Sequence[Value]) -> list[Course]:
-    """`points`, which are sorted by time, parted by fingerprint; the one used last comes last."""
-    parted: dict[str, list[Value]] = {}
+    """`points`, which are sorted by time, parted where they differ; the one used last comes last.
+
+    A point of unknown work, as earlier versions recorded it, belongs to what was measured last.
+    """
+    parts: list[_Part] = []
     for point in points:
-        # Put in again at the end, so that the order is that of the last use.
-        parted[point.fingerprint] = [*parted.pop(point.fingerprint, []), point]
-    return [
-        Course(fingerprint=fingerprint, points=tuple(own), changes=_changes(own))
-        for fingerprint, own in parted.items()
-    ]
+        part = next((one for one in reversed(parts) if one.takes(point)), None)
+        if part is None:
+            part = _Part(fingerprint=point.fingerprint)
+        else:
+            parts.remove(part)
+        part.add(point)
+        parts.append(part)  # at the end, so that the order is that of the last use
+    return [part.course() for part in parts]
+
+
+@dataclass(eq=False, kw_only=True)
+class _Part:
+    """A course while its points are put together."""
+
+    fingerprint: str
+    work: Mapping[str, float] | None = None
+    points: list[Value] = field(default_factory=list)
+
+    def takes(self, point: Value) -> bool:
+        """Whether it is comparable with those that are there."""
+        same = point.fingerprint == self.fingerprint
+        return same and not differing_amounts(self.work, point.work)
+
+    def add(self, point: Value) -> None:
+        self.points.append(point)
+        if self.work is None:
+            self.work = point.work
+
+    def course(self) -> Course:
+        return Course(
+            fingerprint=self.fingerprint,
+            work=self.work,
+            points=tuple(self.points),
+            changes=_changes(self.points),
+        )
 
 
 class Past:
@@ -159,8 +199,8 @@ class Past:
 
     def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Value]:
         """The latest `limit` values, the oldest first."""
-        found = self._points(benchmark, metric, branch=branch, limit=limit)
-        return [_value(point, metric) for point in found]
+        points = self._points(benchmark, metric, branch=branch, limit=limit)
+        return [_value(point, metric) for point in points]
 
     def step_time(self, benchmark: str, *, branch: str | None) -> str:
         """The metric of step time by which the latest run of the benchmark is judged."""
@@ -241,14 +281,15 @@ def _point(run: Run, benchmark: str) -> Point | None:
 
 
 def _value(point: Point, metric: str) -> Value:
-    told = point.result.metrics[metric]
-    number = value_of(point.result, metric)
+    whole = point.result.metrics[metric]
+    over_launches = value_of(point.result, metric)
     return Value(
         run_id=point.run_id,
         started=point.started,
         commit=point.commit,
         branch=point.branch,
-        value=told.value if number is None else number,
-        unit=told.unit,
+        value=whole.value if over_launches is None else over_launches,
+        unit=whole.unit,
         fingerprint=point.fingerprint,
+        work=fixed_work(point.result),
     )

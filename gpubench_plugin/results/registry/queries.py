@@ -26,6 +26,7 @@ from gpubench_plugin.results.registry.rows import (
     restored,
     stored_text,
     without_results,
+    without_work,
 )
 from gpubench_plugin.results.registry.tables import DOCUMENTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
@@ -98,7 +99,7 @@ def points(
         "limit": limit,
     }
     rows = connection.execute(values(metric, branch=branch is not None), given).all()
-    units = facts(connection, {row.units for row in rows})
+    known = facts(connection, {digest for row in rows for digest in (row.units, row.settings)})
     return [
         Point(
             run_id=stored_text(row.run_id),
@@ -109,8 +110,9 @@ def points(
                 id=benchmark,
                 outcome=row.outcome,
                 timer=row.timer,
-                metrics=Metrics(row.metrics, units[row.units]),
+                metrics=Metrics(row.metrics, known[row.units]),
                 launches=tuple(map(mapping, row.launches or [row.metrics])),
+                work=without_work(mapping(known[row.settings]))[1],
             ),
             fingerprint=row.fingerprint,
         )
@@ -121,13 +123,13 @@ def points(
 @cache
 def values(metric: str, *, branch: bool) -> Select[Any]:
     """The query for the latest rows of a benchmark that have a metric, the latest first."""
-    told = RESULTS.c.metrics[metric].as_float().is_not(None)
+    has_metric = RESULTS.c.metrics[metric].as_float().is_not(None)
     columns = (RUNS.c.run_id, RUNS.c.started, RUNS.c.commit, RUNS.c.branch)
     own = (RESULTS.c.outcome, RESULTS.c.timer, RESULTS.c.metrics, RESULTS.c.launches)
     query = (
-        select(*columns, *own, RESULTS.c.units, RESULTS.c.fingerprint)
+        select(*columns, *own, RESULTS.c.units, RESULTS.c.settings, RESULTS.c.fingerprint)
         .join(RUNS, RUNS.c.key == RESULTS.c.run)
-        .where(RESULTS.c.benchmark == bindparam("benchmark"), told)
+        .where(RESULTS.c.benchmark == bindparam("benchmark"), has_metric)
     )
     if branch:
         query = query.where(RESULTS.c.branch == bindparam("branch"))

@@ -44,8 +44,8 @@ class RunRow:
 class Point:
     """One benchmark in one run; `started` is UTC in ISO 8601.
 
-    Of the `result` its clock and its numbers are there. `fingerprint` is equal where two points
-    were measured on like machines with like settings and by the same clock.
+    Of the `result` its clock, its numbers and its work are there. `fingerprint` is equal where two
+    points were measured on like machines with like settings and by the same clock.
     """
 
     run_id: str

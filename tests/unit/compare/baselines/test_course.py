@@ -10,7 +10,9 @@ import pytest
 
 from gpubench_plugin.compare import value_of
 from gpubench_plugin.compare.baselines import Past, Value, courses
-from gpubench_plugin.records import Launch, Metric
+from gpubench_plugin.records import Launch, Metric, Work
+from gpubench_plugin.reports import UNICODE
+from gpubench_plugin.reports.trend import course_lines, courses_as_csv, courses_as_json
 from gpubench_plugin.results import run_in
 from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, measurement, write_run
@@ -79,6 +81,44 @@ def test_clocks_stand_apart(tmp_path: Path, stored: bool) -> None:
         found = courses(past.points(MLP, "step_time_s", branch="main", limit=9))
     assert past.notes == []
     assert [len(course.points) for course in found] == [1, 2]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
+    """Twice the samples in a call are another series; of unknown ones it is the one before."""
+    amounts = [None, Work(samples=8.0), Work(samples=16.0), None, Work(samples=8.0)]
+    written = [
+        write_run(tmp_path, number, [measurement(work=work)]) for number, work in enumerate(amounts)
+    ]
+    with Registry.open("", tmp_path) if stored else nullcontext() as registry:
+        for directory in written if registry is not None else ():
+            registry.ingest(directory)
+        past = Past(tmp_path, registry, "")
+        found = courses(past.points(MLP, "step_time_s", branch="main", limit=9))
+    assert past.notes == []
+    runs = [[int(point.run_id[-6:]) for point in course.points] for course in found]
+    assert runs == [[2, 3], [0, 1, 4]]
+    assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
+    assert len({course.fingerprint for course in found}) == 1
+    shown = "\n".join(course_lines(MLP, "step_time_s", found, 100, UNICODE))
+    assert "configuration or work 1 of 2" in shown
+    assert "; samples=16)" in shown
+    assert [one["work"] for one in courses_as_json(MLP, "step_time_s", found)["series"]] == [
+        {"samples": 16.0},
+        {"samples": 8.0},
+    ]
+    last = [row.rpartition(",")[2] for row in courses_as_csv(found).splitlines()]
+    assert last == ["work", *2 * ["samples=16"], *3 * ["samples=8"]]
+
+
+def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> None:
+    """Its amounts are a result, not what was asked for."""
+    target = {"steps_to_target": (3.0, "count", "lower")}
+    for number in range(2):
+        made = measurement(work=Work(samples=8.0 + number), metrics=target)
+        write_run(tmp_path, number, [made])
+    points = Past(tmp_path, None, "").points(MLP, "step_time_s", branch="main", limit=9)
+    assert [len(course.points) for course in courses(points)] == [2]
 
 
 @pytest.mark.parametrize("stored", [True, False])
