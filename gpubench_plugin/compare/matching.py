@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
-from gpubench_plugin import catalog
 from gpubench_plugin.compare.comparability import Likeness, several, told_differences
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.series import Series, counted
+from gpubench_plugin.config import PRECISION_LEFT, former_ids
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import UNFINISHED
 from gpubench_plugin.records import Difference, Outcome, Result, Run, Verdict
@@ -67,7 +68,7 @@ def match(
     matching = _Matching(bases, heads, paired, limits, likeness, removed)
     found = [one for name in _names(heads) for one in matching.benchmark(name)]
     if removed:
-        found.extend(_removed(bases, heads))
+        found.extend(_removed(bases, heads, matching.former))
     beside = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     return Matched(
         series=tuple(one for one in found if isinstance(one, Series)),
@@ -168,20 +169,15 @@ class _Matching:
             self.notes.append(f"{name}: {lacking}, since one side did not measure it there")
         return self._alike(name, pairs)
 
-    def _old_name(self, name: str) -> str:
-        """A hint where the base has the benchmark under the id of earlier versions.
+    @cached_property
+    def former(self) -> Mapping[str, str]:
+        """Ids of the base by the ones that the same benchmarks have in the head."""
+        return former_ids(_names(self.bases), _names(self.heads))
 
-        They named a precision in every id, also of benchmarks that use none.
-        """
-        known = {other for run in self.bases for other in run.results}
-        test, bracket, variant = name.partition("[")
-        for precision in catalog.choices("precision") if bracket else ():
-            if (old := f"{test}[{precision}-{variant}") in known:
-                return (
-                    f", but {old}: ids name a precision only where it is used; set the baseline "
-                    "anew"
-                )
-        return ""
+    def _old_name(self, name: str) -> str:
+        """A hint where the base has the benchmark under the id of earlier versions."""
+        old = self.former.get(name)
+        return f", but {old}: {PRECISION_LEFT}; set the baseline anew" if old else ""
 
     def _beside(self) -> Iterator[tuple[Run, Run]]:
         if self.paired:
@@ -214,12 +210,16 @@ def _names(runs: Sequence[Run]) -> dict[str, None]:
     return dict.fromkeys(name for run in runs for name in run.results)
 
 
-def _removed(bases: Sequence[Run], heads: Sequence[Run]) -> Iterator[Verdict]:
+def _removed(
+    bases: Sequence[Run], heads: Sequence[Run], former: Mapping[str, str]
+) -> Iterator[Verdict]:
     there = _names(heads)
+    today = {old: new for new, old in former.items()}
     for name in _names(bases):
         outcomes = {run.results[name].outcome for run in bases if name in run.results}
         if name not in there and outcomes & (_BROKEN | {"measured"}):
-            yield Verdict(id=name, kind="removed", reason="only the base has it")
+            renamed = f"; the head has {today[name]}: {PRECISION_LEFT}" if name in today else ""
+            yield Verdict(id=name, kind="removed", reason=f"only the base has it{renamed}")
 
 
 def _nothing_to_judge(name: str) -> Verdict:

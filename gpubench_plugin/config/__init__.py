@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import CASE, Case, case_on_ranks, device_models, devices_of
     from gpubench_plugin.config.comparability import comparable, comparable_part
     from gpubench_plugin.config.files import ConfigurationFile
+    from gpubench_plugin.config.former_names import PRECISION_LEFT, former_ids
     from gpubench_plugin.config.layers import Layer, merge, nested
     from gpubench_plugin.config.limits import DEFAULT, Limit
     from gpubench_plugin.config.marks import (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.config import PRECISION_LEFT, former_ids
 from gpubench_plugin.environment import (
     code,
     described,
@@ -23,7 +24,7 @@ from gpubench_plugin.results.reader import EarlierRun
 from gpubench_plugin.results.run_directory import tag_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from gpubench_plugin.records import Json
@@ -85,8 +86,18 @@ def _refuse_other_benchmarks(run: EarlierRun, selected: Iterable[str]) -> None:
         command = shlex.join(["pytest", *run.command])
         raise UsageProblem(
             f"not selected in the run: {listed(new)}; a run keeps the benchmarks it was started "
-            f"with: {command}"
+            f"with: {command}{_former(run, new)}"
         )
+
+
+def _former(run: EarlierRun, new: Sequence[str]) -> str:
+    """A hint where the run has benchmarks under the ids of earlier versions."""
+    renamed = [f"{now} was {old}" for now, old in former_ids(run.configurations, new).items()]
+    return (
+        f"; {listed(renamed)}: {PRECISION_LEFT}; measure a new run without --resume"
+        if renamed
+        else ""
+    )
 
 
 def _refuse_other_conditions(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.records import MISSING, Comparison
 
@@ -202,17 +203,34 @@ def judged(
 ) -> Comparison:
     """The verdicts on `head`, by `kind` of judging.
 
-    Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` says; the
-    others were not selected today, and nothing is said of them.
+    Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` says. The
+    others may only not have been selected today: a note names those of which another case ran.
     """
     found = _compared(reference, head, kind, allow_incomparable)
-    said = (
-        verdict
+    absent = [
+        verdict.id
         for verdict in found.verdicts
-        if verdict.kind != "removed" or verdict.id in head.results or is_gone(verdict.id)
+        if verdict.kind == "removed" and verdict.id not in head.results and not is_gone(verdict.id)
+    ]
+    notes = dict.fromkeys((*reference.notes, *found.notes, *_further_cases(absent, head)))
+    return replace(
+        found,
+        base=reference.label,
+        verdicts=tuple(verdict for verdict in found.verdicts if verdict.id not in absent),
+        notes=tuple(notes),
     )
-    notes = dict.fromkeys((*reference.notes, *found.notes))
-    return replace(found, base=reference.label, verdicts=tuple(said), notes=tuple(notes))
+
+
+def _further_cases(absent: Iterable[str], head: Run) -> Iterator[str]:
+    """Nobody can tell a case that a flag left out from one that is gone, or has another id now."""
+    ran = {_function(name) for name in head.results}
+    cases = [name for name in absent if _function(name) in ran]
+    if cases:
+        yield f"only the baseline has these cases of tests that ran: {listed(cases)}"
+
+
+def _function(node_id: str) -> str:
+    return node_id.partition("[")[0]
 
 
 def _compared(reference: Reference, head: Run, kind: Kind, allow_incomparable: bool) -> Comparison:

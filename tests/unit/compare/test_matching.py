@@ -59,11 +59,18 @@ def test_a_benchmark_that_lost_the_precision_in_its_id_is_told_its_old_name():
     """Earlier versions named one in every id: nothing is compared, and the reason says why."""
     base = run("a", timed(1.0, "test_it[fp32-ws1]"), timed(1.0, "test_it[8-ws1]"))
     head = run("b", timed(1.0, "test_it[ws1]"))
-    (verdict, *_) = unpaired([base], [head]).verdicts
+    verdict, *_, removed = unpaired([base], [head]).verdicts
     assert verdict.kind == "new"
     assert verdict.reason == (
         "the base has no such benchmark, but test_it[fp32-ws1]: ids name a precision only where it "
         "is used; set the baseline anew"
+    )
+    assert (removed.id, removed.kind) == ("test_it[8-ws1]", "removed")
+    assert removed.reason == "only the base has it"
+    (one,) = (v for v in unpaired([base], [head]).verdicts if v.id == "test_it[fp32-ws1]")
+    assert one.reason == (
+        "only the base has it; the head has test_it[ws1]: ids name a precision only where it is "
+        "used"
     )
 
 

@@ -28,6 +28,10 @@ ENVIRONMENT = {
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """A run of seven benchmarks that was killed before the first."""
+    return started(tmp_path, CONFIGURATIONS)
+
+
+def started(tmp_path: Path, configurations: dict[str, Any]) -> RunDirectory:
     for name in ("test_it.py", "conftest.py"):
         file = tmp_path / "project" / name
         file.parent.mkdir(exist_ok=True)
@@ -37,9 +41,9 @@ def run(tmp_path: Path) -> RunDirectory:
         directory,
         command=["-k", "a or b"],
         environment=ENVIRONMENT,
-        configurations=yaml.safe_dump(json.loads(json.dumps(CONFIGURATIONS))),
+        configurations=yaml.safe_dump(json.loads(json.dumps(configurations))),
         params={},
-        code=digests(tmp_path / "project", CONFIGURATIONS),
+        code=digests(tmp_path / "project", configurations),
     ).close()
     return directory
 
@@ -127,6 +131,17 @@ def test_other_conditions_are_refused(
     assert str(refused.value).removeprefix("this is not what the run was measured with\n  ") == said
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
     opened(run)
+
+
+def test_ids_of_an_earlier_version_are_told_their_new_name(tmp_path: Path) -> None:
+    """A run under ids that no benchmark has today is refused, with the reason why."""
+    run = started(tmp_path, {"test_it.py::test_a[fp32-ws1]": CONFIGURATION})
+    with pytest.raises(UsageProblem) as refused:
+        opened(run, configurations={"test_it.py::test_a[ws1]": CONFIGURATION})
+    assert str(refused.value).endswith(
+        "; test_it.py::test_a[ws1] was test_it.py::test_a[fp32-ws1]: ids name a precision only "
+        "where it is used; measure a new run without --resume"
+    )
 
 
 def test_other_results_folder_is_refused(run: RunDirectory, tmp_path: Path) -> None:

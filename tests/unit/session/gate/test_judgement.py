@@ -128,6 +128,18 @@ def test_only_what_is_gone_is_removed() -> None:
     assert [v.id for v in found.verdicts if v.kind == "removed"] == [RESNET]
 
 
+def test_a_lost_case_of_a_test_that_ran_is_noted() -> None:
+    """Nobody knows whether it was left out or is gone: it is no verdict, but it is said."""
+    case, lost, other = (f"test_x.py::test_{name}" for name in ("a[1]", "a[2]", "b[1]"))
+    base = run(*map(measurement, (case, lost, other)))
+
+    found = judge(single(base), run(measurement(case)), "threshold")
+
+    assert {v.id for v in found.verdicts} == {case}
+    (note,) = (note for note in found.notes if "only the baseline" in note)
+    assert note.endswith(f": {lost}")
+
+
 def test_another_machine_is_incomparable_unless_that_is_allowed() -> None:
     """Allowed, it is compared, and said."""
     base = run(measurement(MLP, 0.005), torch={"version": "1.0", "threads": 1})
