@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare import judges
+from gpubench_plugin.compare.doubt import doubted
 from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.flags import SUSPENDED
 from gpubench_plugin.records import Comparison, Run, Verdict
 
 
@@ -84,7 +83,7 @@ def _comparison(
     notes: tuple[str, ...] = (),
 ) -> Comparison:
     order = {name: i for i, name in enumerate({name: 0 for run in heads for name in run.results})}
-    verdicts = [_doubted(one, bases, heads) for one in (*judged, *matched.verdicts)]
+    verdicts = [doubted(one, bases, heads) for one in (*judged, *matched.verdicts)]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
     return Comparison(
         base=_label(bases),
@@ -93,21 +92,6 @@ def _comparison(
         environment_differences=matched.environment_differences,
         notes=(*notes, *matched.notes),
     )
-
-
-def _doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
-    """The verdict; where a side was stopped while it was measured, the reason says so."""
-    sides = [
-        side
-        for side, runs in (("base", bases), ("head", heads))
-        if any(
-            SUSPENDED in run.results[verdict.id].flags for run in runs if verdict.id in run.results
-        )
-    ]
-    if not (sides and verdict.metric):
-        return verdict
-    doubt = f"{SUSPENDED} while it was measured: {' and '.join(sides)}"
-    return replace(verdict, reason="; ".join(filter(None, [verdict.reason, doubt])))
 
 
 def _label(runs: Sequence[Run]) -> str:

@@ -119,11 +119,55 @@ def test_comparing_two_runs_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_side_that_was_stopped_while_it_was_measured_is_named_in_the_reason():
-    """The verdict stands, since medians bear a stop; who reads it knows."""
-    stopped = replace(timed(1.0), flags=("suspended",))
-    (verdict,) = compare_runs(run("a", stopped), run("b", timed(1.5))).verdicts
+def _flagged(one, *flags):
+    return replace(one, flags=flags)
+
+
+def test_the_reason_names_the_doubts_of_both_sides():
+    """The verdict stands; who reads it knows. Notes are no doubts."""
+    base = _flagged(timed(1.0), "suspended", "outliers")
+    head = _flagged(timed(1.5), "drifting", "suspended")
+    (verdict,) = compare_runs(run("a", base), run("b", head)).verdicts
     assert verdict.kind == "regressed"
-    assert verdict.reason.endswith("; suspended while it was measured: base")
+    assert verdict.reason.endswith("; in doubt: drifting (head), suspended (base, head)")
     (verdict,) = compare_runs(run("a", timed(1.0)), run("b", timed(1.5))).verdicts
-    assert "suspended" not in verdict.reason
+    assert "doubt" not in verdict.reason
+
+
+def test_doubts_of_several_runs_are_counted():
+    """Of twelve earlier runs, two were measured beside others."""
+    earlier = [run(f"a{n}", timed(1.0 + n / 1000)) for n in range(10)]
+    earlier += [run(f"b{n}", _flagged(timed(1.0), "contended")) for n in range(2)]
+    (verdict,) = compare_history(earlier, run("c", timed(1.5))).verdicts
+    assert verdict.reason.endswith("; in doubt: contended (2 of 12 in base)")
+
+
+def test_a_fixed_bound_names_the_doubts_of_the_head_alone():
+    """It is not compared with a base, and memory does not depend on a clock."""
+    metrics = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
+    limits = {"step_time_s": "<=2", "peak_memory_bytes": "<=9"}
+    base = _flagged(result(**metrics), "throttled")
+    head = _flagged(result(**metrics), "contended", "not_converged")
+    found = compare_runs(run("a", base), run("b", head), limits=limits).verdicts
+    reasons = {one.metric: one.reason for one in found}
+    assert {one.kind for one in found} == {"unchanged"}
+    assert reasons["step_time_s"].endswith("; in doubt: contended (head), not_converged (head)")
+    assert "doubt" not in reasons["peak_memory_bytes"]
+
+
+def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():
+    """Five have none at 95 %, six do; several launches have theirs over the launches."""
+    limits = {"step_time_s": "<=2"}
+
+    def reason(rounds, **fields):
+        base = result(step_time_s=1.0)
+        head = replace(result(step_time_s=1.0, rounds=rounds), **fields)
+        (verdict,) = compare_runs(run("a", base), run("b", head), limits=limits).verdicts
+        assert verdict.kind == "unchanged"
+        return verdict.reason
+
+    assert reason(3.0).endswith("; 3 rounds are too few for an interval (head)")
+    assert reason(1.0).endswith("; 1 round is too few for an interval (head)")
+    assert "too few" not in reason(6.0)
+    assert "too few" in reason(6.0, configuration={"measure.confidence": 0.99})
+    assert "too few" not in reason(3.0, launches=({"step_time_s": 1.0},) * 3)

@@ -104,6 +104,14 @@ def test_two_launches_know_little() -> None:
     assert (low, middle, high) == pytest.approx((0.943, 1.005, 1.071), abs=1e-3)
 
 
+@pytest.mark.parametrize("slower", [1.5, 3.0, 1000.0])
+def test_the_interval_over_launches_never_reaches_zero(slower: float) -> None:
+    """Around the mean of two launches Student's interval would be negative from 1.18 times on."""
+    low, middle, high = ends(over_launches([measured(1.0), measured(slower)]), *STEP)
+    assert 0 < low < 1.0 < middle < slower < high
+    assert low * high == pytest.approx(slower)
+
+
 def test_the_interval_over_launches_holds_their_median_and_is_of_the_level_that_was_asked_for() -> (
     None
 ):

@@ -1,0 +1,76 @@
+"""What puts the numbers behind a verdict in doubt, in the words that end its reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.flags import DOUBTS, doubts
+from gpubench_plugin.measure import interval_ranks
+from gpubench_plugin.records import CONFIDENCE
+
+if TYPE_CHECKING:
+    from gpubench_plugin.records import Result, Run, Verdict
+
+_CONFIDENCE: Final = "measure.confidence"
+_MEMORY: Final = "_bytes"
+"""Metrics whose names end so were not timed: what held the clock up says nothing of them."""
+
+
+def doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
+    """The verdict, which stands as it was found; its reason names the doubts of either side.
+
+    Nothing is said of a base that a fixed bound is not compared with.
+    """
+    if verdict.method is None or verdict.metric.endswith(_MEMORY):
+        return verdict
+    sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
+    results = {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
+    raised = ", ".join(_raised(results))
+    found = [f"in doubt: {raised}"] if raised else []
+    found += _few(results)
+    return replace(verdict, reason="; ".join(filter(None, [verdict.reason, *found])))
+
+
+def _measured(runs: Sequence[Run], node_id: str) -> Iterator[Result]:
+    for run in runs:
+        result = run.results.get(node_id)
+        if result is not None and result.outcome == "measured":
+            yield result
+
+
+def _raised(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """``contended (base, head), drifting (2 of 5 in head)``."""
+    counted = {
+        side: Counter(name for one in of_side for name in doubts(one.flags))
+        for side, of_side in results.items()
+    }
+    for name in DOUBTS:
+        sides = [
+            side if count == len(results[side]) else f"{count} of {len(results[side])} in {side}"
+            for side, counts in counted.items()
+            if (count := counts[name])
+        ]
+        if sides:
+            yield f"{name} ({', '.join(sides)})"
+
+
+def _few(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """Of how few rounds a side's number is where no interval can be told of so few."""
+    for side, of_side in results.items():
+        rounds = [few for one in of_side if (few := _too_few(one))]
+        if rounds:
+            least = min(rounds)
+            noun = "round is" if least == 1 else "rounds are"
+            yield f"{least} {noun} too few for an interval ({side})"
+
+
+def _too_few(result: Result) -> int | None:
+    """The rounds of the only launch if they have no interval; several launches have one."""
+    rounds = result.metrics.get("rounds")
+    if rounds is None or len(result.launches) > 1:
+        return None
+    confidence = result.configuration.get(_CONFIDENCE, result.settings.get(_CONFIDENCE, CONFIDENCE))
+    return int(rounds.value) if interval_ranks(int(rounds.value), confidence) is None else None
