@@ -44,13 +44,13 @@ class Families:
 
 def families(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
     """Those measured on two numbers of ranks or more, of each benchmark the smallest first."""
-    found: dict[object, list[Measurement]] = {}
+    by_family: dict[object, list[Measurement]] = {}
     for measurement in measurements:
         if measurement.outcome == "measured":
-            found.setdefault(_family(measurement), []).append(measurement)
+            by_family.setdefault(_family(measurement), []).append(measurement)
     return [
         sorted(family, key=lambda measurement: measurement.world_size)
-        for family in found.values()
+        for family in by_family.values()
         if len({measurement.world_size for measurement in family}) > 1
     ]
 
@@ -127,17 +127,17 @@ def _beside(first: Measurement, other: Measurement, rate: str) -> dict[str, Metr
         return {}
     speed_up = other.metrics[rate].value / first.metrics[rate].value
     reach = None if first is other else _joint(_reach(first, rate), _reach(other, rate))
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     ranks = other.world_size / first.world_size
     for name, unit, value in (
         (SPEED_UP, "1", speed_up),
         (EFFICIENCY, "fraction", speed_up / ranks),
     ):
-        found[name] = Metric(name=name, value=value, unit=unit, better="higher")
+        metrics[name] = Metric(name=name, value=value, unit=unit, better="higher")
         if reach is not None:
             for end, factor in zip(ends_of(name), (-reach, reach), strict=True):
-                found[end] = Metric(name=end, value=value * math.exp(factor), unit=unit)
-    return found
+                metrics[end] = Metric(name=end, value=value * math.exp(factor), unit=unit)
+    return metrics
 
 
 def _joint(one: float | None, other: float | None) -> float | None:

@@ -158,14 +158,15 @@ class RankReport:
         anything was reduced the samples have the flag ``condensed``.
         """
         flags = tuple(_fitting((flag[:_LONGEST_FLAG] for flag in samples.flags), _FLAGS_BYTES))
-        told = dict(_fitting(facts.items(), _FACTS_BYTES))
+        fitting = dict(_fitting(facts.items(), _FACTS_BYTES))
         sent = condensed(replace(samples, flags=flags))
+        whole = (flags, fitting) == (samples.flags, facts)
         return cls(
             times=_times(samples, rank, host[:_LONGEST_HOST]),
             calls=Calls.of(samples),
-            samples=sent if (flags, told) == (samples.flags, facts) else sent.flagged(CONDENSED),
+            samples=sent if whole else sent.flagged(CONDENSED),
             work=work,
-            facts=told,
+            facts=fitting,
         )
 
     def to_json(self) -> Json:
@@ -222,13 +223,13 @@ def _times(samples: Samples, rank: int, host: str) -> RankTimes:
 
 def _quantiles(samples: Samples, ordered: Sequence[float]) -> list[float | None]:
     if samples.sketch is not None:
-        found = samples.sketch.quantiles(_FRACTIONS)
+        quantiles = samples.sketch.quantiles(_FRACTIONS)
     else:
-        found = [_quantile(ordered, fraction) for fraction in _FRACTIONS]
+        quantiles = [_quantile(ordered, fraction) for fraction in _FRACTIONS]
     count = samples.timing.durations
     return [
         value if tells_quantile(count, fraction) else None
-        for value, fraction in zip(found, _FRACTIONS, strict=True)
+        for value, fraction in zip(quantiles, _FRACTIONS, strict=True)
     ]
 
 

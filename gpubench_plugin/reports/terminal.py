@@ -76,9 +76,9 @@ def header_lines(
         "world size": ",".join(map(str, sorted(world_sizes))),
         "preset": preset,
     }
-    told = {name: fact for name, fact in facts.items() if fact}
-    said = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in told.items())
-    wrapped = textwrap.wrap(said, width, subsequent_indent=" " * 10, break_on_hyphens=False)
+    known = {name: fact for name, fact in facts.items() if fact}
+    line = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in known.items())
+    wrapped = textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)
     return [
         *(map(no_command, wrapped) if device else []),
         f"results: {printable(str(run_directory))}",
@@ -194,11 +194,11 @@ def _beside(
     """
     shortened = shorten(names, width // 2, glyphs.ellipsis)
     for name, measurement in zip(shortened, measurements, strict=True):
-        said = measurement.reason if measurement.outcome != "measured" else ""
+        reason = measurement.reason if measurement.outcome != "measured" else ""
         in_doubt = [] if "doubts" in columns else doubts(measurement.flags)
         folded = [] if "notes" in columns else notes(measurement.flags)
         for note, markup in (
-            (said, _DOUBTFUL),
+            (reason, _DOUBTFUL),
             ("in doubt: " * bool(in_doubt) + ", ".join(in_doubt), _DOUBTFUL),
             (", ".join(folded), _PLAIN),
             (_lag(measurement), _DOUBTFUL),
@@ -223,9 +223,9 @@ def _lag(measurement: Measurement) -> str:
 
 
 def _counts(measurements: Sequence[Measurement]) -> Line:
-    found = Counter(m.outcome for m in measurements)
-    counted = [(outcome, found[outcome]) for outcome in OUTCOMES if found[outcome]]
-    spans: list[Span] = [] if found["measured"] else [("nothing was measured: ", _DOUBTFUL)]
+    counts = Counter(m.outcome for m in measurements)
+    counted = [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
+    spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", _DOUBTFUL)]
     for outcome, number in counted:
         separator = ", " if outcome != counted[0][0] else ""
         spans.append((f"{separator}{number} {outcome}", _colour(outcome)))

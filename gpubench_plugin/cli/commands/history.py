@@ -52,16 +52,16 @@ class History(Command):
         places = Places.of(options)
         with reachable(places.registry, places.results_dir) as reached:
             past = Past(places.results_dir, reached.registry, reached.note)
-            benchmark, metric, points = _found(past, options)
+            benchmark, metric, points = _points(past, options)
         note(past.notes)
-        found = courses(points)
+        series = courses(points)
         if options.format == "json":
-            document = trend.courses_as_json(benchmark, metric, found)
+            document = trend.courses_as_json(benchmark, metric, series)
             say([json_files.text({"schema_version": 1, **document}, indent=2)])
         elif options.format == "csv":
-            sys.stdout.write(trend.courses_as_csv(found))
+            sys.stdout.write(trend.courses_as_csv(series))
         else:
-            say(trend.course_lines(benchmark, metric, found, columns(), glyphs()))
+            say(trend.course_lines(benchmark, metric, series, columns(), glyphs()))
         return Exit.FINE
 
 
@@ -82,7 +82,7 @@ def _branch(past: Past, options: argparse.Namespace) -> str | None:
     return None
 
 
-def _found(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Value]]:
+def _points(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Value]]:
     """The benchmark that is meant, the metric, and its values.
 
     Raises:
@@ -97,11 +97,11 @@ def _found(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Valu
         points = past.points(benchmark, metric, branch=branch, limit=options.limit)
         return benchmark, metric, points
 
-    found = looked_up(options.benchmark)
-    if not found[-1]:
+    benchmark, metric, points = looked_up(options.benchmark)
+    if not points:
         where = f"branch {branch} (--branch= takes any)" if branch else "all branches"
-        found = looked_up(the_benchmark(options.benchmark, past.benchmarks(branch), where))
-    benchmark, metric, points = found
+        whole = the_benchmark(options.benchmark, past.benchmarks(branch), where)
+        benchmark, metric, points = looked_up(whole)
     if not points:
         raise not_one_of("--metric", metric, past.metrics(benchmark, branch))
-    return found
+    return benchmark, metric, points

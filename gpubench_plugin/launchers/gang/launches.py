@@ -45,16 +45,16 @@ def over_launches(launches: Sequence[Measurement]) -> Measurement:
 def _metrics_over(launches: Sequence[Measurement]) -> dict[str, Metric]:
     confidence = launches[0].confidence
     within = {end for metric in launches[0].metrics for end in ends_of(metric)}
-    found: dict[str, Metric] = {}
+    merged: dict[str, Metric] = {}
     for name, metric in launches[0].metrics.items():
         values = [launch.metrics[name].value for launch in launches if name in launch.metrics]
         if name in within or len(values) < len(launches):
             continue
-        found[name] = replace(metric, value=median(values))
+        merged[name] = replace(metric, value=median(values))
         if (name == "step_time_s" or name.endswith("_per_s")) and min(values) > 0:
             ends = zip(ends_of(name), interval_over(values, confidence), strict=True)
-            found |= {end: Metric(name=end, value=value, unit=metric.unit) for end, value in ends}
-    return found
+            merged |= {end: Metric(name=end, value=value, unit=metric.unit) for end, value in ends}
+    return merged
 
 
 def interval_over(values: Sequence[float], confidence: float) -> tuple[float, float]:
