@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare import judges
-from gpubench_plugin.compare.doubt import doubted
+from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
 from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Run, Verdict
@@ -90,7 +90,7 @@ def _comparison(
         head=_label(heads),
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
-        notes=(*notes, *matched.notes),
+        notes=(*notes, *matched.notes, *unchanged_in_doubt(verdicts, heads)),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import listed
 from gpubench_plugin.flags import DOUBTS, doubts
 from gpubench_plugin.measure import interval_ranks
 from gpubench_plugin.records import CONFIDENCE
@@ -24,14 +25,31 @@ def doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Ver
 
     Nothing is said of a base that a fixed bound is not compared with.
     """
-    if verdict.method is None or verdict.metric.endswith(_MEMORY):
-        return verdict
     sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
+    words = _words(verdict, sides)
+    return replace(verdict, reason="; ".join(filter(None, [verdict.reason, words])))
+
+
+def unchanged_in_doubt(verdicts: Iterable[Verdict], heads: Sequence[Run]) -> Iterator[str]:
+    """A line for each kind of doubt about a head that is taken to be as the base is.
+
+    Tables give no reason for what is unchanged.
+    """
+    names: dict[str, dict[str, None]] = {}
+    for verdict in verdicts:
+        if verdict.kind == "unchanged" and (words := _words(verdict, {"head": heads})):
+            names.setdefault(words, {})[verdict.id] = None
+    for words, those in names.items():
+        yield f"unchanged, but {words}: {listed([*those])}"
+
+
+def _words(verdict: Verdict, sides: Mapping[str, Sequence[Run]]) -> str:
+    """What is to be said of the sides' numbers; empty where nothing is."""
+    if verdict.method is None or verdict.metric.endswith(_MEMORY):
+        return ""
     results = {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
     raised = ", ".join(_raised(results))
-    found = [f"in doubt: {raised}"] if raised else []
-    found += _few(results)
-    return replace(verdict, reason="; ".join(filter(None, [verdict.reason, *found])))
+    return "; ".join([*([f"in doubt: {raised}"] if raised else []), *_few(results)])
 
 
 def _measured(runs: Sequence[Run], node_id: str) -> Iterator[Result]:

@@ -147,7 +147,7 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     median = measurement.metrics.get("step_time_s")
     if median is None:
         return ""
-    spread = _half_width(measurement, "step_time_s")
+    spread = half_width(measurement, "step_time_s")
     shown = seconds(median.value, glyphs, digits_for(spread))
     rounds = measurement.metrics.get("rounds")
     size = "" if rounds is None else f" n={rounds.value:.0f}"
@@ -160,7 +160,7 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     return f"{shown}{_plus_minus(spread, glyphs)}{size if few else ''}"
 
 
-def _half_width(measurement: Measurement, name: str) -> float | None:
+def half_width(measurement: Measurement, name: str) -> float | None:
     """Half the interval of a metric relative to it, where there is one."""
     value = measurement.metrics.get(name)
     low, high = map(measurement.metrics.get, ends_of(name))
@@ -175,7 +175,7 @@ def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str
     if name is None:
         return "", "", ""
     show, unit = _RATES[name]
-    spread = _half_width(measurement, name)
+    spread = half_width(measurement, name)
     shown = show(measurement.metrics[name].value, digits_for(spread))
     if doubts(measurement.flags):
         return f"{glyphs.doubtful} {shown}", unit, ""
@@ -189,12 +189,12 @@ def with_interval(
     metric = measurement.metrics.get(name)
     if metric is None:
         return ""
-    spread = _half_width(measurement, name)
+    spread = half_width(measurement, name)
     return f"{show(metric.value, digits_for(spread))}{_plus_minus(spread, glyphs)}"
 
 
-def _plus_minus(half_width: float | None, glyphs: Glyphs) -> str:
-    return "" if half_width is None else f" {glyphs.plus_minus}{percentage(half_width)}"
+def _plus_minus(spread: float | None, glyphs: Glyphs) -> str:
+    return "" if spread is None else f" {glyphs.plus_minus}{percentage(spread)}"
 
 
 _LEAST: Final = 6

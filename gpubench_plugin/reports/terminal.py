@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.records import OUTCOMES
 from gpubench_plugin.reports import text as cells
-from gpubench_plugin.reports.table import GAP, Column, fitting
+from gpubench_plugin.reports.table import GAP, Column, fitting, half_width
 from gpubench_plugin.reports.text import (
     UNICODE,
     cut,
@@ -171,6 +171,8 @@ def _row(
         shown = cell or (glyphs.nothing if column.numeric else "")
         text = fill(shown, column.width, right=column.numeric)
         markup = _MARKUP.get(name, _PLAIN)
+        if name == "step" and half_width(measurement, "step_time_s") is None:
+            markup = _PLAIN  # nobody knows how sure it is
         if name == "step" and doubts(measurement.flags):
             markup = _DOUBTFUL
         if cell == measurement.outcome:

@@ -148,9 +148,13 @@ def test_a_fixed_bound_names_the_doubts_of_the_head_alone():
     limits = {"step_time_s": "<=2", "peak_memory_bytes": "<=9"}
     base = _flagged(result(**metrics), "throttled")
     head = _flagged(result(**metrics), "contended", "not_converged")
-    found = compare_runs(run("a", base), run("b", head), limits=limits).verdicts
-    reasons = {one.metric: one.reason for one in found}
-    assert {one.kind for one in found} == {"unchanged"}
+    found = compare_runs(run("a", base), run("b", head), limits=limits)
+    reasons = {one.metric: one.reason for one in found.verdicts}
+    assert {one.kind for one in found.verdicts} == {"unchanged"}
+    assert found.notes == (
+        "threshold, not statistical",
+        "unchanged, but in doubt: contended (head), not_converged (head): test_a",
+    )
     assert reasons["step_time_s"].endswith("; in doubt: contended (head), not_converged (head)")
     assert "doubt" not in reasons["peak_memory_bytes"]
 

@@ -122,6 +122,8 @@ def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) 
     numbers = {"step_time_s": 0.68412, "rounds": rounds}
     (_, _, row, _) = shown(benchmark(numbers=numbers))
     assert row.endswith(f" 684 ms n={rounds}")
+    (_, _, line, _) = summary_lines([benchmark(numbers=numbers)], 200)
+    assert not any(markup.get("bold") for _, markup in line)
     (_, _, row, _) = shown(benchmark(numbers=numbers, flags=("not_converged",)))
     assert f"≈ 684 ms n={rounds}  not_converged" in row
 

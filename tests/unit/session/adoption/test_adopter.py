@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from gpubench_plugin.compare import compare_history
 from gpubench_plugin.config import (
     CASE,
     BenchmarkMark,
@@ -21,7 +23,8 @@ from gpubench_plugin.config import (
 from gpubench_plugin.environment import Device
 from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Measurement
-from gpubench_plugin.results import CARRIED, NOTES, Notes
+from gpubench_plugin.reports import summary_lines
+from gpubench_plugin.results import CARRIED, NOTES, Notes, run_of
 from gpubench_plugin.session.adoption import Adopter
 from tests.unit.session.adoption.conftest import Torch
 
@@ -232,6 +235,24 @@ def test_without_an_accelerator_the_timer_is_pytest_benchmarks_own() -> None:
     assert samples.durations_s == pytest.approx((0.001,) * 5)
     assert (samples.calls_per_duration, samples.calls, samples.rounds) == (4, 20, 5)
     assert samples.block_s == pytest.approx((0.02,))
+
+
+def test_three_rounds_have_no_interval_and_their_verdicts_say_so() -> None:
+    """Neither ± nor bold stands beside the number, and no bound is kept by it without a word."""
+    test = Test(None)
+
+    def body(benchmark: BenchmarkFixture) -> None:
+        benchmark.pedantic(lambda: test.torch.host.spend(MS), rounds=3)
+
+    measured = test.measured(body)
+    assert "step_time_ci_low_s" not in measured.metrics
+    (_, _, row, _) = summary_lines([measured], 200)
+    assert any(text.endswith("1.00 ms n=3") for text, _ in row)
+    assert not any("±" in text or markup.get("bold") for text, markup in row)
+    head = run_of("head", [replace(measured, limits={"step_time_s": "<=1"})], {})
+    (verdict,) = (v for v in compare_history((), head).verdicts if v.metric)
+    assert verdict.kind == "unchanged"
+    assert verdict.reason.endswith("; 3 rounds are too few for an interval (head)")
 
 
 def test_the_record_is_that_of_its_case(torch: Torch) -> None:
