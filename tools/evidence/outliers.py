@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from gpubench_plugin.measure import has_outliers
-from tests.support.evidence_tables import Table, write
+from tools.evidence.pages import Table, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from tests.support import virtual_steps as steps
-from tests.support.evidence_tables import Table, write
+from tools.evidence.pages import Table, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

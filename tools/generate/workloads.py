@@ -5,20 +5,21 @@ Everything is counted on tensors without data, in no memory to speak of. Run it 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import resolve
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
 from gpubench_plugin.measure.probes import count_flops
+from tests.support.presets import ROOT, preset_of, workload_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import Configuration
 
-ROOT: Final = Path(__file__).parents[2]
 GIB: Final = 2**30
 STATES: Final = {"sgd": 1, "adamw": 2}
 """Numbers that an optimizer keeps for each parameter: momentum, or both moments."""
@@ -73,15 +74,7 @@ class Figures:
 def configured(name: str) -> Configuration[Any]:
     """The full preset called `name`."""
     base, *over = PRESETS.get(name) or (name,)
-    return resolve(
-        name=base,
-        preset="full",
-        overlays=[ROOT / "configs" / f"{file}.yaml" for file in over],
-        overrides=(),
-        chosen={},
-        rootdir=ROOT,
-        model_section=lambda workload: getattr(catalog.load("workloads", workload), "Section"),  # noqa: B009
-    )
+    return preset_of(base, "full", overlays=over)
 
 
 def figures(name: str) -> Figures:
@@ -91,8 +84,7 @@ def figures(name: str) -> Figures:
     base, *over = PRESETS.get(name) or (name,)
     overlays = [ROOT / "configs" / f"{file}.yaml" for file in over]
     configuration = configured(name)
-    workload = catalog.load("workloads", configuration.model.name)(configuration.model)
-    counted = workload.without_data()
+    counted = workload_of(configuration).without_data()
     found: dict[str, float] = {}
 
     def forward() -> None:

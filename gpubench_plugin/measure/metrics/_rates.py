@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 # Consecutive blocks are put into so many batches: neighbours that depend on each other fall into
-# one. An interval of 95 % covers the rate of 100 independent blocks in 95 % of simulated runs, of
-# AR(1) blocks with φ = 0.5 in 94 %, with φ = 0.9 in 77 %; without batches in 96, 74 and 33 %
-# (tools/evidence/rate_interval.py). Of fewer blocks nothing is said.
+# one. An interval of 95 % covers the rate of 100 independent blocks in 94 % of simulated runs, of
+# AR(1) blocks with φ = 0.5 in 94 %; without batches in 95 and 74 %. With φ = 0.9 it would be 77 %,
+# and 33 % without: all of those are flagged `dependent`, and no interval is shown
+# (docs/evidence/rate_interval.md). Of fewer blocks than batches nothing is said.
 _BATCHES = 10
 
 # Calls take so much longer on average than the median call before it is worth a word.

@@ -11,17 +11,16 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import ModelSection, PrecisionSection, TrainingSection, resolve
+from gpubench_plugin.config import ModelSection, PrecisionSection, TrainingSection
 from gpubench_plugin.training import Trainer, build_model
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.workloads import Batch, Workload
+from tests.support.presets import preset_of, trainer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.config import Configuration
 
-ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
 
 
@@ -115,32 +114,6 @@ def shipped() -> Callable[..., Trainer]:
     """Builds the trainer that a shipped configuration's tiny preset describes."""
 
     def make(name: str, precision: str, *overrides: str) -> Trainer:
-        configuration: Configuration[Any] = resolve(
-            name=name,
-            preset="tiny",
-            overlays=[],
-            overrides=overrides,
-            chosen={"precision.name": precision},
-            rootdir=ROOT,
-            model_section=lambda workload: catalog.load("workloads", workload).Section,
-        )
-        workload = catalog.load("workloads", name)(configuration.model)
-        chosen = catalog.load("precision", precision)()
-        return Trainer(
-            module=build_model(
-                workload, section=configuration.model, seed=0, device=CPU, precision=chosen
-            ),
-            workload=workload,
-            data=catalog.load("data", configuration.data.source)(
-                workload,
-                batch_size=configuration.training.batch_size,
-                device=CPU,
-                convert=chosen.convert_batch,
-            ),
-            precision=chosen,
-            training=configuration.training,
-            precision_section=configuration.precision,
-            device=CPU,
-        )
+        return trainer_of(preset_of(name, "tiny", *overrides, precision__name=precision))
 
     return make

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import resolve
 from gpubench_plugin.training.data.text import read_text
+from tests.support.presets import ROOT, preset_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpubench_plugin.config import Configuration, Preset
+    from gpubench_plugin.config import Preset
     from gpubench_plugin.workloads import Batch
 
-ROOT = Path(__file__).parents[3]
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("convergence-*.yaml"))
-
-
-def configured(name: str, preset: Preset) -> Configuration[Any]:
-    """The configuration of a convergence benchmark."""
-    return resolve(
-        name=name,
-        preset=preset,
-        overlays=[],
-        overrides=(),
-        chosen={},
-        rootdir=ROOT,
-        model_section=lambda workload: getattr(catalog.load("workloads", workload), "Section"),  # noqa: B009
-    )
 
 
 def targets(batches: Iterable[Batch]) -> torch.Tensor:
@@ -71,7 +56,7 @@ def pairs() -> float:
 @pytest.mark.parametrize("name", NAMES)
 def test_target_beats_the_trivial_predictor(name: str, preset: Preset) -> None:
     """The commonest class, the mean, or a table of pairs is worse than what training must reach."""
-    configuration = configured(name, preset)
+    configuration = preset_of(name, preset)
     training = configuration.training
     workload = catalog.load("workloads", configuration.model.name)(configuration.model)
     if workload.tokens_per_sample is not None:

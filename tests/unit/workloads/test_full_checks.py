@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin import catalog
-from gpubench_plugin.config import Configuration, resolve
-
-ROOT = Path(__file__).parents[3]
+from gpubench_plugin.config import Configuration
+from tests.support.presets import ROOT, preset_of
 
 OVERLAYS = {"gpt2-xl": "gpt2", "llama-3b": "llama", "llama-8b": "llama", "vit-l16": "vit"}
 TRAINED = (
@@ -21,16 +19,8 @@ TRAINED = (
 
 def full(name: str, *overrides: str) -> Configuration[Any]:
     """The full preset of that name."""
-    overlays = [ROOT / "configs" / f"{name}.yaml"] if name in OVERLAYS else []
-    return resolve(
-        name=OVERLAYS.get(name, name),
-        preset="full",
-        overlays=overlays,
-        overrides=overrides,
-        chosen={},
-        rootdir=ROOT,
-        model_section=lambda workload: getattr(catalog.load("workloads", workload), "Section"),  # noqa: B009
-    )
+    overlays = [name] if name in OVERLAYS else []
+    return preset_of(OVERLAYS.get(name, name), "full", *overrides, overlays=overlays)
 
 
 @pytest.mark.parametrize("name", [*TRAINED, *OVERLAYS])

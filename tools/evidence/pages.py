@@ -1,4 +1,4 @@
-"""Tables of what the loop tells of steps whose truth is known, by this code and by another's.
+"""Pages of evidence, and tables of what the code tells of cases whose truth is known.
 
 A script of simulations names its cases and what it counts; here they are run, by several processes,
 once with the package of this checkout and once with that of the one given as ``--against``. The
@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,6 +33,19 @@ class Table:
     cases: Mapping[str, Any]
 
 
+def save(page: str, *parts: str) -> None:
+    """Write the page of that name in ``docs/evidence/``, with an empty line between its parts."""
+    path = ROOT / "docs" / "evidence" / page
+    path.write_text("\n".join(filter(None, parts)), encoding="utf-8")
+    sys.stdout.write(f"{path}\n")
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: its titles, then its rows, a cell for each column."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
 def asked() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser()
@@ -47,6 +60,7 @@ def write(
     introduction: str,
     tables: Sequence[Table],
     counted: Callable[[Any], Row],
+    conclusion: str = "",
 ) -> None:
     """Run all cases, and write the page; for the other checkout's numbers, print the cells."""
     options = asked()
@@ -57,10 +71,8 @@ def write(
     before = _before(options) if options.against else None
     parts = [introduction]
     for index, (table, rows) in enumerate(zip(tables, cells, strict=True)):
-        parts.append(_markdown(table, rows, before[index] if before else None))
-    path = ROOT / "docs" / "evidence" / page
-    path.write_text("\n".join(parts), encoding="utf-8")
-    sys.stdout.write(f"{path}\n")
+        parts.append(_section(table, rows, before[index] if before else None))
+    save(page, *parts, conclusion)
 
 
 _todo: list[tuple[Callable[[Any], Row], Any]] = []
@@ -93,22 +105,14 @@ def _before(options: argparse.Namespace) -> list[dict[str, Row]]:
     return rows
 
 
-def _markdown(table: Table, rows: Mapping[str, Row], before: Mapping[str, Row] | None) -> str:
+def _section(table: Table, rows: Mapping[str, Row], before: Mapping[str, Row] | None) -> str:
     """Each cell with the one of before in brackets."""
-    lines = [
-        f"\n## {table.title}\n",
-        _line("", *table.columns),
-        _line(*["---"] * (1 + len(table.columns))),
-    ]
+    lines = []
     for name, row in rows.items():
         old = before[name] if before else {}
         cells = (
             f"{row[column]} ({old[column]})" if column in old else row[column]
             for column in table.columns
         )
-        lines.append(_line(name, *cells))
-    return "\n".join(lines) + "\n"
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+        lines.append((name, *cells))
+    return f"## {table.title}\n\n{markdown(('', *table.columns), lines)}"

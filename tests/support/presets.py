@@ -1,0 +1,79 @@
+"""Configurations of this repository as they are shipped, and the trainers they describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from gpubench_plugin import catalog
+from gpubench_plugin.config import ModelSection, resolve
+from gpubench_plugin.training import Trainer, build_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.config import Configuration, Preset
+    from gpubench_plugin.training import Reference
+    from gpubench_plugin.workloads import Workload
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CPU: Final = torch.device("cpu")
+
+
+def preset_of(
+    name: str, preset: Preset, *overrides: str, overlays: Sequence[str] = (), **chosen: str
+) -> Configuration[Any]:
+    """A preset of the configuration called `name`.
+
+    `overlays` are names of files in ``configs/``; `chosen` holds keys with ``__`` for the dot.
+    """
+    return resolve(
+        name=name,
+        preset=preset,
+        overlays=[ROOT / "configs" / f"{file}.yaml" for file in overlays],
+        overrides=overrides,
+        chosen={key.replace("__", "."): value for key, value in chosen.items()},
+        rootdir=ROOT,
+        model_section=_model_section,
+    )
+
+
+def _model_section(workload: str) -> type[ModelSection]:
+    section: type[ModelSection] = catalog.load("workloads", workload).Section  # type: ignore[attr-defined] # of Workload
+    return section
+
+
+def workload_of(configuration: Configuration[Any]) -> Workload[Any]:
+    """What `configuration` trains."""
+    workload: Workload[Any] = catalog.load("workloads", configuration.model.name)(
+        configuration.model
+    )
+    return workload
+
+
+def trainer_of(
+    configuration: Configuration[Any], *, seed: int = 0, reference: Reference | None = None
+) -> Trainer:
+    """The trainer that `configuration` describes, on the CPU in this process."""
+    workload = workload_of(configuration)
+    precision = catalog.load("precision", configuration.precision.name)()
+    return Trainer(
+        module=build_model(
+            workload, section=configuration.model, seed=seed, device=CPU, precision=precision
+        ),
+        workload=workload,
+        data=catalog.load("data", configuration.data.source)(
+            workload,
+            batch_size=configuration.training.batch_size,
+            device=CPU,
+            convert=precision.convert_batch,
+            seed=seed,
+        ),
+        precision=precision,
+        training=configuration.training,
+        precision_section=configuration.precision,
+        device=CPU,
+        reference=reference,
+    )
