@@ -30,20 +30,21 @@ if TYPE_CHECKING:
 _EXACT_UP_TO = 1000
 
 FEWEST_TO_JUDGE: Final = 100
-"""Below so many values dependence can go unseen: an AR(1) process of φ = 0.9 has its median in the
-interval of 50 values in less than 90 % of cases."""
+"""Below so many values dependence can go unseen: intervals of an AR(1) process of φ = 0.9 hold its
+median in 85 % of cases for 50 values, and in 94 % for 100 (``docs/evidence/interval.md``)."""
 
 FEWEST_EFFECTIVE: Final = 50
 """Below so many independent values' worth, values that depend on each other are ``dependent``. Of
-100 to 200 rounds of modes that last for a tenth of them, 7 to 11 % are told with a half-width below
-1 % and no flag where the bound is 30, and less than 5 % where it is 50."""
+modes that last for 15 rounds, 4 % of measurements have a half-width below 1 % and no flag; with a
+bound of 30 it were 6 % (``docs/evidence/interval.md``)."""
 
 # Levels on either side of the median at which the share of values below is tested. Values of two
 # modes have their dependence between the modes, not at the median of the one that happened to be
 # seen more often.
 _LEVELS: Final = 8
 
-# Of independent values 0.6 % have a first autocorrelation this many standard errors above zero.
+# Of independent values P(Z > 2.5) = 0.6 % have a first autocorrelation this many standard errors,
+# 1/√n each, above zero.
 _SIGNIFICANT: Final = 2.5
 
 # The mean of a batch says something of the long run; five of them something of its variance.

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection
     from gpubench_plugin.measure.recording import Recording
 
-# Looks that can end a measurement number 4 to 6, from the least time to the most rounds. They share
-# the error; where two modes are dependent its estimate errs too, so each gets an eighth of it.
+# By default there are looks at 10, 20, 40, 80, 160 and 320 of at most 500 rounds, one after the
+# least time and one at the end: eight, which share the error.
 _LOOKS = 8
 
 
@@ -36,9 +36,8 @@ class ByInterval(StopRule):
     """Stops at the look that finds the interval narrow enough, else when the limits end it.
 
     Never before the least time and the fewest rounds: until then nothing but the limit of time
-    counts. What other
-    processes hold up goes on, by as many rounds as that limit allows, until the share of the time
-    that they took of all blocks is small.
+    counts. What other processes hold up goes on, by as many rounds as that limit allows, until the
+    share of the time that they took of all blocks is small.
     """
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:

@@ -14,10 +14,12 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 # Last: the package may be that of another checkout, which PYTHONPATH names.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from gpubench_plugin.measure import interval, median_interval
 from tests.support import virtual_steps as steps
 from tools.evidence.pages import Table, write
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 RUNS = {None: 300, "quick": 300, "full": 120}
 PROFILES = tuple(RUNS)
 STEP_S = 0.002
+BOUNDS = ("20", "30", "50")
 COLUMNS = ("right", "half-width", "rounds", "`dependent`", "`not_converged`", "confident ±1 %")
 
 INTRODUCTION = """# How often the interval of the median is right
@@ -44,6 +47,10 @@ number in doubt. AR(1) φ: normal noise of which a share φ stays from round to 
 1.2x, left at random after the given number of rounds on average; there is no median that could be
 known to 1 %, and *right* tells how many intervals hold 1x. Steps of 50 ms have fewer than 100
 rounds: their interval assumes independence, and has no `effective_rounds` beside it.
+
+Two bounds rest on the last tables: rounds below which dependence may go unseen (100), of which the
+first has the interval of a fixed number of AR(1) rounds, and independent rounds below which a step
+is `dependent` (50), of which the second tells how often modes are confident where it is another.
 """
 
 
@@ -54,6 +61,49 @@ class Case:
     course: Callable[[Random], Course]
     profile: str | None
     step_s: float = STEP_S
+
+    def counted(self) -> dict[str, str]:
+        """The cells of its row."""
+        return told_of(self)
+
+
+@dataclass(frozen=True)
+class Few:
+    """A number of AR(1) rounds, without a loop."""
+
+    rounds: int
+    phi: float = 0.9
+    runs: int = 2000
+
+    def counted(self) -> dict[str, str]:
+        """How often there is an interval, and how often that holds the median."""
+        right = []
+        for seed in range(self.runs):
+            course = steps.autoregressive(Random(seed), 0.02, self.phi)
+            found = median_interval([course(0.0, number) for number in range(self.rounds)])
+            if found is not None:
+                right.append(found.low <= 1.0 <= found.high)
+        return {"right": f"{fmean(right):.0%}", "told": f"{len(right) / self.runs:.0%}"}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Two modes, in `quick`, where other numbers of independent rounds are enough."""
+
+    dwell: float
+
+    def counted(self) -> dict[str, str]:
+        """For each bound, how often a half-width of 1 % is told without a doubt."""
+        return dict(zip(BOUNDS, map(self._confident, BOUNDS), strict=True))
+
+    def _confident(self, bound: str) -> str:
+        with patch.object(interval, "FEWEST_EFFECTIVE", int(bound), create=True):
+            seeds = map(Random, range(RUNS["quick"]))
+            samples = (
+                steps.measured(steps.modes(draws, self.dwell), step_s=STEP_S, profile="quick")
+                for draws in seeds
+            )
+            return f"{fmean(map(steps.confident, samples)):.1%}"
 
 
 def iid(sd: float) -> Callable[[Random], Course]:
@@ -88,8 +138,22 @@ def table(profile: str | None) -> Table:
     return Table(title, COLUMNS, cases)
 
 
-def counted(case: Case) -> dict[str, str]:
-    """The cells of a row."""
+BOUND_TABLES = [
+    Table(
+        "AR(1) φ = 0.9, a fixed number of rounds",
+        ("right", "told"),
+        {f"{rounds} rounds": Few(rounds) for rounds in (30, 50, 70, 100, 200)},
+    ),
+    Table(
+        "Confident ±1 % in `quick`, where so many independent rounds are enough",
+        BOUNDS,
+        {f"modes, {dwell} rounds": Bounds(dwell) for dwell in (10, 15, 20)},
+    ),
+]
+
+
+def told_of(case: Case) -> dict[str, str]:
+    """What the loop tells of many runs."""
     right, widths, rounds = [], [], []
     flags = {"dependent": 0, "not_converged": 0}
     confident = 0
@@ -118,4 +182,5 @@ def counted(case: Case) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    write("interval.md", INTRODUCTION, [table(profile) for profile in PROFILES], counted)
+    tables = [*(table(profile) for profile in PROFILES), *BOUND_TABLES]
+    write("interval.md", INTRODUCTION, tables, lambda case: case.counted())

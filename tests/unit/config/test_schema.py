@@ -31,7 +31,7 @@ def test_a_configuration_is_frozen() -> None:
     """A resolved configuration cannot be changed by what runs with it."""
     configuration = Configuration[ModelSection](model=ModelSection())
     with pytest.raises(ValidationError, match="frozen"):
-        configuration.training.batch_size = 3  # type: ignore[misc]
+        configuration.training.batch_size = 3  # type: ignore[misc] # it is frozen
 
 
 def test_a_wrong_type_is_refused_not_coerced() -> None:

@@ -21,6 +21,7 @@ from tests.support.runs_builder import write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 pytestmark = pytest.mark.slow
 
@@ -93,13 +94,13 @@ def is_open(path: Path) -> bool:
 
 @pytest.mark.parametrize("hold", [journal, small_files, comparison, registry])
 def test_no_lock_of_ours_is_held_by_a_forked_child(
-    hold: Callable[[Path], Iterator[Path]], tmp_path: Path
+    hold: Callable[[Path], AbstractContextManager[Path]], tmp_path: Path
 ) -> None:
     """The owner lets go by closing its file alone, as its death does: the child has none."""
     here, there = os.pipe()
     child = None
     try:
-        with hold(tmp_path) as path:  # type: ignore[attr-defined]
+        with hold(tmp_path) as path:
             assert is_open(path)
             child = os.fork()
             if child == 0:

@@ -114,7 +114,7 @@ def test_gang_runs_order_after_order_and_leaves_nothing(start: Start) -> None:
     gang.close()
     assert not folder.exists()
     assert not gang.is_whole
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
 
 
 @pytest.mark.parametrize(
@@ -255,14 +255,14 @@ def test_rank_that_ends_too_early_is_named(
     start: Start, source: str, said: str, output: str, killed: bool
 ) -> None:
     """With how it ended and what it wrote; the other one is ended, no file is left open."""
-    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208 # names are wanted
 
     with pytest.raises(GangError) as caught:
         start(source)
 
     assert str(caught.value) == said
     assert (caught.value.output, caught.value.killed) == (output, killed)
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
 
 
 @pytest.mark.parametrize(
@@ -325,11 +325,11 @@ def test_gang_that_cannot_be_made_is_an_error(
 ) -> None:
     """What the system refuses is said in a line, and nothing is left open."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208 # names are wanted
     with pytest.raises(GangError, match=r"the gang of 2 could not be started: .*/nowhere/python"):
         start()
 
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(GangError, match="no folder for the gang's socket could be made"):
         start()
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted

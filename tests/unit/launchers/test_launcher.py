@@ -87,7 +87,7 @@ def test_store_of_rank_zero_is_handed_over_and_listens_on_loopback_only(
     assert zero[0] == "127.0.0.1"
     assert one is None
     launcher.kill()
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -
 
 def is_running(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 # no path of ours
             return stat.read().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False

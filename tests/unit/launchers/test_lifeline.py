@@ -64,7 +64,7 @@ def test_parent_that_was_gone_already_counts_as_gone() -> None:
 
 def _runs(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 # no path of ours
             return stat.read().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False

@@ -36,17 +36,17 @@ class FakeNvml(types.ModuleType):
         if call == self._fails_at:
             raise NVMLError(call)
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self) -> None:  # noqa: N802 # NVML's name
         self._note("init")
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self) -> None:  # noqa: N802 # NVML's name
         self._note("shutdown")
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 # NVML's name
         self._note("handle")
         return uuid
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802 # NVML's name
         assert handle == f"GPU-{UUID}"
         self._note("reasons")
         answer = next(self._answers)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 HOST = FakeHost()
 CLOCKS: dict[str, Callable[[], Clock]] = {
     "cpu": lambda: CpuClock(HOST.now),
-    "cuda_step": lambda: CudaStepClock(FakeCuda(HOST), HOST.now),  # type: ignore[arg-type]
-    "cuda_kernel": lambda: CudaKernelClock(FakeCuda(HOST), now=HOST.now),  # type: ignore[arg-type]
+    "cuda_step": lambda: CudaStepClock(FakeCuda(HOST), HOST.now),  # type: ignore[arg-type] # a stand-in
+    "cuda_kernel": lambda: CudaKernelClock(FakeCuda(HOST), now=HOST.now),  # type: ignore[arg-type] # a stand-in
     "synchronised": lambda: SynchronisedClock(lambda: None, timer="mps", now=HOST.now),
 }
 

@@ -62,10 +62,10 @@ def test_stop_is_noticed_and_a_signal_is_none(
 
 def test_nothing_is_left_where_nothing_happened() -> None:
     """No flag, no thread and no open file, also where one is used after another."""
-    before = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
+    before = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208 # names are wanted
     for _ in range(3):
         with Suspension() as suspension:
             pass
         assert suspension.flags == ()
-    after = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
+    after = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208 # names are wanted
     assert after == before

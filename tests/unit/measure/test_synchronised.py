@@ -33,7 +33,7 @@ def test_a_duration_is_a_group_that_the_device_has_finished(
 
 def test_setup_and_teardown_are_not_timed(device: FakeCuda, clock: SynchronisedClock) -> None:
     """What a setup leaves to the device is waited for before the time is taken."""
-    apart = lambda: device.launch(enqueue_ns=US, device_ns=9 * MS)  # noqa: E731
+    apart = lambda: device.launch(enqueue_ns=US, device_ns=9 * MS)  # noqa: E731 # a step, no more
     task = Task(
         step=lambda: device.launch(enqueue_ns=US, device_ns=2 * MS), setup=apart, teardown=apart
     )

@@ -13,7 +13,7 @@ from torch import nn
 from gpubench_plugin.measure.probes import TensorMemory, census
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 KIB = 1024
 
@@ -22,8 +22,8 @@ def tensor(kibibytes: int) -> torch.Tensor:
     return torch.zeros(kibibytes * KIB, dtype=torch.uint8)
 
 
-def peak_of(memory: TensorMemory, call: object) -> int:
-    memory.watch(call)  # type: ignore[arg-type]
+def peak_of(memory: TensorMemory, call: Callable[[], object]) -> int:
+    memory.watch(call)
     assert memory.peak_bytes is not None
     return memory.peak_bytes
 

@@ -80,7 +80,7 @@ def test_a_side_in_doubt_has_no_speed_up() -> None:
     lines = shown(benchmark(1, 100.0), middle, benchmark(4, 390.0))
     assert [line.split()[-2:] for line in lines[2:]] == [
         ["1.00", "100%"],
-        ["–", "–"],  # noqa: RUF001
+        ["–", "–"],  # noqa: RUF001 # the dash of empty cells
         ["3.90", "97.5%"],
     ]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +15,9 @@ from gpubench_plugin.results import outcomes
 CPU_ALLOCATOR = "DefaultCPUAllocator: not enough memory"
 
 
-def caught(step: object) -> BaseException:
+def caught(step: Callable[[], object]) -> BaseException:
     try:
-        step()  # type: ignore[operator]
+        step()
     except BaseException as error:
         return error
     raise AssertionError("nothing was raised")

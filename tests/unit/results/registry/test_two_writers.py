@@ -162,7 +162,7 @@ def test_a_removed_baseline_stays_removed(machines: Any, order: int) -> None:
     (note,) = told(every)
     assert "accepting test" in note
     assert "it was removed" in note
-    stored = json.loads(both.baselines(0)._registry.documents(KIND)["main"])  # type: ignore[union-attr]
+    stored = json.loads(both.baselines(0)._registry.documents(KIND)["main"])  # type: ignore[union-attr] # there is one
     assert {change["action"] for change in stored["changes"]} == {"set", "accept", "remove"}
 
 
@@ -178,7 +178,7 @@ def test_of_two_pins_the_later_one_counts(machines: Any) -> None:
 def test_what_was_done_without_the_database_is_merged_later(machines: Any) -> None:
     """Two that were cut off from each other find all of it, whoever comes back first; once."""
     both = machines(2)
-    with both.baselines(1)._registry as registry:  # type: ignore[union-attr]
+    with both.baselines(1)._registry as registry:  # type: ignore[union-attr] # there is one
         text = registry.documents(KIND)["main"]
     for number, folder in enumerate(both.folders):
         (folder / "baselines").mkdir(exist_ok=True)

@@ -82,7 +82,7 @@ def test_a_near_miss_that_is_found_late_is_not_judged(tmp_path: Path) -> None:
     settings = SimpleNamespace(
         baseline="mian", registry="none", results_dir=tmp_path, gate="auto", resume=""
     )
-    found = Lookup(settings=settings, here=tmp_path, found=None)  # type: ignore[arg-type]
+    found = Lookup(settings=settings, here=tmp_path, found=None)  # type: ignore[arg-type] # a stand-in
 
     with pytest.raises(UsageProblem, match="did you mean 'main'"):
         found.reference(run_of("head", [measurement()], environment(), run_id="now"))

@@ -10,7 +10,7 @@ from gpubench_plugin.workloads.diffusion import LENGTH, Header
 
 def header(**changes: object) -> Header:
     known = {"call": 7, "sample": 3, "step": 4, "sender": 0, "receiver": 1}
-    return Header(**{**known, "dtype": torch.float32, "shape": (1, 4, 8, 8), **changes})  # type: ignore[arg-type]
+    return Header(**{**known, "dtype": torch.float32, "shape": (1, 4, 8, 8), **changes})  # type: ignore[arg-type] # any field may change
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (1, 4, 8, 8), tuple(range(1, 9))])

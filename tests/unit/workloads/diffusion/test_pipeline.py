@@ -37,7 +37,7 @@ def joined(make: Make, ranks: int, **keys: Any) -> list[Pipeline]:
     made = [make(ranks=Ranks(Place(rank, ranks)), **keys) for rank in range(ranks)]
     between = [Wire(queue.Queue()) for _ in range(ranks)]
     for rank, pipeline in enumerate(made):
-        pipeline._transport = Ends(between[rank - 1], between[rank])  # type: ignore[assignment]
+        pipeline._transport = Ends(between[rank - 1], between[rank])  # type: ignore[assignment] # a stand-in
     return made
 
 
@@ -185,7 +185,7 @@ def test_a_rank_logs_its_range_messages_and_steps(make_pipeline: Make) -> None:
     ]
     wire = Wire(queue.Queue())
     for pipeline in pipelines:
-        pipeline._transport = wire  # type: ignore[assignment]
+        pipeline._transport = wire  # type: ignore[assignment] # a stand-in
     together(pipelines, lambda pipeline: pipeline.prepare(told.append))
     first, last = kept
     assert [own[0]["steps"] for own in kept] == [[0, 2], [2, 4]]
@@ -260,6 +260,6 @@ def test_tensors_go_through_the_host_only_where_they_must(
     hosts = object()
     ranks = Ranks(Place(0, 2), backend, type("Agreement", (), {"group": hosts})())
     section = type("Section", (), {"receive_timeout_s": 2.0})
-    transport = building._transport(section, torch.device(device), ranks)  # type: ignore[arg-type]
+    transport = building._transport(section, torch.device(device), ranks)  # type: ignore[arg-type] # a stand-in
     assert (transport._wire.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)

@@ -30,9 +30,9 @@ def test_every_implementation_takes_the_same_steps(name: str, implementation: st
 def test_another_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An implementation with another learning rate does not pass."""
     torch.manual_seed(0)
-    monkeypatch.setitem(room.IMPLEMENTATIONS, "fused", {"lr": 0.1})  # type: ignore[arg-type]
-    monkeypatch.setitem(room.OPTIMIZERS, "sgd", (torch.optim.SGD, {}))  # type: ignore[arg-type]
-    monkeypatch.setitem(room.IMPLEMENTATIONS, "loop", {"lr": 0.2})  # type: ignore[arg-type]
+    monkeypatch.setitem(room.IMPLEMENTATIONS, "fused", {"lr": 0.1})  # type: ignore[arg-type] # a table of constants
+    monkeypatch.setitem(room.OPTIMIZERS, "sgd", (torch.optim.SGD, {}))  # type: ignore[arg-type] # a table of constants
+    monkeypatch.setitem(room.IMPLEMENTATIONS, "loop", {"lr": 0.2})  # type: ignore[arg-type] # a table of constants
     with pytest.raises(CorrectnessError, match="sgd, fused"):
         check("sgd", "fused", room.parameters(2, 10, _CPU))
 
