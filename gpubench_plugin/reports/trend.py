@@ -28,7 +28,7 @@ def course_lines(
         count = len(course.points)
         which = f", machine, clock, configuration or work {position} of {len(courses)}"
         part = f"{which} ({_place(course)})" if len(courses) > 1 else ""
-        yield f"{printable(metric)}: {count} run{'' if count == 1 else 's'}{part}"
+        yield from wrapped(f"{metric}: {count} run{'' if count == 1 else 's'}{part}", total)
         yield ""
         yield from _picture(course, total, glyphs)
         yield ""
