@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         compare_runs,
         compare_threshold,
     )
-    from gpubench_plugin.compare.doubt import doubted
+    from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
     from gpubench_plugin.compare.judges import LABEL, LOOKS
     from gpubench_plugin.compare.matched_metrics import (
         device_timed,

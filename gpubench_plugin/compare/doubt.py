@@ -25,31 +25,35 @@ def doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Ver
 
     Nothing is said of a base that a fixed bound is not compared with.
     """
+    if not _is_judged_by_time(verdict):
+        return verdict
     sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
-    words = _words(verdict, sides)
-    return replace(verdict, reason="; ".join(filter(None, [verdict.reason, words])))
+    results = {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
+    raised = ", ".join(_raised(results))
+    words = [verdict.reason, raised and f"in doubt: {raised}", *_few(results)]
+    return replace(verdict, reason="; ".join(filter(None, words)))
 
 
 def unchanged_in_doubt(verdicts: Iterable[Verdict], heads: Sequence[Run]) -> Iterator[str]:
-    """A line for each kind of doubt about a head that is taken to be as the base is.
+    """A line for each kind of doubt about heads that are taken to be as the base is.
 
-    Tables give no reason for what is unchanged.
+    Tables give no reason for what is unchanged. Of several launches most must be in doubt.
     """
     names: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
-        if verdict.kind == "unchanged" and (words := _words(verdict, {"head": heads})):
-            names.setdefault(words, {})[verdict.id] = None
+        if verdict.kind == "unchanged" and _is_judged_by_time(verdict):
+            results = list(_measured(heads, verdict.id))
+            counts = Counter(name for one in results for name in doubts(one.flags))
+            raised = ", ".join(name for name in DOUBTS if counts[name] > len(results) / 2)
+            for words in (raised and f"in doubt: {raised}", *_few({"head": results})):
+                names.setdefault(words, {})[verdict.id] = None
+    names.pop("", None)
     for words, those in names.items():
         yield f"unchanged, but {words}: {listed([*those])}"
 
 
-def _words(verdict: Verdict, sides: Mapping[str, Sequence[Run]]) -> str:
-    """What is to be said of the sides' numbers; empty where nothing is."""
-    if verdict.method is None or verdict.metric.endswith(_MEMORY):
-        return ""
-    results = {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
-    raised = ", ".join(_raised(results))
-    return "; ".join([*([f"in doubt: {raised}"] if raised else []), *_few(results)])
+def _is_judged_by_time(verdict: Verdict) -> bool:
+    return verdict.method is not None and not verdict.metric.endswith(_MEMORY)
 
 
 def _measured(runs: Sequence[Run], node_id: str) -> Iterator[Result]:

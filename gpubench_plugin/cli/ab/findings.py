@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpubench_plugin.compare import Matched, doubted, judges, match
+from gpubench_plugin.compare import Matched, doubted, judges, match, unchanged_in_doubt
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 
@@ -51,6 +51,7 @@ class Findings:
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
         self.environment_differences: tuple[Difference, ...] = matched.environment_differences
         self.notes = matched.notes
+        self._heads: Sequence[Run] = [head]
         self._worked = {i for i, one in base.results.items() if one.outcome == "measured"}
 
     @property
@@ -81,6 +82,7 @@ class Findings:
 
     def look(self, bases: Sequence[Run], heads: Sequence[Run]) -> None:
         """Judge what is open by all pairs so far."""
+        self._heads = heads
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
         series = [one for one in matched.series if (one.id, one.metric) in self._open]
@@ -103,7 +105,7 @@ class Findings:
             head=head,
             verdicts=tuple(verdicts),
             environment_differences=self.environment_differences,
-            notes=(*notes, *self.notes),
+            notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._heads)),
         )
 
     def _match(self, bases: Sequence[Run], heads: Sequence[Run]) -> Matched:
