@@ -31,8 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 
-ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs/evidence/known-durations.md"
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from tools.evidence import pages
 
 SPINS_S: Mapping[str, float] = {"20 ns": 0.0, "2 µs": 2e-6, "200 µs": 2e-4, "20 ms": 2e-2}
 
@@ -194,16 +195,19 @@ def readings(repeats: int, truths: Mapping[str, float]) -> Iterator[tuple[str, s
 
 def table(rows: list[tuple[str, str, list[Reading]]], truths: Mapping[str, float]) -> str:
     """The readings' errors by step and harness, in Markdown."""
-    lines = [
-        "| Step | Truth | Harness | Error | Said beside it |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    lines += [
-        f"| {name} | {_time(truths[name])} | {harness} | {_errors(repeated, truths[name])} | "
-        f"{_remarks(repeated)} |"
-        for name, harness, repeated in rows
-    ]
-    return "\n".join(lines)
+    return pages.markdown(
+        ("Step", "Truth", "Harness", "Error", "Said beside it"),
+        [
+            (
+                name,
+                _time(truths[name]),
+                harness,
+                _errors(repeated, truths[name]),
+                _remarks(repeated),
+            )
+            for name, harness, repeated in rows
+        ],
+    )
 
 
 def _errors(repeated: list[Reading], truth: float) -> str:
@@ -252,16 +256,15 @@ def main() -> int:
     idle = table(list(readings(repeats, truths)), truths)
     with busy_processes(processors):
         busy = table(list(readings(repeats, truths)), truths)
-    DOCUMENT.write_text(
+    pages.save(
+        "known-durations.md",
         "# Steps of known length\n\n"
         f"Written by `python tools/evidence/known_durations.py --repeats={repeats}`, whose\n"
         "docstring says what is measured and how. An error is a reading against the truth.\n"
-        f"Python {platform.python_version()}, {platform.machine()}, {processors} processors.\n\n"
-        f"## Nothing else runs\n\n{idle}\n\n"
-        f"## Beside {processors} busy processes\n\n{busy}\n",
-        "utf-8",
+        f"Python {platform.python_version()}, {platform.machine()}, {processors} processors.\n",
+        f"## Nothing else runs\n\n{idle}",
+        f"## Beside {processors} busy processes\n\n{busy}",
     )
-    print(f"written: {DOCUMENT.relative_to(ROOT)}")
     return 0
 
 
