@@ -279,6 +279,7 @@ class Bench:
             self._reduction.checked(failure)
             if tensors is not None:
                 tensors.watch(partial(_once, timed.brief, setup, teardown))
+            growth.begin()
 
         def block_ended(rounds: int, half_width: float) -> None:
             growth.block_ended()
@@ -312,8 +313,9 @@ class Bench:
             if subject is timed.subject:
                 facts.update(counted, **self._parts.facts(subject))
         self._show_tracers(tracers, timed, setup, teardown)
-        flags = (*memory.flags, *growth.flags(samples.block_calls), *throttling.flags)
-        return samples.flagged(*flags, *suspension.flags, *tracers.flags), facts
+        grown = growth.flags(samples.block_calls, samples.calls_per_duration)
+        flags = (*memory.flags, *grown, *throttling.flags, *suspension.flags, *tracers.flags)
+        return samples.flagged(*flags), facts
 
     def _may_have_run(self, timed: TimedStep) -> bool:
         """Whether the checks, which are over, may have made the first call of what is timed.

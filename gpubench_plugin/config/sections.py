@@ -414,7 +414,9 @@ class MeasureSection(Section):
     max_rounds: PositiveInt = Field(
         default=500, description="by ci: at most, once min_time_s is over"
     )
-    max_time_s: PositiveFloat = Field(default=3.0, description="by ci: give up here, flagged")
+    max_time_s: PositiveFloat = Field(
+        default=3.0, description="by ci: give up here, flagged; ten times later before min_rounds"
+    )
     steps: PositiveInt = Field(default=50, description="by steps: calls of the step per rank")
     time_s: PositiveFloat = Field(default=3.0, description="by time: length of the window")
     round_s: PositiveFloat = Field(default=0.001, description="Shortest round")

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _LOOKS = 8
 
 
+# The fewest rounds of a long step may take so many times the limit of time. They come before it, as
+# an interval needs them, but a step of a minute would take the time after which it is a hang.
+_PATIENCE = 10
+
+
 class StopRule(ABC):
     """Says, between two blocks, how long the next one is."""
 
@@ -36,19 +41,23 @@ class ByInterval(StopRule):
     """Stops at the look that finds the interval narrow enough, else when the limits end it.
 
     Never before the least time and the fewest rounds: until then nothing but the limit of time
-    counts. What other processes hold up goes on, by as many rounds as that limit allows, until the
-    share of the time that they took of all blocks is small.
+    counts, which is a longer one while rounds are missing. What other processes hold up goes on,
+    by as many rounds as the limit of time allows, until the share of the time that they took of
+    all blocks is small.
     """
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to what the limits of rounds and time leave."""
         rounds_left: float = self._section.max_rounds - recording.rounds
-        few = elapsed_s < self._section.min_time_s or recording.rounds < self._section.fewest_rounds
-        if few or recording.contended:
+        missing = self._section.fewest_rounds - recording.rounds
+        if missing > 0 or elapsed_s < self._section.min_time_s or recording.contended:
             rounds_left = math.inf
         elif rounds_left <= 0 or (self.converged(recording) and not recording.dependent):
             return 0
-        return _within(self._section.max_time_s, recording, elapsed_s, rounds_left)
+        durations = _within(self._section.max_time_s, recording, elapsed_s, rounds_left)
+        if durations or missing <= 0:
+            return durations
+        return _within(_PATIENCE * self._section.max_time_s, recording, elapsed_s, missing)
 
     def converged(self, recording: Recording) -> bool:
         """Whether the half-width of the last look is small enough."""

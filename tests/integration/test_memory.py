@@ -128,6 +128,7 @@ def test_shared_tensors_belong_to_each_that_works_on_them(project: Project) -> N
     assert neither == 1e6
 
 
+@pytest.mark.own_process
 def test_a_leak_is_flagged(project: Project) -> None:
     """A step that keeps something of every call is told apart from one that does not."""
     project.write(
@@ -146,6 +147,24 @@ def test_a_leak_is_flagged(project: Project) -> None:
 
     flags = [b["flags"] for b in run.summary["benchmarks"]]
     assert ["growing_memory" in one for one in flags] == [True, False]
+
+
+@pytest.mark.own_process
+def test_a_list_that_never_ends_is_flagged(project: Project) -> None:
+    """Forty bytes with each call, of which hundreds are timed together, are a leak as well."""
+    project.write(
+        "test_it.py",
+        """
+        def test_leaks(gpubench):
+            kept = []
+            gpubench(lambda: kept.append(len(kept)))
+        """,
+    )
+
+    run = project.run("--measure.by=steps", "--measure.steps=1000000", quick=False)
+
+    (benchmark,) = run.summary["benchmarks"]
+    assert "growing_memory" in benchmark["flags"]
 
 
 def test_fixtures_count_wherever_they_stand(project: Project) -> None:

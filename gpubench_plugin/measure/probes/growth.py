@@ -25,9 +25,9 @@ _PARTS: Final = 4
 _LEAST_BYTES: Final = 4 * 2**20
 """Less is no leak: an allocator grows and trims its heap in steps of its own (mallopt(3))."""
 
-_LEAST_PER_CALL: Final = 128
-"""Bytes. Recording a call takes up to 8 for its duration and 8 for its round, and while they move
-to a larger place as much again."""
+_LEAST_PER_DURATION: Final = 64
+"""Bytes. Recording takes 8 for a duration and 8 for its round, and while they move to a larger
+place as much again."""
 
 _STEADY: Final = 0.5
 """A part of the calls adds at least this share of what it would if all grew alike."""
@@ -38,40 +38,48 @@ class MemoryGrowth:
 
     On an accelerator that is what torch's allocator has handed out, on a CPU the anonymous part of
     the resident size (Linux), for pages of files come and go as the system wants its memory. Where
-    neither is known it never finds anything. What the process has free when it is made goes back
-    to the system: a leak would fill that first, and the process would not grow.
+    neither is known it never finds anything. A leak that fills what the process has had before and
+    cannot give back, pools of Python's objects for instance, is not seen until they are full.
     """
 
     def __init__(self, device: torch.device) -> None:
-        return_free_memory(device)
         self._device = device
         self._read = _reader(device)
         self._held = array("q")
+
+    def begin(self) -> None:
+        """Let what the process has free go back to the system, once after the first call.
+
+        A leak would fill that first, and the process would not grow. Later is too late: the first
+        calls after it have the system find them new pages.
+        """
+        if self._read is not None:
+            return_free_memory(self._device)
 
     def block_ended(self) -> None:
         """Read, once after each timed block."""
         if self._read is not None:
             self._held.append(self._read())
 
-    def flags(self, block_calls: Sequence[int]) -> tuple[str, ...]:
+    def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
         """``growing_memory`` or nothing, of blocks of so many calls.
 
         What Python's collector, which rests while calls are timed, then frees is no leak.
         """
-        if self._read is None or not grows(self._held, block_calls):
+        if self._read is None or not grows(self._held, block_calls, calls_per_duration):
             return ()
         return_free_memory(self._device)
         kept = (self._read() - self._held[0]) / (self._held[-1] - self._held[0])
         return (GROWING_MEMORY,) if kept > _STEADY else ()
 
 
-def grows(held: Sequence[int], block_calls: Sequence[int]) -> bool:
+def grows(held: Sequence[int], block_calls: Sequence[int], calls_per_duration: int = 1) -> bool:
     """Whether `held`, the bytes after each block, grows through all parts of the calls alike."""
     if len(held) != len(block_calls) or len(held) < _PARTS:
         return False
     calls = list(accumulate(block_calls))
     total, span = held[-1] - held[0], calls[-1] - calls[0]
-    if total < max(_LEAST_BYTES, _LEAST_PER_CALL * span):
+    if total < max(_LEAST_BYTES, _LEAST_PER_DURATION * span / calls_per_duration):
         return False
     middles = []
     for part in range(_PARTS):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from random import Random
 from typing import Any
 
 import pytest
 
 from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.flags import NOT_CONVERGED
 from gpubench_plugin.measure import Looks, Plan, Recording, rule_for
 from gpubench_plugin.measure.clocks import Block
-from tests.support.virtual_steps import measured
+from tests.support.virtual_steps import independent, measured
 
 
 def recorded(
@@ -138,3 +140,19 @@ def test_a_long_step_has_the_fewest_rounds_though_the_least_time_is_over() -> No
     """However narrow its interval is before."""
     samples = measured(lambda *_: 1.0, step_s=0.024, min_rounds=60, ci_half_width=0.05)
     assert samples.rounds == 60
+
+
+@pytest.mark.parametrize("profile", [None, "quick"])
+def test_a_step_of_which_the_limit_holds_few_has_the_fewest_rounds(profile: str | None) -> None:
+    """Quiet as it is, ten of them tell its median: no interval is missed."""
+    course = independent(Random(1), 0.001)
+    samples = measured(course, step_s=0.4, profile=profile)
+    assert samples.rounds == 10
+    assert NOT_CONVERGED not in samples.flags
+
+
+def test_the_fewest_rounds_have_a_limit_as_well() -> None:
+    """Ten times the other one: what takes longer would be taken for a hang."""
+    samples = measured(lambda *_: 1.0, step_s=10.0)
+    assert samples.rounds == 3
+    assert NOT_CONVERGED in samples.flags
