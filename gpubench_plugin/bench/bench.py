@@ -188,7 +188,7 @@ class Bench:
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
         before = self._group.traffic
-        used = has_been_used(timed)
+        used = self._parts.end_watching() or has_been_used(timed)
         with naming_what_is_not_deterministic():
             check = self._prepare(subject)
             first_s = check.facts.get("first_step_s")  # where the very first step was the check's

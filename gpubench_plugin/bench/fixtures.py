@@ -58,6 +58,7 @@ def parts_of(request: pytest.FixtureRequest) -> Parts:
 
 
 def _forget_parts(node: pytest.Item) -> None:
+    node.stash[_PARTS].end_watching()
     del node.stash[_PARTS]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpubench_plugin.records import Check
 
 if TYPE_CHECKING:
+    from gpubench_plugin.bench.first_forward import FirstForward
     from gpubench_plugin.measure import Log, Part, Subject
 
     Facts = Callable[[], Mapping[str, float]]
@@ -34,6 +35,7 @@ class Parts:
     def __init__(self) -> None:
         self._stands: list[_Stand] = []
         self._checks: list[Part] = []
+        self._watched: list[FirstForward] = []
 
     def add(
         self, subject: Subject, *, before: Iterable[Part] = (), after: Iterable[Part] = ()
@@ -49,6 +51,15 @@ class Parts:
     def add_check(self, part: Part) -> None:
         """Let something take part that belongs to no subject."""
         self._checks.append(part)
+
+    def watch(self, forward: FirstForward) -> None:
+        """Let a model take part of which the first call matters: it may compile."""
+        self._watched.append(forward)
+
+    def end_watching(self) -> bool:
+        """Whether a model has been called already; nothing watches the calls that follow."""
+        called = [forward.ended() for forward in self._watched]  # every one of them
+        return any(called)
 
     def add_facts(self, subject: Subject, facts: Facts) -> None:
         """Ask for more `facts` of `subject` after its timed calls, if it is what was timed."""

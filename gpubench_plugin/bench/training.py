@@ -65,6 +65,7 @@ def _gpubench_parallelism(
 
 @pytest.fixture
 def model(
+    request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
     workload: Workload[Any],
     torch_device: torch.device,
@@ -72,9 +73,10 @@ def model(
     _gpubench_parallelism: Parallelism,
 ) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
+    from gpubench_plugin.bench.first_forward import FirstForward
     from gpubench_plugin.training import build_model
 
-    return build_model(
+    made = build_model(
         workload,
         section=gpubench_config.model,
         seed=gpubench_config.experiment.seed,
@@ -83,6 +85,8 @@ def model(
         compiled=_gpubench_parallelism.compiled,
         wrap=_gpubench_parallelism.wrap,
     )
+    parts_of(request).watch(FirstForward(made))
+    return made
 
 
 @pytest.fixture

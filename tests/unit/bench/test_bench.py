@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from gpubench_plugin.bench import Bench
+from gpubench_plugin.bench.first_forward import FirstForward
 from gpubench_plugin.bench.parts import Parts
 from gpubench_plugin.config import (
     BenchmarkMark,
@@ -417,6 +418,25 @@ def test_a_first_step_that_nobody_saw_has_no_time(
     given: Any = (lambda: (made.step(),)) if foreign else made
     found = bench(Group(), parts=beside(made) if checked else None)(given)
     assert found.metrics.keys() & {"first_step_s", "warmup_s"} == {"warmup_s"}
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_a_model_that_the_test_has_called_has_had_its_first_call(called: bool) -> None:
+    """It may have compiled there; while it is timed nothing watches it any more."""
+    model, batch = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    parts = Parts()
+    parts.watch(FirstForward(model))
+    if called:
+        model(batch)
+    watching: list[object] = []
+
+    def step() -> torch.Tensor:
+        watching.append(model._compiled_call_impl)
+        return model(batch)
+
+    found = bench(Group(), parts=parts)(step)
+    assert ("first_step_s" in found.metrics) is not called
+    assert set(watching) == {None}
 
 
 def test_the_first_call_of_what_nothing_has_called_is_timed() -> None:
