@@ -196,7 +196,7 @@ class Bench:
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
                 refuse_contradiction(stated_work, own_work, subject, self._case.id)
-            samples, facts = self._measure(timed, setup, teardown)
+            samples, facts = self._measure(timed, stated_work, setup, teardown)
         samples = samples.flagged(*check.flags)
         if unseen or first_s is not None:
             samples = replace(samples, first_step_s=None if unseen else first_s)
@@ -252,7 +252,7 @@ class Bench:
         return check
 
     def _measure(
-        self, timed: TimedStep, setup: Step | None, teardown: Step | None
+        self, timed: TimedStep, stated: Work, setup: Step | None, teardown: Step | None
     ) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
         from gpubench_plugin.measure.clocks import clock_for
@@ -266,7 +266,7 @@ class Bench:
 
         section = self._case.configuration.measure
         clock = clock_for(self._device, section)
-        first = FirstCall(timed, self._parts.subjects, self._case.id)
+        first = FirstCall(timed, self._parts.subjects, self._case.id, stated=stated)
         tracers, tensors = Tracers(), self._tensor_memory
         growth = MemoryGrowth(self._device)
 
@@ -312,6 +312,8 @@ class Bench:
             counted = subject.finish()  # its check of them, too, which holds for a foreign step
             if subject is timed.subject:
                 facts.update(counted, **self._parts.facts(subject))
+        if first.wrapped is not None and stated.flops is not None:
+            self._work(stated, first.wrapped.work(), first.wrapped)  # refused if not those counted
         self._show_tracers(tracers, timed, setup, teardown)
         grown = growth.flags(samples.block_calls, samples.calls_per_duration)
         flags = (*memory.flags, *grown, *throttling.flags, *suspension.flags, *tracers.flags)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -13,24 +15,48 @@ from collections.abc import (
     Mapping,
 )
 from concurrent.futures import Future
+from dataclasses import dataclass
+from dis import get_instructions
 from functools import cache, partial
 from inspect import getclosurevars
-from itertools import islice
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
-from typing import Final
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
+from typing import Any, Final
 
 from gpubench_plugin.measure import Subject
+
+_ITERATORS: Final = (
+    *(map, filter, zip, enumerate),
+    *(kind for kind in vars(itertools).values() if isinstance(kind, type)),
+)
 
 _LAZY: Final = (
     (AsyncGenerator, "an async generator", "call asyncio.run on what exhausts it in the step"),
     (AsyncIterator, "an async iterator", "call asyncio.run on what exhausts it in the step"),
     (Generator, "a generator", "exhaust it in the step: list(…), or a loop over it"),
-    ((map, filter, zip), "a lazy iterator", "exhaust it in the step: list(…), or a loop over it"),
+    (_ITERATORS, "a lazy iterator", "exhaust it in the step: list(…), or a loop over it"),
     (Future, "a future", "wait for it in the step: its result()"),
     (Coroutine, "a coroutine", "run it in the step: asyncio.run(…)"),
     (Awaitable, "an awaitable", "await it in the step: asyncio.run(…)"),
 )
 """What does its work later if ever, and what to do then."""
+
+_LAZY_ELSEWHERE: Final = (
+    ("torch._C", "Future", "a future", "wait for it in the step: its wait()"),
+    ("torch.distributed", "Work", "a collective's handle", "wait for it in the step: its wait()"),
+    ("multiprocessing.pool", "AsyncResult", "a future", "wait for it in the step: its get()"),
+    ("multiprocessing.pool", "IMapIterator", "a lazy iterator", "exhaust it in the step: list(…)"),
+)
+"""The same of modules that nobody may have imported: then nothing can be of their types."""
+
+_DONE: Final = ("done", "ready", "is_completed")
+"""What futures of the libraries above call the question whether they have their result."""
 
 _CONTAINERS: Final = (tuple, list, set, frozenset, dict)
 _LOOKED_AT: Final = 100
@@ -40,6 +66,12 @@ _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType, partial, type(cache(lamb
 """Not every callable: a model is one, and a step may well return the model that it has changed."""
 
 _BOUND: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
+
+_LOOKING_UP: Final = ("LOAD_", "STORE_FAST", "BUILD_", "RETURN_")
+_LOOK_UPS: Final = frozenset(
+    {"RESUME", "NOP", "CACHE", "POP_TOP", "PUSH_NULL", "COPY_FREE_VARS", "MAKE_CELL", "LIST_EXTEND"}
+)
+"""Instructions of CPython, by name or by how their names begin, of a function that does nothing."""
 
 
 def unfinished(result: object, step: Callable[..., object], measure: str) -> str | None:
@@ -60,10 +92,36 @@ def unfinished(result: object, step: Callable[..., object], measure: str) -> str
             )
     if what := _uncalled(result, step):
         return (
-            f"a call of the step returned {what} instead of calling it; write "
-            f"{measure}({what}), not {measure}(lambda: {what})"
+            f"a call of the step returned {what.name} instead of calling it; write "
+            f"{measure}({what.to_write}), not {measure}(lambda: {what.name})"
         )
+    for value in _inside(result):
+        # Of a step that has done something, functions and models may be results.
+        if (_is_own_step(value) or looks_up_only(step)) and (what := _uncalled(value, step)):
+            return (
+                f"a call of the step returned a {type(result).__name__} with {what.name} in it "
+                f"instead of calling it; write {measure}({what.to_write})"
+            )
     return None
+
+
+def is_function(result: object) -> bool:
+    """Whether the `result` of a call is there to be called: a function, a method, a partial."""
+    return isinstance(result, (*_FUNCTIONS, *_BOUND))
+
+
+def looks_up_only(step: Callable[..., object]) -> bool:
+    """Whether `step` is a function of Python that calls and computes nothing.
+
+    Its code gets names, attributes and constants, and returns what it has got. Only a property
+    that it asks for can do more than that.
+    """
+    function = _innermost(step)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if not isinstance(code, CodeType):
+        return False
+    names = (instruction.opname for instruction in get_instructions(code))
+    return all(name in _LOOK_UPS or name.startswith(_LOOKING_UP) for name in names)
 
 
 def close(result: object) -> None:
@@ -88,26 +146,52 @@ def _lazy(value: object) -> tuple[str, str] | None:
     for kind, name, remedy in _LAZY:
         if isinstance(value, kind):
             return name, remedy
+    for module, type_name, name, remedy in _LAZY_ELSEWHERE:
+        imported = getattr(sys.modules.get(module), type_name, None)
+        if imported is not None and isinstance(value, imported):
+            return name, remedy
     return None
 
 
 def _is_done(value: object) -> bool:
     """Whether it is a future, of whatever library, that has its result."""
-    done = getattr(value, "done", None)
-    return callable(done) and bool(done())
+    asked = (getattr(value, name, None) for name in _DONE)
+    return any(callable(done) and bool(done()) for done in asked)
 
 
 def _inside(result: object) -> Iterator[object]:
     """The first values in a container of Python's; none in anything else."""
     if not isinstance(result, _CONTAINERS):
         return iter(())
-    return islice(result.values() if isinstance(result, dict) else result, _LOOKED_AT)
+    return itertools.islice(result.values() if isinstance(result, dict) else result, _LOOKED_AT)
 
 
-def _uncalled(result: object, step: Callable[..., object]) -> str | None:
-    """What to call where `result` is a step itself, or a function that `step` only names."""
-    if isinstance(result, Subject) and not isinstance(result, type):
-        return f"{_name(result, step)}.step"
+@dataclass(frozen=True)
+class _Uncalled:
+    """What a step has returned instead of calling it, and what is to be measured in its place."""
+
+    name: str
+    to_write: str
+
+
+def _uncalled(result: object, step: Callable[..., object]) -> _Uncalled | None:
+    """What to call where `result` is a step itself, or something that `step` only names."""
+    if _is_subject(result):
+        name = f"{_name(result, step)}.step"
+        return _Uncalled(name, name)
+    if isinstance(result, partial) and _is_own_step(result):
+        name = f"{_name(_innermost(result).__self__, step)}.step"
+        return _Uncalled(f"partial({name})", name)
+    if function := _function_name(result, step):
+        return _Uncalled(function, function)
+    # Anything else that can be called, a model for one, may be what a step has changed.
+    if callable(result) and looks_up_only(step) and (named := _named(result, step)):
+        return _Uncalled(named, f"lambda: {named}(…)")
+    return None
+
+
+def _function_name(result: object, step: Callable[..., object]) -> str | None:
+    """What `result` is called, if it is a method, or a function that `step` names."""
     if isinstance(result, _FUNCTIONS) and (name := _named(result, step)):
         return name
     if not isinstance(result, _BOUND):
@@ -117,6 +201,27 @@ def _uncalled(result: object, step: Callable[..., object]) -> str | None:
     if owner is None or isinstance(owner, ModuleType):
         return None
     return f"{_name(owner, step)}.{result.__name__}"
+
+
+def _is_subject(value: object) -> bool:
+    return isinstance(value, Subject) and not isinstance(value, type)
+
+
+def _is_own_step(value: object) -> bool:
+    """Whether it is the step of a subject, or a partial of one: no result of anything."""
+    method = _innermost(value)
+    return (
+        isinstance(method, MethodType)
+        and getattr(method, "__name__", None) == "step"
+        and _is_subject(method.__self__)
+    )
+
+
+def _innermost(value: object) -> Any:
+    """What a partial, or a partial of one, calls; anything else itself."""
+    while isinstance(value, partial):
+        value = value.func
+    return value
 
 
 def _name(owner: object, step: Callable[..., object]) -> str:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.bench.returned import close, subjects_named_by, unfinished
+from gpubench_plugin.bench.returned import (
+    close,
+    is_function,
+    looks_up_only,
+    subjects_named_by,
+    unfinished,
+)
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.measure import Brief, Subject
 from gpubench_plugin.records import is_same_amount
@@ -62,20 +68,27 @@ class TimedStep:
 class FirstCall:
     """Looks at the first call of the step of a `benchmark`, beside which `subjects` stand."""
 
-    def __init__(self, timed: TimedStep, subjects: Sequence[Subject], benchmark: str):
+    def __init__(
+        self, timed: TimedStep, subjects: Sequence[Subject], benchmark: str, *, stated: Work
+    ):
         self._timed = timed
         self._subjects = subjects
+        self._stated = stated
         self._before = [subject.calls for subject in subjects]
         self._benchmark = benchmark
         self._begun = 0
         self.advanced: tuple[Subject, ...] = ()
         """The subjects whose step was called by it."""
+        self.wrapped: Subject | None = None
+        """The one subject that a foreign step took one step further, as that subject's own does."""
 
     def look(self, result: object) -> None:
         """Refuse a call that has returned without doing what is to be timed.
 
         Raises:
-            UsageProblem: it returned something that is still to be run, or called.
+            UsageProblem: it returned something that is still to be run, or called; or the amounts
+                that were stated are not those of the subject it advanced, or those of one that it
+                did not advance.
             CorrectnessError: a subject's step that is no one call of it.
         """
         refuse_unfinished(result, self._timed.call, self._benchmark)
@@ -92,6 +105,26 @@ class FirstCall:
                     "instead of one, so it is not what its amounts are of; measure what was put in "
                     "its place as gpubench(lambda: …) with amounts of its own"
                 )
+        if self._timed.subject is None:
+            self._look_at_amounts(result, sum(done))
+
+    def _look_at_amounts(self, result: object, steps: int) -> None:
+        """Compare what was stated of a foreign step with the subjects that it `steps`, or not.
+
+        One that takes a single subject one step further is that subject's step, whatever it is
+        wrapped in, and has its amounts. One that advances none has amounts of its own, which may
+        well be equal: of a forward pass of the same batch, say. They are a subject's, and wrong,
+        only where nothing was done that they could be of: the code of the step calls and computes
+        nothing, or a function came back that nobody called.
+        """
+        if self.advanced:
+            if steps == 1:
+                (self.wrapped,) = self.advanced
+                work = self.wrapped.work()
+                refuse_contradiction(self._stated, work, self.wrapped, self._benchmark)
+        elif self._stated.known and (looks_up_only(self._timed.call) or is_function(result)):
+            for subject in self._subjects:
+                _refuse_borrowed(self._stated, subject, self._benchmark)
 
     def begin(self) -> None:
         """Let what the step advances count from zero: the timed calls start now."""
@@ -166,6 +199,20 @@ def refuse_contradiction(stated: Work, own: Work, subject: Subject, benchmark: s
             f"{name}={own.known[name]:g}; leave it out, or measure another step with amounts of "
             "its own"
         )
+
+
+def _refuse_borrowed(stated: Work, subject: Subject, benchmark: str) -> None:
+    """Refuse amounts that are the `subject`'s, of a step that has done nothing."""
+    own = subject.work().known
+    for name, amount in stated.known.items():
+        if name in own and is_same_amount(amount, own[name]):
+            kind = type(subject).__name__
+            raise UsageProblem(
+                f"{benchmark}: {name}={amount:g} is what a step of the {kind} has, but a call of "
+                "the step took none, and did nothing else; write "
+                f"gpubench({kind.lower()}), or call its step: gpubench(lambda: "
+                f"{kind.lower()}.step())"
+            )
 
 
 def _subject(given: object) -> Subject | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from multiprocessing.pool import ThreadPool
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,6 +84,7 @@ def bench(
     *,
     parts: Parts | None = None,
     disabled: bool = False,
+    tensor_memory: probes.TensorMemory | None = None,
 ) -> Bench:
     """The bench of a test; `metrics` is the hook of other plugins."""
     case = Case(
@@ -111,6 +114,7 @@ def bench(
         traces=None,
         carried={},
         progress=None,
+        tensor_memory=tensor_memory,
         **given,
     )
 
@@ -123,6 +127,24 @@ def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     probe = SimpleNamespace(flags=("seen",), facts={})
     monkeypatch.setattr(probes, name, lambda *_: nullcontext(probe))
     assert "seen" in bench(Group())(step).flags
+
+
+def test_a_dead_proxy_takes_nothing_from_a_measurement() -> None:
+    """All objects are gone through for tensors, and this one raises whatever it is asked."""
+    owner = Result()
+    _dead = weakref.proxy(owner)
+    del owner
+    with_memory = bench(Group(), tensor_memory=probes.TensorMemory())
+    assert "peak_memory_bytes" in with_memory(lambda: torch.ones(64)).metrics
+
+
+@pytest.mark.slow
+def test_a_step_that_compiles_at_its_first_call_is_measured() -> None:
+    """What the compiler leaves behind has dead proxies in it, and tensors without data."""
+    compiled: Any = torch.compile(torch.nn.Linear(8, 8), backend="eager")
+    batch = torch.ones(2, 8)
+    found = bench(Group(), tensor_memory=probes.TensorMemory())(lambda: compiled(batch))
+    assert "peak_memory_bytes" in found.metrics
 
 
 def test_what_others_held_up_is_a_flag_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,6 +267,7 @@ PARTIAL = partial(sum, (1, 2))
 CACHED = cache(work)
 MATRIX = torch.ones(2, 2)
 MODEL = torch.nn.Linear(2, 2)
+TRAINER = Fake(samples=8)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +282,7 @@ MODEL = torch.nn.Linear(2, 2)
         (lambda: MODEL.forward, "MODEL.forward"),
         (lambda: dict.fromkeys, "dict.fromkeys"),
         (lambda: len, "len"),
+        (lambda: TRAINER.step, "TRAINER.step"),
     ],
 )
 def test_parentheses_are_missed_of_whatever_can_be_called(forgetful: Any, written: str) -> None:
@@ -269,13 +293,38 @@ def test_parentheses_are_missed_of_whatever_can_be_called(forgetful: Any, writte
 
 
 @pytest.mark.parametrize(
+    ("forgetful", "returned", "written"),
+    [
+        (lambda: MODEL, "MODEL", "lambda: MODEL(…)"),
+        (lambda: torch.nn.Linear, "torch.nn.Linear", "lambda: torch.nn.Linear(…)"),
+        (lambda: partial(TRAINER.step), "partial(TRAINER.step)", "TRAINER.step"),
+        (lambda: (TRAINER.step,), "a tuple with TRAINER.step in it", "TRAINER.step"),
+        (
+            lambda: [sum((1, 2)), partial(partial(TRAINER.step))],
+            "a list with partial(TRAINER.step) in it",
+            "TRAINER.step",
+        ),
+        (lambda: (MATRIX, TRAINER), "a tuple with TRAINER.step in it", "TRAINER.step"),
+        (lambda: [work], "a list with work in it", "work"),
+        (lambda: (MATRIX, MODEL.forward), "a tuple with MODEL.forward in it", "MODEL.forward"),
+    ],
+)
+def test_what_a_step_only_names_is_no_result(forgetful: Any, returned: str, written: str) -> None:
+    """A model, a class, a subject's step in a tuple or in a partial that was just made."""
+    with pytest.raises(UsageProblem) as refused:
+        bench(Group())(forgetful)
+    said = f"returned {returned} instead of calling it; write gpubench({written})"
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "making",
     [
         lambda: lambda: None,
         lambda: partial(sum, (1, 2)),
-        lambda: MODEL,
-        lambda: torch.nn.Linear,
-        lambda: (MATRIX, MODEL.forward),
+        lambda: MODEL.requires_grad_(requires_grad=True),
+        lambda: type(MODEL),
+        lambda: (MATRIX.sum(), MODEL.forward),
     ],
     ids=["function", "partial", "model", "class", "several"],
 )
@@ -364,6 +413,64 @@ def test_an_amount_that_contradicts_the_subject_is_refused(samples: float, refus
     with pytest.raises(UsageProblem, match=r"samples=16, but a step of the Fake has samples=8"):
         measured(trainer.step, samples=samples)
     assert trainer.calls == 0
+
+
+def names_only() -> None:
+    """Of which the parentheses were forgotten."""
+    TRAINER.step  # noqa: B018
+
+
+class Holder:
+    """One whose method does nothing."""
+
+    def step(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        names_only,
+        lambda: None,
+        partial(lambda: None),
+        Holder().step,
+        lambda: lambda: (TRAINER.step(),),
+    ],
+    ids=["named", "nothing", "partial", "method", "function"],
+)
+def test_amounts_of_a_subject_are_refused_of_a_step_that_does_nothing(idle: Any) -> None:
+    """It would do that in no time at all; other amounts are its own affair."""
+    said = r"samples=8 is what a step of the Fake has, .*write gpubench\(fake\)"
+    with pytest.raises(UsageProblem, match=said):
+        bench(Group(), parts=beside(Fake(samples=9), Fake(samples=8)))(idle, samples=8)
+    for samples in (None, 7):
+        found = bench(Group(), parts=beside(Fake(samples=8)))(idle, samples=samples)
+        assert found.work.samples == samples
+
+
+def test_a_step_that_does_something_may_have_as_many_samples_as_a_subject() -> None:
+    """A forward pass, say, of the batch that the trainer beside it takes."""
+    found = bench(Group(), parts=beside(Fake(samples=8)))(lambda: MODEL(MATRIX), samples=8)
+    assert found.work == Work(samples=8)
+
+
+@pytest.mark.parametrize("stated", [{"samples": 16}, {"flops": 1e6}])
+def test_a_wrapped_step_may_not_contradict_its_subject(stated: dict[str, float]) -> None:
+    """A lambda around it takes the same step."""
+    trainer, other = Fake(samples=8), Fake(samples=16)
+    with pytest.raises(UsageProblem, match=r"but a step of the Fake has (samples=8|flops=48);"):
+        bench(Group(), parts=beside(trainer, other))(lambda: (trainer.step(),), **stated)
+    assert trainer.calls == 1 or "flops" in stated  # refused before anything was timed
+
+
+def test_amounts_of_a_wrapped_step_are_those_stated() -> None:
+    """None comes by itself; what is stated is the subject's, or of two steps its own."""
+    trainer, other = Fake(samples=8), Fake(samples=16)
+    found = bench(Group(), parts=beside(trainer))(lambda: (trainer.step(),), samples=8, flops=48)
+    assert found.work == Work(samples=8, flops=48)
+    for steps in (lambda: (trainer.step(), trainer.step()), lambda: (trainer.step(), other.step())):
+        found = bench(Group(), parts=beside(trainer, other))(steps, samples=24)
+        assert found.work == Work(samples=24)
 
 
 def test_flops_that_contradict_those_counted_are_refused() -> None:
@@ -476,6 +583,17 @@ class Promise:
         (async_generator, r"an async generator, .*asyncio\.run"),
         (Promise, r"an awaitable, .*asyncio\.run"),
         (lambda: map(step, ()), r"a lazy iterator, .*list"),
+        (lambda: itertools.chain([1], [2]), r"a lazy iterator, .*list"),
+        (lambda: itertools.islice(generator(), 3), r"a lazy iterator, .*list"),
+        (lambda: enumerate([1]), r"a lazy iterator, .*list"),
+        (torch.futures.Future, r"a future, .*its wait\(\)"),
+        pytest.param(
+            lambda: torch.jit.fork(torch.mm, MATRIX, MATRIX),
+            r"a future, .*its wait\(\)",
+            marks=pytest.mark.filterwarnings("ignore:.*torch.jit.fork:DeprecationWarning"),
+        ),
+        (torch.distributed.Work, r"a collective's handle, .*its wait\(\)"),
+        (lambda: (1, torch.futures.Future()), r"a tuple with a future in it, .*its wait\(\)"),
         (Future, r"a future, .*result"),
         (lambda: (1, generator()), r"a tuple with a generator in it, .*list"),
         (lambda: [coroutine(), coroutine()], r"a list with a coroutine in it, .*asyncio\.run"),
@@ -490,11 +608,30 @@ def test_a_step_that_only_promises_its_work_is_refused(
         bench(Group(), disabled=disabled)(lazy)
 
 
+@pytest.mark.parametrize(
+    ("lazy", "said"),
+    [
+        (lambda pool: pool.apply_async(step), r"a future, .*its get\(\)"),
+        (lambda pool: pool.map_async(sum, [(1,)]), r"a future, .*its get\(\)"),
+        (lambda pool: pool.imap(sum, [(1,)]), r"a lazy iterator, .*list"),
+    ],
+    ids=["apply", "map", "imap"],
+)
+def test_a_step_that_leaves_its_work_to_a_pool_is_refused(lazy: Any, said: str) -> None:
+    """Nobody has waited for what a pool of threads or of processes was given."""
+    with ThreadPool(1) as pool, pytest.raises(UsageProblem, match=rf"returned {said}"):
+        bench(Group())(lambda: lazy(pool))
+
+
 def test_futures_that_were_waited_for_are_a_result() -> None:
     """The step has done its work, and what came out is in them."""
     done: Future[int] = Future()
     done.set_result(1)
-    assert bench(Group())(lambda: [done]).outcome == "measured"
+    of_torch: torch.futures.Future[int] = torch.futures.Future()
+    of_torch.set_result(1)
+    with ThreadPool(1) as pool:
+        (of_a_pool := pool.apply_async(step)).get()
+    assert bench(Group())(lambda: [done, of_torch, of_a_pool]).outcome == "measured"
 
 
 @pytest.mark.parametrize("lazy", [coroutine, generator, async_generator])
