@@ -68,6 +68,7 @@ _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType, partial, type(cache(lamb
 _BOUND: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
 
 _LOOKING_UP: Final = ("LOAD_", "STORE_FAST", "BUILD_", "RETURN_")
+_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOOK_UPS: Final = frozenset(
     {"RESUME", "NOP", "CACHE", "POP_TOP", "PUSH_NULL", "COPY_FREE_VARS", "MAKE_CELL", "LIST_EXTEND"}
 )
@@ -95,9 +96,10 @@ def unfinished(result: object, step: Callable[..., object], measure: str) -> str
             f"a call of the step returned {what.name} instead of calling it; write "
             f"{measure}({what.to_write}), not {measure}(lambda: {what.name})"
         )
+    # Of a step that has done something, functions and models may be results.
+    idle = _looks_up_only(step)
     for value in _inside(result):
-        # Of a step that has done something, functions and models may be results.
-        if (_is_own_step(value) or looks_up_only(step)) and (what := _uncalled(value, step)):
+        if (idle or _is_own_step(value)) and (what := _uncalled(value, step)):
             return (
                 f"a call of the step returned a {type(result).__name__} with {what.name} in it "
                 f"instead of calling it; write {measure}({what.to_write})"
@@ -110,18 +112,14 @@ def is_function(result: object) -> bool:
     return isinstance(result, (*_FUNCTIONS, *_BOUND))
 
 
-def looks_up_only(step: Callable[..., object]) -> bool:
-    """Whether `step` is a function of Python that calls and computes nothing.
+def does_nothing(step: Callable[..., object]) -> bool:
+    """Whether `step` is a function of Python that calls and computes nothing, for certain.
 
-    Its code gets names, attributes and constants, and returns what it has got. Only a property
-    that it asks for can do more than that.
+    Its code gets names and constants, and returns what it has got; and attributes, where it names a
+    subject, of which one may be the step: of anything else a property may do whatever it likes.
     """
-    function = _innermost(step)
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if not isinstance(code, CodeType):
-        return False
-    names = (instruction.opname for instruction in get_instructions(code))
-    return all(name in _LOOK_UPS or name.startswith(_LOOKING_UP) for name in names)
+    asks = bool(_instructions(step) & _ATTRIBUTES)
+    return _looks_up_only(step) and (not asks or bool(subjects_named_by(step)))
 
 
 def close(result: object) -> None:
@@ -185,9 +183,24 @@ def _uncalled(result: object, step: Callable[..., object]) -> _Uncalled | None:
     if function := _function_name(result, step):
         return _Uncalled(function, function)
     # Anything else that can be called, a model for one, may be what a step has changed.
-    if callable(result) and looks_up_only(step) and (named := _named(result, step)):
+    if callable(result) and _looks_up_only(step) and (named := _named(result, step)):
         return _Uncalled(named, f"lambda: {named}(…)")
     return None
+
+
+def _looks_up_only(step: Callable[..., object]) -> bool:
+    """Whether the code of `step` does no more than get names, attributes and constants."""
+    names = _instructions(step)
+    return bool(names) and all(n in _LOOK_UPS or n.startswith(_LOOKING_UP) for n in names)
+
+
+def _instructions(step: Callable[..., object]) -> set[str]:
+    """The names of those that `step` consists of; none of what is no function of Python."""
+    function = _innermost(step)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if not isinstance(code, CodeType):
+        return set()
+    return {instruction.opname for instruction in get_instructions(code)}
 
 
 def _function_name(result: object, step: Callable[..., object]) -> str | None:

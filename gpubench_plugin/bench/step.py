@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.bench.returned import (
     close,
+    does_nothing,
     is_function,
-    looks_up_only,
     subjects_named_by,
     unfinished,
 )
@@ -122,7 +122,7 @@ class FirstCall:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
                 refuse_contradiction(self._stated, work, self.wrapped, self._benchmark)
-        elif self._stated.known and (looks_up_only(self._timed.call) or is_function(result)):
+        elif self._stated.known and (does_nothing(self._timed.call) or is_function(result)):
             for subject in self._subjects:
                 _refuse_borrowed(self._stated, subject, self._benchmark)
 

@@ -50,6 +50,21 @@ TRAINING = """
     def test_contradiction(gpubench, trainer):
         gpubench(trainer, samples=10**6)
 
+    @mlp
+    def test_wrapped(gpubench, trainer):
+        gpubench(lambda: trainer.step(), samples=10**6)
+
+    @mlp
+    def test_idle(gpubench, trainer):
+        def step():
+            trainer.step
+        gpubench(step, samples=trainer.samples_per_step)
+
+    @mlp
+    def test_forward(gpubench, model, data, trainer):
+        inputs = next(iter(data)).inputs
+        gpubench(lambda: model(inputs), samples=trainer.samples_per_step)
+
     def test_impossible(gpubench):
         gpubench(lambda: None, flops=1e15)
 """
@@ -59,6 +74,8 @@ REFUSED = {
     "test_forgotten": "write gpubench(trainer.step), not gpubench(lambda: trainer.step)",
     "test_result": "gpubench(None): that cannot be called",
     "test_contradiction": "samples=1e+06, but a step of the Trainer has samples=",
+    "test_wrapped": "samples=1e+06, but a step of the Trainer has samples=",
+    "test_idle": "is what a step of the Trainer has, but a call of the step took none",
     "test_impossible": "the FLOPs of a call or the clock are wrong",
 }
 
@@ -81,6 +98,7 @@ def test_amounts_are_those_of_what_is_timed(project: Project) -> None:
         "flops": (trained["flops"] * inferred["samples"] / trained["samples"]),
     }
     assert found["test_before"]["work"] == inferred
+    assert found["test_forward"]["work"]["samples"] == trained["samples"]
     assert trained["flops"] > inferred["flops"] > 0
     assert set(found["test_no_op"]["work"].values()) == {None}
     assert not {"samples_per_s", "tflops", "loss_last"} & set(found["test_no_op"]["metrics"])

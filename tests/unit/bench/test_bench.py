@@ -420,6 +420,10 @@ def names_only() -> None:
     TRAINER.step  # noqa: B018
 
 
+class Result:
+    """What a step returns."""
+
+
 class Holder:
     """One whose method does nothing."""
 
@@ -448,9 +452,10 @@ def test_amounts_of_a_subject_are_refused_of_a_step_that_does_nothing(idle: Any)
         assert found.work.samples == samples
 
 
-def test_a_step_that_does_something_may_have_as_many_samples_as_a_subject() -> None:
-    """A forward pass, say, of the batch that the trainer beside it takes."""
-    found = bench(Group(), parts=beside(Fake(samples=8)))(lambda: MODEL(MATRIX), samples=8)
+@pytest.mark.parametrize("busy", [lambda: MODEL(MATRIX), lambda: MATRIX.T, step, Result])
+def test_a_step_that_does_something_may_have_as_many_samples_as_a_subject(busy: Any) -> None:
+    """A forward pass, say, of the batch that the trainer beside it takes; or a property."""
+    found = bench(Group(), parts=beside(Fake(samples=8)))(busy, samples=8)
     assert found.work == Work(samples=8)
 
 
@@ -663,7 +668,3 @@ def test_the_last_result_is_there_until_the_test_ends(disabled: bool) -> None:
     assert not any(ref() for ref in made[:-2])
     measured.release()
     assert kept[0]() is None
-
-
-class Result:
-    """What a step returns."""
