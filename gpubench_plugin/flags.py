@@ -20,6 +20,7 @@ SUSPENDED: Final = "suspended"
 INSTRUMENTED: Final = "instrumented"
 OUTLIERS: Final = "outliers"
 STALLS: Final = "stalls"
+FAST_CALLS: Final = "fast_calls"
 DESCHEDULED: Final = "descheduled"
 LAUNCH_BOUND: Final = "launch_bound"
 PRECISION_UNUSED: Final = "precision_unused"
@@ -45,6 +46,7 @@ DOUBTS: Final = (
 NOTES: Final = (
     OUTLIERS,
     STALLS,
+    FAST_CALLS,
     DESCHEDULED,
     LAUNCH_BOUND,
     PRECISION_UNUSED,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
-from gpubench_plugin.flags import STALLS
 from gpubench_plugin.records import Better, Metric
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def measurement_of(
         MeasurementError: the numbers cannot be true.
         UsageProblem: a metric of the benchmark's `own` has a name that is taken, or no known unit.
     """
-    from gpubench_plugin.measure.metrics import check_values, compute_all, has_stalls
+    from gpubench_plugin.measure.metrics import check_values, compute_all, contradiction
 
     hook = item.ihook
     metrics = compute_all(observation)
@@ -78,7 +77,7 @@ def measurement_of(
         samples=samples,
         metrics=metrics,
         ranks=observation.ranks,
-        flags=(samples.flagged(STALLS) if has_stalls(samples) else samples).flags,
+        flags=samples.flagged(*contradiction(samples)).flags,
         correctness=check.correctness,
     )
     changed: Measurement | None = hook.pytest_gpubench_measurement(

@@ -1,4 +1,4 @@
-"""Rates of work: total over total, how well that is known, and where the median hides stalls."""
+"""Rates of work: total over total, how well that is known, and where the median contradicts it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.flags import FAST_CALLS, STALLS
 from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_second, timed_s
 from gpubench_plugin.measure.student import t_quantile
 from gpubench_plugin.records import CONFIDENCE, Metric, ends_of
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 # (docs/evidence/rate_interval.md). Of fewer blocks than batches nothing is said.
 _BATCHES = 10
 
-# Calls take so much longer on average than the median call before it is worth a word.
-_STALLING = 1.1
+# Calls take so much longer or shorter on average than the median call before it is worth a word.
+_APART = 1.1
 
 
 def rate(name: str, amount: float, unit: str, seen: Observation) -> Iterator[Metric]:
@@ -58,6 +59,9 @@ def deviation_of_rate(samples: Samples, confidence: float) -> float | None:
     return t_quantile(confidence, _BATCHES - 1) * math.sqrt(variance) / math.fsum(lengths)
 
 
-def has_stalls(samples: Samples) -> bool:
-    """Whether the work over time is more than 10 % below what the median call promises."""
-    return timed_s(samples) / samples.calls > _STALLING * median_step_s(samples)
+def contradiction(samples: Samples) -> tuple[str, ...]:
+    """The flag of work over time that is not within 10 % of what the median call promises."""
+    mean_s, median_s = timed_s(samples) / samples.calls, median_step_s(samples)
+    if mean_s > _APART * median_s:
+        return (STALLS,)
+    return (FAST_CALLS,) if median_s > _APART * mean_s else ()

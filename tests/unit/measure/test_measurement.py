@@ -42,7 +42,8 @@ def recorded(block_s: float) -> Measurement:
 
 
 @pytest.mark.parametrize(
-    ("block_s", "flags"), [(10.5, ("outliers",)), (30.0, ("outliers", "stalls"))]
+    ("block_s", "flags"),
+    [(9.0, ("outliers", "fast_calls")), (10.5, ("outliers",)), (30.0, ("outliers", "stalls"))],
 )
 def test_a_throughput_that_the_median_contradicts_is_flagged(
     block_s: float, flags: tuple[str, ...]

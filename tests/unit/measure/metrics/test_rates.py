@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.metrics import has_stalls
+from gpubench_plugin.measure.metrics import contradiction
 from gpubench_plugin.measure.metrics._rates import deviation_of_rate
 from gpubench_plugin.measure.metrics.ranks import AlgorithmBandwidth, BusBandwidth
 from gpubench_plugin.measure.metrics.throughput import Mfu, Tflops, Throughput
 from gpubench_plugin.records import Work
+from tests.support import virtual_steps as steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,13 +104,22 @@ def test_the_interval_of_a_rate_covers_the_true_one(
     assert covered >= least * trials
 
 
-def test_work_that_stalls_is_told_from_work_that_only_varies(
-    sampled: Callable[..., Samples],
+@pytest.mark.parametrize(
+    ("block_s", "flags"),
+    [(8.9, ("fast_calls",)), (9.2, ()), (10.9, ()), (11.1, ("stalls",))],
+)
+def test_work_that_the_median_contradicts_is_told_from_work_that_only_varies(
+    sampled: Callable[..., Samples], block_s: float, flags: tuple[str, ...]
 ) -> None:
-    """A tenth more time than the median call promises is a stall."""
-    even = sampled(durations_s=(1.0,) * 10, block_s=(10.9,), block_calls=(10,))
-    assert not has_stalls(even)
-    assert has_stalls(replace(even, block_s=(11.1,)))
+    """A tenth more time than the median call promises is a stall; a tenth less is told as well."""
+    even = sampled(durations_s=(1.0,) * 10, block_s=(block_s,), block_calls=(10,))
+    assert contradiction(even) == flags
+
+
+def test_a_median_that_most_calls_make_too_long_is_contradicted() -> None:
+    """Eight calls of ten take three times as long: no call takes what the throughput says."""
+    samples = steps.measured(lambda _, call: 1.0 if call % 10 < 2 else 3.0, step_s=0.0004)
+    assert contradiction(samples) == ("fast_calls",)
 
 
 def test_bandwidths_are_of_one_message_whatever_the_number_of_ranks(
