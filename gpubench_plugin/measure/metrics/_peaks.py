@@ -1,10 +1,12 @@
 """Peaks of devices: dense FLOPs as their vendor states them, for MFU, and of memory and links.
 
-What is above a peak cannot be true and is refused. Only what a datasheet says stands here. Where it
-states a figure "with sparsity", half of it is the dense one. A device is known by its full name, so
-that a slice of one (MIG) or a variant is not taken for it. Consumer cards are left out: they run
-above the clock their datasheet assumes, so true measurements would exceed the peak. There is no
-fallback.
+Only what a datasheet says stands here. Where it states a figure "with sparsity", half of it is the
+dense one. A device is known by its full name, so that a slice of one (MIG) or a variant is not
+taken for it. Consumer cards are left out: they run above the clock their datasheet assumes, so true
+measurements would exceed the peak. For MFU there is no fallback.
+
+Numbers above a ceiling cannot be true and are refused. Ceilings are generous, above what any type
+of number or any cache reaches; a device that is not in the table has one as well.
 """
 
 from __future__ import annotations
@@ -100,6 +102,23 @@ DEVICES = (
     _device("V100-SXM2-(?:16|32)GB", _V100, memory=900, link=300, fp32=15.7, fp16=125),
 )  # fmt: skip
 
+_ROOM = 10
+
+UNKNOWN = _device(
+    "",
+    "ten times the highest figure of the devices that we know",
+    memory=_ROOM * max(known.memory for known in DEVICES),
+    link=_ROOM * max(known.link for known in DEVICES),
+    any=_ROOM * max(max(known.tflops.values()) for known in DEVICES),
+)
+"""Stands for a device that is not in the table. Ten times its highest figures leaves room for some
+generations: from the V100 to the B200 memory became 9 times as fast, links 6 times."""
+
+OPERATIONS_FACTOR = 8.0
+"""A device does no more operations than so many times its highest dense peak of the table, in
+whatever type: int4 with 2:4 sparsity on an A100, 2,496 TOPS beside 312 in bf16 (its datasheet).
+int8 is twice 16 bits, fp4 on a B200 twice fp8, sparsity doubles either."""
+
 CACHED_BYTES = 2**28
 """A call that moves fewer bytes may find them all in the device's caches: the largest of the table,
 the B200's, holds 126 MB (https://chipsandcheese.com/p/nvidias-b200-keeping-the-cuda-juggernaut)."""
@@ -118,9 +137,9 @@ CORE_BYTES_PER_S = 2e12
 cycle (the same manual) are 1.2e12 at 6 GHz."""
 
 
-def device_called(name: str) -> Device | None:
-    """What is known of the device that the driver calls by this `name`."""
-    return next((known for known in DEVICES if known.name.fullmatch(name)), None)
+def ceilings_of(name: str) -> Device:
+    """The figures above which nothing is true of the device that the driver calls by this name."""
+    return _device_called(name) or UNKNOWN
 
 
 def flops_peak(device_name: str, dtype: str) -> Peak | None:
@@ -128,7 +147,11 @@ def flops_peak(device_name: str, dtype: str) -> Peak | None:
 
     `device_name` is the name the driver gives the device.
     """
-    known = device_called(device_name)
+    known = _device_called(device_name)
     if known is None or dtype not in known.tflops:
         return None
     return Peak(flops_per_s=known.tflops[dtype] * 1e12, source=known.source)
+
+
+def _device_called(name: str) -> Device | None:
+    return next((known for known in DEVICES if known.name.fullmatch(name)), None)

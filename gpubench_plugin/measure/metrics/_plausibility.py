@@ -16,7 +16,8 @@ from gpubench_plugin.measure.metrics._peaks import (
     CACHED_BYTES,
     CORE_BYTES_PER_S,
     CORE_FLOPS_PER_S,
-    device_called,
+    OPERATIONS_FACTOR,
+    ceilings_of,
     flops_peak,
 )
 
@@ -107,7 +108,7 @@ class _Ceiling:
 
 
 def _ceilings(metrics: Mapping[str, Metric], seen: Observation) -> Iterator[_Ceiling]:
-    """Of each rate that something limits, on devices of which it is known."""
+    """Of each rate that something limits; of no CPU whose processors nobody counted."""
     flops, moved = flops_per_device(seen) or 0.0, _bytes_per_device(seen)
     if seen.device == "cpu":
         if cores := seen.facts.get("processors", 0.0):
@@ -117,11 +118,10 @@ def _ceilings(metrics: Mapping[str, Metric], seen: Observation) -> Iterator[_Cei
             most = cores * CORE_BYTES_PER_S
             yield _Ceiling(rate=moved, most=most, unit="bytes/s", why=why, stated="bytes")
         return
-    known = device_called(seen.device_name)
-    if known is None:
-        return
-    most = max(known.tflops.values()) * 1e12
-    yield _Ceiling(rate=flops, most=most, unit="FLOP/s", why=known.source, stated="FLOPs")
+    known = ceilings_of(seen.device_name)
+    most = max(known.tflops.values()) * 1e12 * OPERATIONS_FACTOR
+    why = f"{OPERATIONS_FACTOR:g} times the highest dense peak, {known.source}"
+    yield _Ceiling(rate=flops, most=most, unit="FLOP/s", why=why, stated="FLOPs")
     cached = (seen.work.bytes or 0.0) / seen.world_size < CACHED_BYTES
     most = known.memory * 1e9 * (CACHE_FACTOR if cached else 1.0)
     yield _Ceiling(rate=moved, most=most, unit="bytes/s", why=known.source, stated="bytes")

@@ -117,7 +117,7 @@ def test_the_peak_itself_passes(observe: Callable[..., Observation], value: floa
     [
         ("cpu", Work(flops=1e15), "FLOP/s per device, but a CPU does no more than 4e+13 (2 proc"),
         ("cpu", Work(bytes=1e13), "bytes/s per device, but a CPU does no more than 4e+12 (2 proc"),
-        ("cuda", Work(flops=4e14), "more than 3.12e+14 (https://www.nvidia.com"),
+        ("cuda", Work(flops=1.6e15), "more than 2.496e+15 (8 times the highest dense peak, http"),
         ("cuda", Work(bytes=1.3e12), "more than 2.039e+12 (https://www.nvidia.com"),
     ],
 )
@@ -153,7 +153,52 @@ def test_a_link_moves_no_more_than_it_can(observe: Callable[..., Observation], r
         check_values(metrics, observe(work=Work()))
 
 
-def test_a_device_that_nobody_knows_has_no_ceiling(observe: Callable[..., Observation]) -> None:
-    """Nor has a CPU whose processors nobody counted."""
-    check_values({}, observe(device_name="a new one", work=Work(flops=1e30)))
+@pytest.mark.parametrize(
+    ("device_name", "tops"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 624),  # int8
+        ("NVIDIA A100-SXM4-80GB", 2496),  # int4 with 2:4 sparsity
+        ("Tesla T4", 130),  # int8
+        ("NVIDIA B200", 18000),  # fp4 with 2:4 sparsity
+    ],
+)
+def test_operations_on_narrow_types_and_on_sparse_matrices_pass(
+    observe: Callable[..., Observation], device_name: str, tops: float
+) -> None:
+    """What a datasheet states for a type that has no MFU here can be true."""
+    seen = observe(device_name=device_name, precision="", work=Work(flops=tops * 1e12 * 0.6))
+    check_values({}, seen)
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (Work(flops=1e15), r"2\.5e\+22 FLOP/s .* RTX 4090 does no more than 3\.6e\+17 \(8 times"),
+        (Work(bytes=1e12), r"2\.5e\+19 bytes/s .* no more than 8e\+13 \(ten times the highest"),
+    ],
+)
+def test_a_device_that_nobody_knows_does_not_do_everything(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples], work: Work, message: str
+) -> None:
+    """The ceilings leave room above the fastest device of the table."""
+    quick = sampled(durations_s=(4e-8,), block_s=(4e-8,), block_calls=(1,))
+    unknown = observe(device_name="NVIDIA GeForce RTX 4090", precision="", work=work)
+    check_values({}, replace(unknown, work=Work(flops=6e16, bytes=4e13)))
+    with pytest.raises(MeasurementError, match=message):
+        check_values({}, replace(unknown, samples=quick))
+
+
+def test_links_of_a_device_that_nobody_knows_have_a_ceiling(
+    observe: Callable[..., Observation],
+) -> None:
+    """A collective whose message was stated wrongly is seen there, too."""
+    rate = Metric(name="busbw_bytes_per_s", value=2e13, unit="bytes/s")
+    with pytest.raises(MeasurementError, match=r"between devices per device, .* than 1\.8e\+13"):
+        check_values({rate.name: rate}, observe(device_name="a new one", work=Work()))
+
+
+def test_a_cpu_whose_processors_nobody_counted_has_no_ceiling(
+    observe: Callable[..., Observation],
+) -> None:
+    """There is nothing to multiply."""
     check_values({}, observe(device="cpu", device_name="a CPU", work=Work(flops=1e30)))
