@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from gpubench_plugin.flags import doubts
 from gpubench_plugin.measure.metrics._plausibility import median_step_s
 from gpubench_plugin.measure.metrics._rates import rate
 from gpubench_plugin.measure.metrics.base import MetricSource
@@ -20,6 +21,8 @@ class Pipeline(MetricSource):
 
     M samples through w ranks of equal parts gain M·w/(M + w - 1) at best, as for the
     micro-batches of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
+
+    A median in doubt has no speed-up: what is divided by a wrong number is wrong.
     """
 
     name = "pipeline"
@@ -36,10 +39,12 @@ class Pipeline(MetricSource):
         alone_s, ideal = seen.facts.get("one_process_s"), seen.facts.get("ideal_speed_up")
         if not alone_s or not ideal:
             return
-        speed_up = alone_s / median_step_s(seen.samples)
         yield Metric(name="one_process_s", value=alone_s, unit="s")
-        yield Metric(name="speed_up", value=speed_up, unit="1", better="higher")
         yield Metric(name="ideal_speed_up", value=ideal, unit="1")
+        if doubts(seen.samples.flags):
+            return
+        speed_up = alone_s / median_step_s(seen.samples)
+        yield Metric(name="speed_up", value=speed_up, unit="1", better="higher")
         value = speed_up / ideal
         yield Metric(name="pipeline_efficiency", value=value, unit="fraction", better="higher")
 
