@@ -30,13 +30,15 @@ class Recording:
     More durations than `section` lets it keep go into a sketch, and only the medians of their
     rounds stay. A round of one duration is its own median: then all are kept. `half_width` is that
     of the last look at the confidence interval, infinite before the first and while the rounds are
-    too few for one; `dependent` says whether that look found few rounds that stand for themselves.
+    too few for one; `dependent` says whether that look found few rounds that stand for themselves,
+    `hidden` whether there may be such among rounds too few to tell.
     `contended` is whether other processes held up the blocks so far.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
         self.plan = plan
         self._kept = section.keep_durations if plan.durations_per_round > 1 else math.inf
+        self._aim = section.ci_half_width
         self._rank_error = section.sketch_rank_error
         self._sketcher: Sketcher | None = None
         self.durations_s = array("d")
@@ -46,6 +48,7 @@ class Recording:
         self.evidence: dict[str, float] = {}
         self.half_width = math.inf
         self.dependent = False
+        self.hidden = False
         self.contended = False
 
     @property
@@ -86,11 +89,12 @@ class Recording:
             self._sketch()
 
     def look(self, confidence: float) -> None:
-        """Bring `half_width` and `dependent` up to date."""
+        """Bring `half_width`, `dependent` and `hidden` up to date."""
         dependence = Dependence(self.rounds_s)
         interval = dependence.interval(confidence)
         self.half_width = math.inf if interval is None else interval.half_width
         self.dependent = dependence.strong
+        self.hidden = dependence.may_hide(self._aim)
 
     def _sketch(self) -> None:
         """Move the durations that are here into the sketch."""

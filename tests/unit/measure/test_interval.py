@@ -135,6 +135,26 @@ def test_independent_values_are_not_called_dependent() -> None:
         assert sum(Dependence(noise(count, seed=seed)).strong for seed in range(100)) <= 2
 
 
+@pytest.mark.parametrize(
+    ("values", "hide"),
+    [
+        (([1.0] * 6 + [3.0] * 4) * 9, True),
+        (([1.0] * 6 + [3.0] * 4) * 10, False),
+        (([1.0] * 19 + [3.0]) * 4, False),
+        ([], False),
+    ],
+)
+def test_few_values_of_two_modes_may_hide_how_they_depend(values: list[float], hide: bool) -> None:
+    """A hundred can be judged, and single slow values are no mode."""
+    assert Dependence(values).may_hide(0.01) is hide
+
+
+def test_noise_whose_median_is_known_hides_nothing() -> None:
+    """Clean noise is measured no longer than its interval takes."""
+    for count in (20, 80):
+        assert not any(Dependence(noise(count, seed=seed)).may_hide(0.01) for seed in range(100))
+
+
 def test_equal_values_do_not_depend() -> None:
     """Where nothing differs, nothing resembles its neighbour more than another."""
     interval = median_interval([0.5] * 200)

@@ -81,6 +81,14 @@ def test_dependent_rounds_go_on() -> None:
     assert wanted(recorded(500), elapsed_s=0.5) == 0
 
 
+def test_rounds_too_few_to_judge_that_are_widely_spread_go_on() -> None:
+    """By interval, a narrow one of what may be modes stops nothing, but the limits do."""
+    recording = recorded(80, half_width=0.0099)
+    recording.hidden = True
+    assert wanted(recording, elapsed_s=0.2) == 1
+    assert wanted(recording, elapsed_s=3.0) == 0
+
+
 def test_contended_rounds_go_on_within_the_time() -> None:
     """By interval, neither a narrow one nor the most rounds stop while others hold us up."""
     recording = recorded(500, half_width=0.0099)

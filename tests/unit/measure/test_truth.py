@@ -59,6 +59,15 @@ def test_two_modes_are_not_known_to_one_percent(dwell: float) -> None:
     assert sum(confident) <= 0.05 * RUNS
 
 
+def test_two_modes_far_apart_are_not_known_to_one_percent() -> None:
+    """Neither has one that takes three times as long by turns: few rounds fill the least time."""
+    confident = [
+        steps.confident(steps.measured(steps.modes(Random(seed), 5, slow=3.0), step_s=0.002))
+        for seed in range(RUNS)
+    ]
+    assert sum(confident) <= 0.05 * RUNS
+
+
 CHANGING: list[tuple[str, Course, float, float]] = [
     ("decays from 2x within 1 s", steps.decaying(2.0, 1.0), 0.002, 1.0),
     ("decays from 2x within 1 s", steps.decaying(2.0, 1.0), 0.0005, 1.0),
