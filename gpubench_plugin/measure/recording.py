@@ -31,7 +31,7 @@ class Recording:
     rounds stay. A round of one duration is its own median: then all are kept. `half_width` is that
     of the last look at the confidence interval, infinite before the first and while the rounds are
     too few for one; `dependent` says whether that look found few rounds that stand for themselves,
-    `hidden` whether there may be such among rounds too few to tell.
+    `hidden` whether the rounds are too few to tell, and spread too widely to do without.
     `contended` is whether other processes held up the blocks so far.
     """
 

@@ -32,6 +32,7 @@ RUNS = {None: 300, "quick": 300, "full": 120}
 PROFILES = tuple(RUNS)
 STEP_S = 0.002
 BOUNDS = ("20", "30", "50")
+SPREADS = ("ten half-widths", "no bound")
 COLUMNS = ("right", "half-width", "rounds", "`dependent`", "`not_converged`", "confident ±1 %")
 
 INTRODUCTION = """# How often the interval of the median is right
@@ -41,16 +42,21 @@ Written by `python tools/evidence/interval.py --against=CHECKOUT`; in brackets w
 of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 300 runs a row, 120 in `full`,
 seeded.
 
-*right*: of the intervals that are told (95 %), those that hold the true median. *half-width*:
-their mean. *confident ±1 %*: told with a half-width of 1 % at most and no flag that puts the
-number in doubt. AR(1) φ: normal noise of which a share φ stays from round to round. Modes: 1x and
-1.2x, left at random after the given number of rounds on average; there is no median that could be
-known to 1 %, and *right* tells how many intervals hold 1x. Steps of 50 ms have fewer than 100
-rounds: their interval assumes independence, and has no `effective_rounds` beside it.
+*right*: of the intervals that are told (95 %), those that hold the true median. *half-width*: their
+mean. *confident ±1 %*: told with a half-width of 1 % at most and no flag that puts the number in
+doubt. AR(1) φ: normal noise of which a share φ stays from round to round. Modes: 1x and 1.2x, left
+at random after the given number of rounds on average; no median could be known to 1 %, and
+*right* tells how many intervals hold 1x. Modes of 1x and 2x, and of 1x and 3x, last for a tenth of
+the least measuring time; so do those of the first row of modes, nearly. Fewer than 100 of such long
+rounds fill that time. While the middle 80 % of them span more than ten times the half-width that is
+aimed at, measuring goes on; the last table tells why. Steps of 50 ms have fewer than 100 rounds:
+their interval assumes independence, and has no `effective_rounds` beside it.
 
-Two bounds rest on the last tables: rounds below which dependence may go unseen (100), of which the
-first has the interval of a fixed number of AR(1) rounds, and independent rounds below which a step
-is `dependent` (50), of which the second tells how often modes are confident where it is another.
+Three bounds rest on the last tables: rounds below which dependence may go unseen (100), of which
+the first has the interval of a fixed number of AR(1) rounds, and independent rounds below which a
+step is `dependent` (50), of which the second tells how often modes are confident where it is
+another; and the spread beyond which fewer than 100 rounds are measured on, of which the third tells
+the same where there is none.
 """
 
 
@@ -106,6 +112,25 @@ class Bounds:
             return f"{fmean(map(steps.confident, samples)):.1%}"
 
 
+@dataclass(frozen=True)
+class Spreads:
+    """Two modes far apart, without a profile, where few rounds may be spread so much."""
+
+    slow: float
+
+    def counted(self) -> dict[str, str]:
+        """How often a half-width of 1 % is told without a doubt: with the bound, and with none."""
+        return {
+            column: self._confident(bound)
+            for column, bound in zip(SPREADS, ("10", "inf"), strict=True)
+        }
+
+    def _confident(self, bound: str) -> str:
+        case = Case(modes(far(10, self.slow), self.slow), None)
+        with patch.object(interval, "_WIDE", float(bound), create=True):
+            return told_of(case)["confident ±1 %"]
+
+
 def iid(sd: float) -> Callable[[Random], Course]:
     """Independent rounds."""
     return lambda draws: steps.independent(draws, sd)
@@ -116,9 +141,14 @@ def ar(phi: float, sd: float) -> Callable[[Random], Course]:
     return lambda draws: steps.autoregressive(draws, sd, phi)
 
 
-def modes(dwell: float) -> Callable[[Random], Course]:
+def modes(dwell: float, slow: float = 1.2) -> Callable[[Random], Course]:
     """Rounds of two modes."""
-    return lambda draws: steps.modes(draws, dwell)
+    return lambda draws: steps.modes(draws, dwell, slow=slow)
+
+
+def far(rounds: float, slow: float) -> float:
+    """Rounds of two modes that last, on average, as long as so many of the fast one."""
+    return 2 * rounds / (1 + slow)
 
 
 def table(profile: str | None) -> Table:
@@ -129,6 +159,10 @@ def table(profile: str | None) -> Table:
         **{f"AR(1) φ = {phi}, sd 2 %": ar(phi, 0.02) for phi in (0.3, 0.5, 0.9, 0.98)},
         "AR(1) φ = 0.9, sd 1 %": ar(0.9, 0.01),
         **{f"modes, {tenth / d:g} rounds": modes(tenth / d) for d in (1, 2.5, 5)},
+        **{
+            f"modes of 1x and {x}x, {far(tenth, x):.2g} rounds": modes(far(tenth, x), x)
+            for x in (2, 3)
+        },
     }
     cases = {name: Case(course, profile) for name, course in kinds.items()}
     if profile is None:
@@ -148,6 +182,11 @@ BOUND_TABLES = [
         "Confident ±1 % in `quick`, where so many independent rounds are enough",
         BOUNDS,
         {f"modes, {dwell} rounds": Bounds(dwell) for dwell in (10, 15, 20)},
+    ),
+    Table(
+        "Confident ±1 % without a profile, where few rounds may be spread so much",
+        SPREADS,
+        {f"modes of 1x and {x}x, {far(10, x):.2g} rounds": Spreads(x) for x in (2, 3)},
     ),
 ]
 
