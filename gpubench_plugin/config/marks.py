@@ -255,15 +255,14 @@ executions = over(EAGER, REDUCE_OVERHEAD, argument="execution")
 memory_formats = over(CHANNELS_LAST, CONTIGUOUS, argument="memory_format")
 """Both layouts of images and of the weights of convolutions."""
 
-training_variants = over(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2)
+training_variants = over(PLAIN, COMPILED, ACCUMULATED, CHECKPOINTED, FSDP2 & FULL)
 """All ways to train a model that can compute activations again."""
 
 convolutional_training_variants = over(
     CHANNELS_LAST,
-    # 16 bits take a CPU longer there than in channels_last, fp16 far longer.
-    CONTIGUOUS & Variant(name="", full=_16_BITS),
+    CONTIGUOUS & FULL,
     CHANNELS_LAST & COMPILED,
     CHANNELS_LAST & ACCUMULATED,
-    Variant(name="", assignments=CONTIGUOUS.assignments) & FSDP2,
+    Variant(name="", assignments=CONTIGUOUS.assignments) & FSDP2 & FULL,
 )
 """All ways to train a network of convolutions, which FSDP2 takes in the contiguous layout only."""

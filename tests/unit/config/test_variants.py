@@ -112,7 +112,7 @@ def test_every_way_to_train_is_a_case(collected: dict[str, list[Any]]) -> None:
         ],
         "test_own_train[fsdp2-fp32-ws1]": [
             ["distributed.parallelism=fsdp2"],
-            False,
+            True,
             ">=2",
             "own",
         ],
