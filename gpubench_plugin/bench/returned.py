@@ -153,8 +153,8 @@ def _lazy(value: object) -> tuple[str, str] | None:
 
 def _is_done(value: object) -> bool:
     """Whether it is a future, of whatever library, that has its result."""
-    asked = (getattr(value, name, None) for name in _DONE)
-    return any(callable(done) and bool(done()) for done in asked)
+    methods = (getattr(value, name, None) for name in _DONE)
+    return any(callable(done) and bool(done()) for done in methods)
 
 
 def _inside(result: object) -> Iterator[object]:

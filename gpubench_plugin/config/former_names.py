@@ -19,13 +19,13 @@ def former_ids(old: Iterable[str], new: Iterable[str]) -> Mapping[str, str]:
     """
     before, now = dict.fromkeys(old), dict.fromkeys(new)
     lost = now.keys() - before.keys()
-    found: dict[str, str] = {}
+    former_by_new: dict[str, str] = {}
     for former in before if lost else ():
         if former not in now:
             for shorter in _without_precision(former):
                 if shorter in lost:
-                    found.setdefault(shorter, former)
-    return found
+                    former_by_new.setdefault(shorter, former)
+    return former_by_new
 
 
 def _without_precision(node_id: str) -> Iterator[str]:

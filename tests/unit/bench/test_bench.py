@@ -417,7 +417,7 @@ def test_an_amount_that_contradicts_the_subject_is_refused(samples: float, refus
 
 def names_only() -> None:
     """Of which the parentheses were forgotten."""
-    TRAINER.step  # noqa: B018
+    TRAINER.step  # noqa: B018 - the mistake that is tested
 
 
 class Result:

@@ -18,7 +18,10 @@ from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, measurement, write_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from gpubench_plugin.compare.baselines.trend import Course
 
 
 def points(values: list[float], fingerprint: str = "a", first: int = 0) -> list[Value]:
@@ -66,6 +69,17 @@ def test_machines_stand_apart_the_latest_last() -> None:
     assert courses([]) == []
 
 
+def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[Course]:
+    """The courses of the step time over the runs `written` to `results`, none left out."""
+    with Registry.open("", results) if stored else nullcontext() as registry:
+        for directory in written if registry is not None else ():
+            registry.ingest(directory)
+        past = Past(results, registry, "")
+        found = courses(past.points(MLP, "step_time_s", branch="main", limit=9))
+    assert past.notes == []
+    return found
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_clocks_stand_apart(tmp_path: Path, stored: bool) -> None:
     """Wall time and processor time are no one series, with a registry and without."""
@@ -74,13 +88,7 @@ def test_clocks_stand_apart(tmp_path: Path, stored: bool) -> None:
         write_run(tmp_path, number, [measurement(timer=timer)])
         for number, timer in enumerate(timers)
     ]
-    with Registry.open("", tmp_path) if stored else nullcontext() as registry:
-        for directory in written if registry is not None else ():
-            registry.ingest(directory)
-        past = Past(tmp_path, registry, "")
-        found = courses(past.points(MLP, "step_time_s", branch="main", limit=9))
-    assert past.notes == []
-    assert [len(course.points) for course in found] == [1, 2]
+    assert [len(course.points) for course in _courses_of(written, tmp_path, stored)] == [1, 2]
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -90,12 +98,7 @@ def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
     written = [
         write_run(tmp_path, number, [measurement(work=work)]) for number, work in enumerate(amounts)
     ]
-    with Registry.open("", tmp_path) if stored else nullcontext() as registry:
-        for directory in written if registry is not None else ():
-            registry.ingest(directory)
-        past = Past(tmp_path, registry, "")
-        found = courses(past.points(MLP, "step_time_s", branch="main", limit=9))
-    assert past.notes == []
+    found = _courses_of(written, tmp_path, stored)
     runs = [[int(point.run_id[-6:]) for point in course.points] for course in found]
     assert runs == [[2, 3], [0, 1, 4]]
     assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
