@@ -242,10 +242,7 @@ def test_interrupt_ends_all_ranks_and_keeps_what_was_measured(
 ) -> None:
     """Ctrl-C: exit code 2, an interrupted run with the earlier result, nothing left behind."""
     project.write("test_it.py", ENDLESS)
-    # What runs in the background of a shell may ignore the signal, and so would what it starts.
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = project.start(*QUICK, env={"TMPDIR": str(temporary)})
-    signal.signal(signal.SIGINT, inherited)
     wait_until(lambda: all((project.path / f"rank-{rank}").exists() for rank in (0, 1)))
 
     process.send_signal(signal.SIGINT)
