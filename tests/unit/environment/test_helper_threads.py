@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pytest
 
 
-def wait_in_user_code(release: threading.Event) -> None:
+def wait_in_user_code(arrival: threading.Barrier, release: threading.Event) -> None:
+    arrival.wait(60)
     release.wait(60)
 
 
@@ -30,17 +31,16 @@ def test_a_helper_is_left_out_and_the_same_function_of_a_user_is_shown(
 ) -> None:
     """Both wait in the same function; the file says which of them is ours."""
     monkeypatch.setattr(helper_threads, "_descriptors", [])
-    release = threading.Event()
-    early = HelperThread("early", wait_in_user_code, release)
+    arrival, release = threading.Barrier(4), threading.Event()
+    early = HelperThread("early", wait_in_user_code, arrival, release)
     early.start()
     with (tmp_path / "stacks").open("a+") as file:
         note_in(file.fileno())
-        late = HelperThread("late", wait_in_user_code, release)
-        users = threading.Thread(target=wait_in_user_code, args=(release,))
+        late = HelperThread("late", wait_in_user_code, arrival, release)
+        users = threading.Thread(target=wait_in_user_code, args=(arrival, release))
         late.start()
         users.start()
-        while len(idents_here()) < 2:
-            pass
+        arrival.wait(60)
         faulthandler.dump_traceback(file, all_threads=True)
         release.set()
         for thread in (early, late, users):
