@@ -362,17 +362,17 @@ class Bench:
         tensors = self._tensor_memory
         if self._precision is None and tensors is None:
             return samples, {}, {}
-        from gpubench_plugin.measure.probes import census
+        from gpubench_plugin.measure.probes import take_census
 
-        seen = census(partial(_once, timed.brief, setup, teardown))
+        census = take_census(partial(_once, timed.brief, setup, teardown))
         if tensors is not None:
-            tensors.add_older(None if seen is None else seen.given)
+            tensors.add_older(None if census is None else census.inputs)
         facts = {} if tensors is None else tensors.facts
         if self._precision is None:
             return samples, {}, facts
-        if seen is None or not seen.bears_out(self._precision.compute_dtype):
+        if census is None or not census.bears_out(self._precision.compute_dtype):
             samples = samples.flagged(PRECISION_UNUSED)
-        return samples, {"product_dtypes": seen and dict(seen.products)}, facts
+        return samples, {"product_dtypes": census and dict(census.products)}, facts
 
     def _work(self, stated: Work, own: Work, subject: Subject | None) -> Work:
         """The work the caller gave, completed by the timed subject's `own`; its FLOPs counted.

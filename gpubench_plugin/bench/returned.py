@@ -175,16 +175,16 @@ class _Uncalled:
 def _uncalled(result: object, step: Callable[..., object]) -> _Uncalled | None:
     """What to call where `result` is a step itself, or something that `step` only names."""
     if _is_subject(result):
-        name = f"{_name(result, step)}.step"
+        name = f"{_owner_name(result, step)}.step"
         return _Uncalled(name, name)
     if isinstance(result, partial) and _is_own_step(result):
-        name = f"{_name(_innermost(result).__self__, step)}.step"
+        name = f"{_owner_name(_innermost(result).__self__, step)}.step"
         return _Uncalled(f"partial({name})", name)
     if function := _function_name(result, step):
         return _Uncalled(function, function)
     # Anything else that can be called, a model for one, may be what a step has changed.
-    if callable(result) and _looks_up_only(step) and (named := _named(result, step)):
-        return _Uncalled(named, f"lambda: {named}(…)")
+    if callable(result) and _looks_up_only(step) and (callee := _name_of(result, step)):
+        return _Uncalled(callee, f"lambda: {callee}(…)")
     return None
 
 
@@ -205,7 +205,7 @@ def _instructions(step: Callable[..., object]) -> set[str]:
 
 def _function_name(result: object, step: Callable[..., object]) -> str | None:
     """What `result` is called, if it is a method, or a function that `step` names."""
-    if isinstance(result, _FUNCTIONS) and (name := _named(result, step)):
+    if isinstance(result, _FUNCTIONS) and (name := _name_of(result, step)):
         return name
     if not isinstance(result, _BOUND):
         return None
@@ -213,7 +213,7 @@ def _function_name(result: object, step: Callable[..., object]) -> str | None:
     # Functions of C have their module for an owner, or None: they are looked up by name alone.
     if owner is None or isinstance(owner, ModuleType):
         return None
-    return f"{_name(owner, step)}.{result.__name__}"
+    return f"{_owner_name(owner, step)}.{result.__name__}"
 
 
 def _is_subject(value: object) -> bool:
@@ -237,14 +237,14 @@ def _innermost(value: object) -> Any:
     return value
 
 
-def _name(owner: object, step: Callable[..., object]) -> str:
+def _owner_name(owner: object, step: Callable[..., object]) -> str:
     """What `step` calls the `owner` of a method; of one that it does not name, its class."""
     if isinstance(owner, type):
         return owner.__name__
-    return _named(owner, step) or type(owner).__name__.lower()
+    return _name_of(owner, step) or type(owner).__name__.lower()
 
 
-def _named(wanted: object, step: Callable[..., object]) -> str | None:
+def _name_of(wanted: object, step: Callable[..., object]) -> str | None:
     """The name that `step` has for this object from outside: ``work``, ``torch.relu``."""
     names = dict(_outside_names(step))
     for attribute in step.__code__.co_names if isinstance(step, FunctionType) else ():

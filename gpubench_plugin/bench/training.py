@@ -76,7 +76,7 @@ def model(
     from gpubench_plugin.bench.first_forward import FirstForward
     from gpubench_plugin.training import build_model
 
-    made = build_model(
+    module = build_model(
         workload,
         section=gpubench_config.model,
         seed=gpubench_config.experiment.seed,
@@ -85,8 +85,8 @@ def model(
         compiled=_gpubench_parallelism.compiled,
         wrap=_gpubench_parallelism.wrap,
     )
-    parts_of(request).watch(FirstForward(made))
-    return made
+    parts_of(request).watch(FirstForward(module))
+    return module
 
 
 @pytest.fixture

@@ -315,9 +315,9 @@ class TrainingSection(Section):
 
     def without_loss_drop(self, why: str) -> Self:
         """The same without ``loss_drop``, which has lapsed."""
-        made = self.model_copy(update={"loss_drop": None})
-        made._loss_drop_lapsed = why
-        return made
+        copy = self.model_copy(update={"loss_drop": None})
+        copy._loss_drop_lapsed = why
+        return copy
 
 
 class PrecisionSection(Section):

@@ -44,12 +44,12 @@ _COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", 
 class Census:
     """How many products a call computed in each type; `others` are all types it computed in.
 
-    `given` are the tensors that it worked on without having computed them, one of each storage.
+    `inputs` are the tensors that it worked on without having computed them, one of each storage.
     """
 
     products: Mapping[str, int]
     others: frozenset[str]
-    given: tuple[torch.Tensor, ...] = ()
+    inputs: tuple[torch.Tensor, ...] = ()
 
     def bears_out(self, compute_dtype: str) -> bool:
         """Whether anything that was seen computed in it.
@@ -58,34 +58,33 @@ class Census:
         multiplies no matrices. A call in which torch did nothing bears nothing out.
         """
         stored = "fp32" if compute_dtype == "tf32" else compute_dtype
-        seen = self.products or self.others
-        return stored in seen
+        return stored in (self.products or self.others)
 
 
-def census(step: Callable[[], object]) -> Census | None:
+def take_census(step: Callable[[], object]) -> Census | None:
     """What one call of `step` computes in, and with; compiled parts of it run as they were written.
 
     None where it fails, as it has nothing left to read, say.
     """
-    seen = _Seen()
-    with suppress(Exception), _uncompiled(), seen:
+    watch = _CensusWatch()
+    with suppress(Exception), _uncompiled(), watch:
         step()
         return Census(
-            products=dict(seen.products),
-            others=frozenset(seen.others),
-            given=tuple(seen.given.values()),
+            products=dict(watch.products),
+            others=frozenset(watch.others),
+            inputs=tuple(watch.inputs.values()),
         )
     return None
 
 
-class _Seen(OperationWatch):
+class _CensusWatch(OperationWatch):
     """Counts products by type, and notes the types and the tensors of everything else."""
 
     def __init__(self) -> None:
         super().__init__()
         self.products: Counter[str] = Counter()
         self.others: set[str] = set()
-        self.given: dict[int, torch.Tensor] = {}
+        self.inputs: dict[int, torch.Tensor] = {}
         self._computed: set[int] = set()
 
     def run(
@@ -101,9 +100,9 @@ class _Seen(OperationWatch):
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):
             if (place := _place(tensor)) not in self._computed:
-                self.given.setdefault(place, tensor)
+                self.inputs.setdefault(place, tensor)
         result = super().run(operation, args, kwargs)
-        self._computed.update(set(map(_place, _tensors(result))) - self.given.keys())
+        self._computed.update(set(map(_place, _tensors(result))) - self.inputs.keys())
         if not operation.is_view:
             self.others.update(_dtypes((args, result)))
         return result
@@ -120,10 +119,10 @@ def _dtypes(values: object) -> Iterator[str]:
 
 
 def _place(tensor: torch.Tensor) -> int:
-    """Where its storage is, if it has one."""
+    """Where its storage is, or 0."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError, ValueError):
+    except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake, wrapped: it has none
         return 0
 
 

@@ -76,19 +76,19 @@ class TensorMemory:
             threads = _disable_profiler_legacy()
         self.peak_bytes = held + _highest(threads)
 
-    def add_older(self, given: Iterable[Tensor] | None) -> None:
-        """Add what older ones hold of the tensors that are `given` to the step, not made by it.
+    def add_older(self, inputs: Iterable[Tensor] | None) -> None:
+        """Add what older ones hold of the `inputs` of the step, tensors that it has not made.
 
         None: nobody knows them. There may be older ones among them, so the peak is not known.
         """
-        if given is None:
+        if inputs is None:
             self.peak_bytes = None
         elif self.peak_bytes is not None:
             # What was there before a benchmark is left out of garbage collections, and not listed.
             listed = set(map(id, _listed()))
-            unlisted = _storages_of(tensor for tensor in given if id(tensor) not in listed)
+            unlisted = _storages_of(tensor for tensor in inputs if id(tensor) not in listed)
             listed_older = {
-                place: size for place, size in _storages_of(given).items() if place in self._older
+                place: size for place, size in _storages_of(inputs).items() if place in self._older
             }
             self.peak_bytes += sum((unlisted | listed_older).values())
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes import Census, census
+from gpubench_plugin.measure.probes import Census, take_census
 
 HALF = torch.bfloat16
 MATRIX = torch.ones(4, 4)
@@ -59,7 +59,7 @@ def trained():
 )
 def test_products_are_counted_by_type(step, products):
     """As they run: autocast is seen, also in modes without gradients, and backward passes are."""
-    assert census(step).products == products
+    assert take_census(step).products == products
 
 
 def test_compiled_code_is_seen_as_it_was_written():
@@ -68,14 +68,14 @@ def test_compiled_code_is_seen_as_it_was_written():
     compiled = torch.compile(lambda: MATRIX @ MATRIX, backend="eager")
     compiled()
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    assert census(under_autocast(compiled)).products == {"bf16": 1}
+    assert take_census(under_autocast(compiled)).products == {"bf16": 1}
     compiled()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
 
 
 def test_a_call_that_fails_tells_nothing():
     """It may have nothing left to read; what was measured stays."""
-    assert census(iter(()).__next__) is None
+    assert take_census(iter(()).__next__) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes import TensorMemory, census
+from gpubench_plugin.measure.probes import TensorMemory, take_census
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,9 +94,9 @@ def test_older_tensors_count_where_the_step_works_on_them() -> None:
 
     before = peak_of(memory, call)
     assert before == (8 + 33) * KIB
-    seen = census(call)
-    assert seen is not None
-    memory.add_older(seen.given)
+    census = take_census(call)
+    assert census is not None
+    memory.add_older(census.inputs)
     assert memory.peak_bytes == before + (64 + 32) * KIB
 
 
@@ -128,9 +128,9 @@ def test_older_tensors_count_where_they_are_left_out_of_collections() -> None:
 
     peak = peak_of(memory, call)
     assert peak > (32 + 128) * KIB
-    seen = census(call)
-    assert seen is not None
-    memory.add_older(seen.given)
+    census = take_census(call)
+    assert census is not None
+    memory.add_older(census.inputs)
     assert memory.peak_bytes == peak + 64 * KIB
 
 
