@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         compare_threshold,
     )
     from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
-    from gpubench_plugin.compare.judges import LABEL, LOOKS
     from gpubench_plugin.compare.matched_metrics import (
         device_timed,
         gated,
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
         value_of,
     )
     from gpubench_plugin.compare.matching import WINDOW, Matched, match
-    from gpubench_plugin.compare.plain import better_bar, worse_bar
+    from gpubench_plugin.compare.paired import LOOK, PAIRS, UNCHANGED_FROM, judge_pairs
+    from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
     from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
     from gpubench_plugin.compare.series import FEWEST, Series, change, counted, percent, within
     from gpubench_plugin.compare.statistics import (

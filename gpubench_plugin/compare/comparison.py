@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict, Unpack
 
-from gpubench_plugin.compare import judges
 from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
+from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.matching import Matched, match
+from gpubench_plugin.compare.paired import judge_pairs
+from gpubench_plugin.compare.plain import LABEL, judge_threshold
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Run, Verdict
 
@@ -57,7 +59,7 @@ def compare_paired(
     """
     matched = match(bases, heads, paired=True, **options)
     _refuse_nothing(matched, bases, heads)
-    return _comparison(bases, heads, matched, judges.judge_pairs(matched.series))
+    return _comparison(bases, heads, matched, judge_pairs(matched.series))
 
 
 def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:
@@ -67,12 +69,12 @@ def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options
         UsageProblem: a text is no limit.
     """
     matched = match(earlier, [head], paired=False, **options)
-    return _comparison(earlier, [head], matched, judges.judge_history(matched.series))
+    return _comparison(earlier, [head], matched, judge_history(matched.series))
 
 
 def _by_threshold(bases: Sequence[Run], head: Run, matched: Matched, *notes: str) -> Comparison:
-    judged = judges.judge_threshold(matched.series)
-    return _comparison(bases, [head], matched, judged, (judges.LABEL, *notes))
+    judged = judge_threshold(matched.series)
+    return _comparison(bases, [head], matched, judged, (LABEL, *notes))
 
 
 def _comparison(

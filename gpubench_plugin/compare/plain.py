@@ -201,3 +201,22 @@ def _absolute(series: Series) -> Verdict:
         head=head,
         launches=len(series.head),
     )
+
+
+LABEL = "threshold, not statistical"
+
+
+def judge_threshold(series: Sequence[Series]) -> list[Verdict]:
+    """One verdict per series, in order: the median of the head against that of the level.
+
+    It compares one value with one, for those who want it, and is not statistical.
+    """
+    return [_judged_by_threshold(one) for one in series]
+
+
+def _judged_by_threshold(series: Series) -> Verdict:
+    if found := at_once(series):
+        return found
+    if without_variance(series):
+        return exact(series, launches=len(series.base))
+    return by_limit(series, median(series.level), median(series.head), "threshold", LABEL, 1)

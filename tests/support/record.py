@@ -1,7 +1,9 @@
-"""Records launches for the replay: fresh processes, each timing four small torch benchmarks.
+"""Records launches for the replay: fresh processes, each timing five small torch benchmarks.
 
-``python tests/support/record.py FILE [LAUNCHES]`` writes for each launch and benchmark the minimum
-and 21 quantiles of 200 samples, in nanoseconds per call, in the order of the launches.
+``python tests/support/record.py FILE [LAUNCHES]`` writes for each launch and benchmark all 120
+durations in the order of the calls, in nanoseconds per call, and that in the order of the launches.
+Their sum is the total: nothing but the clock is read between them. Every 50th call of ``stalling``
+takes about 50 times as long as the others.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
-SAMPLES = 200
-SAMPLE_S = 0.001
+DURATIONS = 120
+DURATION_S = 0.0025
 WARM_UP_S = 0.2
 
 
@@ -37,38 +40,40 @@ def benchmarks() -> dict[str, Callable[[], object]]:
         nn.functional.cross_entropy(network(batch), labels).backward()
         optimizer.step()
 
+    calls = count()
+
+    def stall() -> None:
+        for _ in range(1 if next(calls) % 50 else 50):
+            torch.relu(rows)
+
     return {
         "matmul": lambda: a @ b,
         "convolution": lambda: convolution(image),
         "softmax": lambda: torch.softmax(rows, dim=1),
         "mlp_step": train,
+        "stalling": stall,
     }
 
 
-def times_ns(call: Callable[[], object]) -> list[float]:
+def durations_ns(call: Callable[[], object]) -> list[int]:
     start, calls = time.perf_counter(), 0
     while time.perf_counter() - start < WARM_UP_S:
         call()
         calls += 1
-    width = max(1, round(calls * SAMPLE_S / WARM_UP_S))
-    samples = []
-    for _ in range(SAMPLES):
+    width = max(1, round(calls * DURATION_S / WARM_UP_S))
+    durations = []
+    for _ in range(DURATIONS):
         before = time.perf_counter_ns()
         for _ in range(width):
             call()
-        samples.append((time.perf_counter_ns() - before) / width)
-    return samples
+        durations.append(round((time.perf_counter_ns() - before) / width))
+    return durations
 
 
 def launch() -> dict[str, list[int]]:
-    """The minimum and the quantiles 2.5 %, 7.1 %, … 97.5 % of each benchmark in this process."""
-    seen = {}
+    """The durations of each benchmark in this process."""
     gc.disable()
-    for name, call in benchmarks().items():
-        samples = sorted(times_ns(call))
-        quantiles = [samples[round((i + 0.5) / 21 * (SAMPLES - 1))] for i in range(21)]
-        seen[name] = [round(value) for value in (samples[0], *quantiles)]
-    return seen
+    return {name: durations_ns(call) for name, call in benchmarks().items()}
 
 
 def main() -> None:
@@ -80,8 +85,9 @@ def main() -> None:
     outputs = [subprocess.run(command, check=True, stdout=-1).stdout for _ in range(launches)]
     seen = [json.loads(output) for output in outputs]
     recorded = {
-        "what": "minimum and 21 quantiles of 200 samples of fresh processes of torch on a CPU, one "
-        "thread, in ns per call, in the order of the launches; see tests/support/record.py",
+        "what": "120 durations of 2.5 ms, in the order of calls, of fresh processes of torch on "
+        "a CPU, one thread, in ns per call, in the order of the launches; see "
+        "tests/support/record.py",
         "launches": {name: [one[name] for one in seen] for name in seen[0]},
     }
     # One line for each launch.

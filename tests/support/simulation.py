@@ -17,7 +17,6 @@ from scipy import stats
 
 from gpubench_plugin.compare import (
     FEWEST,
-    LOOKS,
     Bools,
     Floats,
     better_bar,
@@ -30,6 +29,7 @@ from gpubench_plugin.compare import (
 )
 from gpubench_plugin.config import DEFAULT, Limit
 
+LOOKS: Final = (5, 10, 15)
 NOISES: Final = (0.005, 0.01, 0.02, 0.03)
 EFFECTS: Final = (0.0, 0.02, 0.03, 0.05, 0.10)
 BENCHMARKS: Final = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpubench_plugin.compare import Matched, doubted, judges, match, unchanged_in_doubt
+from gpubench_plugin.compare import Matched, doubted, judge_pairs, match, unchanged_in_doubt
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 
@@ -86,7 +86,7 @@ class Findings:
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
         series = [one for one in matched.series if (one.id, one.metric) in self._open]
-        judged = judges.judge_pairs(series, m=self._suite)
+        judged = judge_pairs(series, m=self._suite)
         self._open = {}
         for verdict in (doubted(one, bases, heads) for one in judged):
             known = self._open if verdict.kind == "inconclusive" else self._final

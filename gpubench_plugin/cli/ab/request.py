@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.compare import LOOKS
+from gpubench_plugin.compare import LOOK, PAIRS
 from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import HIDDEN, redacted_command
 from gpubench_plugin.errors import UsageProblem
@@ -33,7 +33,7 @@ class Asked:
     head_python: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
     allow_incomparable: bool = False
-    pairs: int = LOOKS[-1]
+    pairs: int = PAIRS
     launch_timeout_s: float | None = None
     arguments: tuple[str, ...] = ()
 
@@ -60,7 +60,7 @@ class Asked:
         given = {name.replace("_", "-"): told[name] for name in sides if told[name] is not None}
         return [
             *(f"--{name}={value}" for name, value in given.items()),
-            *([] if self.pairs == LOOKS[-1] else [f"--pairs={self.pairs}"]),
+            *([] if self.pairs == PAIRS else [f"--pairs={self.pairs}"]),
             *(f"--limit={metric}={limit}" for metric, limit in self.limits.items()),
             *(["--allow-incomparable"] if self.allow_incomparable else []),
             *("--", *told["arguments"]),
@@ -81,10 +81,10 @@ class Asked:
 
 def check_pairs(pairs: int) -> int:
     """The number of pairs, which ends at a look; raises UsageProblem."""
-    if pairs not in LOOKS:
-        allowed = ", ".join(map(str, LOOKS))
+    if pairs < LOOK or pairs % LOOK:
         raise UsageProblem(
-            f"--pairs={pairs}: not allowed; allowed: {allowed}, the pairs after which one looks"
+            f"--pairs={pairs}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so on, "
+            "since a look is taken after every five"
         )
     return pairs
 

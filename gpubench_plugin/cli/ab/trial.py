@@ -16,7 +16,7 @@ from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
 from gpubench_plugin.cli.ab.state import Done, State
-from gpubench_plugin.compare import LOOKS
+from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
@@ -94,7 +94,7 @@ class Trial:
         self._freeze(base, head)
         runs: dict[SideName, list[Run]] = {side: [] for side in SIDES}
         before = 0
-        for look in (look for look in LOOKS if look <= self._asked.pairs):
+        for look in range(LOOK, self._asked.pairs + 1, LOOK):
             if not findings.open:
                 break
             for pair in range(before + 1, look + 1):

@@ -4,14 +4,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import judges
+from gpubench_plugin.compare import history
 from tests.support.made import series
 
 DRAWN = np.exp(0.01 * np.random.default_rng(3).standard_normal(30))
 
 
 def judged(earlier, head, **options):
-    return judges.judge_history([series(DRAWN[:earlier], [head], **options)])[0]
+    return history.judge_history([series(DRAWN[:earlier], [head], **options)])[0]
 
 
 def test_a_run_far_outside_of_the_earlier_ones_has_regressed():
@@ -36,7 +36,7 @@ def test_a_prediction_is_wider_than_the_mean_of_the_earlier_runs():
 def test_a_run_like_the_earlier_ones_is_unchanged_only_where_they_hardly_vary():
     """At one percent of noise a single run cannot say; at a tenth it can."""
     noisy = judged(10, 1.0)
-    still = judges.judge_history([series(DRAWN[:10] ** 0.1, [1.0])])[0]
+    still = history.judge_history([series(DRAWN[:10] ** 0.1, [1.0])])[0]
     assert (noisy.kind, still.kind) == ("inconclusive", "unchanged")
     assert noisy.reason.startswith("noise between runs ")
     assert "could only see ≥ " in noisy.reason
@@ -59,16 +59,16 @@ def test_fewer_than_ten_earlier_runs_say_nothing():
     assert (verdict.base, verdict.head) == (np.median(DRAWN[:9]), 2.0)
     assert verdict.effect == pytest.approx(2.0 / verdict.base - 1)
     assert verdict.interval is None
-    zeros = judges.judge_history([series([0.0] * 3, [0.0], metric="peak_memory_bytes")])[0]
+    zeros = history.judge_history([series([0.0] * 3, [0.0], metric="peak_memory_bytes")])[0]
     assert (zeros.kind, zeros.effect) == ("inconclusive", None)
-    assert judges.judge_history([series([512.0] * 9, [600.0])])[0].kind == "inconclusive"
+    assert history.judge_history([series([512.0] * 9, [600.0])])[0].kind == "inconclusive"
 
 
 def test_earlier_runs_without_a_proper_value_are_no_samples():
     """Ten remain of twelve; of eleven with two such only nine do, and it is said."""
     bad = [math.nan, 0.0]
-    assert judges.judge_history([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
-    few = judges.judge_history([series([*bad, *DRAWN[:9]], [1.2])])[0]
+    assert history.judge_history([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
+    few = history.judge_history([series([*bad, *DRAWN[:9]], [1.2])])[0]
     assert few.reason.startswith("9 earlier runs (2 more had no positive value): at least 10")
 
 
@@ -82,15 +82,15 @@ def test_values_without_any_variance_are_compared_exactly():
     """Zeros included; a base of zero beside something else is an error."""
     memory = [series([512.0] * 10, [value], metric="peak_memory_bytes") for value in (512, 600)]
     zeros = [series([0.0] * 10, [value], metric="peak_memory_bytes") for value in (0, 600)]
-    verdicts = judges.judge_history([*memory, *zeros])
+    verdicts = history.judge_history([*memory, *zeros])
     assert [one.kind for one in verdicts] == ["unchanged", "regressed", "unchanged", "errored"]
     assert [one.method for one in verdicts] == ["exact", "exact", "exact", None]
 
 
 def test_several_runs_of_the_head_narrow_the_prediction():
     """By the formula s·√(1/n + 1/k)."""
-    one = judges.judge_history([series(DRAWN[:10], [1.0])])[0]
-    four = judges.judge_history([series(DRAWN[:10], [1.0] * 4)])[0]
+    one = history.judge_history([series(DRAWN[:10], [1.0])])[0]
+    four = history.judge_history([series(DRAWN[:10], [1.0] * 4)])[0]
     assert four.smallest_visible_effect < one.smallest_visible_effect
     widths = [math.log1p(v.interval[1]) - math.log1p(v.interval[0]) for v in (one, four)]
     assert widths[0] / widths[1] == pytest.approx(math.sqrt((1 + 0.1) / (0.25 + 0.1)))
@@ -104,7 +104,7 @@ def test_slow_creep_adds_up_against_the_anchored_runs():
 
 
 def pinned(base, number, head):
-    return judges.judge_history([replace(series(base, [head]), pinned=number)])[0]
+    return history.judge_history([replace(series(base, [head]), pinned=number)])[0]
 
 
 def test_the_level_is_that_of_the_pinned_runs_alone():
@@ -153,13 +153,13 @@ def test_where_none_is_pinned_the_oldest_run_is_the_level():
 
 def test_a_fixed_bound_needs_no_history():
     """Nor does it mention it."""
-    verdict = judges.judge_history([series([], [0.3], limit="<=0.25")])[0]
+    verdict = history.judge_history([series([], [0.3], limit="<=0.25")])[0]
     assert (verdict.kind, verdict.method) == ("regressed", "absolute")
 
 
 def test_a_lower_throughput_has_regressed():
     """The direction of the metric turns the prediction."""
-    down, up = judges.judge_history(
+    down, up = history.judge_history(
         [series(DRAWN[:20], [value], metric="samples_per_s") for value in (0.85, 1.15)]
     )
     assert (down.kind, up.kind) == ("regressed", "improved")

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import judges
+from gpubench_plugin.compare import history, paired, plain
 from tests.support import simulation as sim
 from tests.support.made import series
 
@@ -35,10 +35,10 @@ def test_the_simulated_paired_gate_is_the_one_that_judges(noise, effect):
     simulated = sim.sequential(head - base)
     for suite in range(len(base)):
         kinds = ["inconclusive"] * sim.BENCHMARKS
-        for look in judges.LOOKS:
+        for look in sim.LOOKS:
             undecided = [i for i, kind in enumerate(kinds) if kind == "inconclusive"]
             values = np.exp(base[suite, :, :look]), np.exp(head[suite, :, :look])
-            judged = judges.judge_pairs(
+            judged = paired.judge_pairs(
                 [series(values[0][i], values[1][i]) for i in undecided], m=sim.BENCHMARKS
             )
             for i, verdict in zip(undecided, judged, strict=True):
@@ -54,7 +54,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
     simulated = sim.by_history(sim.normal(noise, 1), effect, suites)
     for suite in range(suites):
         rows = zip(np.exp(base[suite]), np.exp(head[suite]), strict=True)
-        assert [one.kind for one in judges.judge_history([series(*row) for row in rows])] == (
+        assert [one.kind for one in history.judge_history([series(*row) for row in rows])] == (
             simulated[suite].tolist()
         )
     draw = sim.normal(noise, 1)
@@ -62,7 +62,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
     called = sim.by_threshold(sim.normal(noise, 1), effect, suites) == "regressed"
     for suite in range(suites):
         rows = zip(np.exp(base[suite]), np.exp(head[suite]), strict=True)
-        judged = judges.judge_threshold([series(*row) for row in rows])
+        judged = plain.judge_threshold([series(*row) for row in rows])
         assert [one.kind == "regressed" for one in judged] == called[suite].tolist()
 
 

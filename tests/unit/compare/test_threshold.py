@@ -2,12 +2,12 @@ import math
 
 import pytest
 
-from gpubench_plugin.compare import judges
+from gpubench_plugin.compare import plain
 from tests.support.made import series
 
 
 def judged(*args, **options):
-    return judges.judge_threshold([series(*args, **options)])[0]
+    return plain.judge_threshold([series(*args, **options)])[0]
 
 
 @pytest.mark.parametrize(
