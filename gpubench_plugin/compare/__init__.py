@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
     from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM, rate_of_look
     from gpubench_plugin.compare.matched_metrics import (
+        HOST_RATE_LIMIT,
         device_timed,
         gated,
         rate_of,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         Bools,
         Estimates,
         Floats,
+        Ranks,
         Spread,
         benjamini_hochberg,
         find,

@@ -59,7 +59,7 @@ def gated(*launches: Result, limits: Mapping[str, str] = {}) -> dict[str, str]:
     if any(text.startswith(("<", ">")) for text in of_times):
         default = {name: text for name, text in default.items() if name == MEMORY}
     elif of_times:
-        step_times = {name: of_times[0] for name in _STEP_TIMES if name in default}
+        step_times: dict[str, str] = {n: of_times[0] for n in _STEP_TIMES if n in default}
         rates = {name: text for name, text in default.items() if name not in (*_STEP_TIMES, MEMORY)}
         default |= step_times
         default |= {name: max(text, *of_times, key=_bound) for name, text in rates.items()}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import special
 
-from gpubench_plugin.compare.statistics import Bools, Floats, Spread
+from gpubench_plugin.compare.looks import LOOK
+from gpubench_plugin.compare.statistics import Floats, Spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,12 +28,9 @@ false alarms in 1.2 % of suites, with 0.4 in 0.4 % (``docs/evidence/paired_gate.
 
 _LOUD: Final = 0.75
 _LOUD_SHARE: Final = 0.7
-"""What five pairs of a series cannot talk the test out of: 0.7 of the variance that three of four
-series of its suite do not exceed. A launch in one of two modes gives five differences of one sign
-and size once in 2¹⁰; in a suite of 20 such series that alone were 2 % of false alarms."""
-
-_FEW: Final = 5
-"""Pairs of which that holds: of ten the same is 2⁻²⁰."""
+"""Of the variance that three of four series of a suite do not exceed: nothing is called by less at
+five pairs, nor by the root of half of it at ten. Launches in one of two modes give five differences
+of one sign and size once in 2¹⁰; in suites of 20 such series they would be 2 % of false alarms."""
 
 _TINY: Final = 1e-5
 """Of the median variance: smaller ones, zero for example, count as this much."""
@@ -77,9 +75,8 @@ def moderated(spread: Spread, prior: Prior, pairs: NDArray[np.int_] | int) -> Sp
     own = np.asarray(spread.freedom, dtype=np.float64)
     freedom = own + prior.freedom
     variance = (own * spread.deviation**2 + prior.freedom * prior.variance) / freedom
-    few: Bools = np.asarray(pairs) <= _FEW
-    variance = np.where(few, np.maximum(variance, _LOUD_SHARE * prior.loud), variance)
-    return Spread(deviation=np.sqrt(variance), freedom=freedom)
+    least = _LOUD_SHARE * prior.loud * np.sqrt(LOOK / np.asarray(pairs))
+    return Spread(deviation=np.sqrt(variance), freedom=freedom, least=np.sqrt(least))
 
 
 def _inverse_trigamma(values: Floats) -> Floats:

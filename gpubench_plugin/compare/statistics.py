@@ -53,21 +53,26 @@ class Ranks:
 class Estimates:
     """For each series the mean effect and its standard error; the degrees of freedom broadcast.
 
-    Of pairs there are `ranks` as well.
+    `least` is the error by which an effect is called at least. Of pairs there are `ranks` as well.
     """
 
     mean: Floats
     error: Floats
     freedom: Floats
+    least: Floats | float = 0.0
     ranks: Ranks | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The standard deviation of each series, with the degrees of freedom it is known by."""
+    """The standard deviation of each series, with the degrees of freedom it is known by.
+
+    By `least`, where that is more, an effect is called; its interval is by the deviation.
+    """
 
     deviation: Floats
     freedom: Floats | float
+    least: Floats | float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +101,7 @@ def paired(differences: Floats, spread: Spread | None = None) -> Estimates:
         mean=differences.mean(axis=-1),
         error=known.deviation / np.sqrt(pairs),
         freedom=np.asarray(known.freedom),
+        least=np.asarray(known.least) / np.sqrt(pairs),
         ranks=signed_ranks(differences),
     )
 
@@ -233,7 +239,8 @@ def visible(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
     few percent of itself; never less than the limit, below which nothing is called regressed.
     """
     quantiles = stats.t.isf(levels, estimates.freedom) + stats.t.ppf(_POWER, estimates.freedom)
-    least: Floats = np.maximum(quantiles * estimates.error, worse)
+    error = np.maximum(estimates.error, estimates.least)
+    least: Floats = np.maximum(quantiles * error, worse)
     return least
 
 
@@ -275,5 +282,5 @@ def pairs_needed(
 def _t(estimates: Estimates) -> Floats:
     """Student's t; without any spread every effect but zero is infinitely sure."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = estimates.mean / estimates.error
+        t = estimates.mean / np.maximum(estimates.error, estimates.least)
     return np.where(np.isnan(t), 0.0, t)

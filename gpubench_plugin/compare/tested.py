@@ -128,10 +128,12 @@ def _together(spreads: Sequence[Spread]) -> Spread:
 
 
 def _paired_sample(series: Series, effects: Floats, spread: Spread) -> Sample:
-    deviation, freedom = (np.asarray(one).reshape(()) for one in (spread.deviation, spread.freedom))
+    deviation, freedom, least = (
+        np.asarray(one).reshape(()) for one in (spread.deviation, spread.freedom, spread.least)
+    )
     return Sample(
         series=series,
-        estimates=paired(effects, Spread(deviation=deviation, freedom=freedom)),
+        estimates=paired(effects, Spread(deviation=deviation, freedom=freedom, least=least)),
         spread=float(deviation),
         noise=float(deviation) / math.sqrt(2),  # a difference has the noise of two launches
         base=_geometric_mean(series.base[: len(effects)]),
@@ -167,7 +169,7 @@ def look(
 ) -> list[Tested]:
     """What one look at all `samples` finds, in their order; `m` and `q` as :func:`statistics.find`.
 
-    Nothing is unchanged that has fewer launches than `unchanged_from`.
+    Nothing but a loose series is unchanged that has fewer launches than `unchanged_from`.
     """
     estimates = _stacked([sample.estimates for sample in samples])
     series = [sample.series for sample in samples]
@@ -180,7 +182,11 @@ def look(
     return [
         Tested(
             sample=sample,
-            kind=_kind(findings, number, unchanged=sample.launches >= unchanged_from),
+            kind=_kind(
+                findings,
+                number,
+                unchanged=sample.series.loose or sample.launches >= unchanged_from,
+            ),
             effect=fraction(float(estimates.mean[number]), sample.series.better),
             interval=(
                 fraction(float(findings.low[number]), sample.series.better),
@@ -201,6 +207,7 @@ def _stacked(estimates: Sequence[Estimates]) -> Estimates:
         mean=_column(estimates, "mean"),
         error=_column(estimates, "error"),
         freedom=_column(estimates, "freedom"),
+        least=_column(estimates, "least"),
         ranks=Ranks(
             median=_column(ranks, "median"),
             above=_column(ranks, "above"),
@@ -212,7 +219,7 @@ def _stacked(estimates: Sequence[Estimates]) -> Estimates:
 
 
 def _column(rows: Sequence[Estimates] | Sequence[Ranks], name: str) -> Floats:
-    return np.array([getattr(row, name).item() for row in rows])
+    return np.array([float(getattr(row, name)) for row in rows])
 
 
 def _kind(findings: Findings, number: int, *, unchanged: bool) -> VerdictKind:

@@ -7,7 +7,7 @@ code that judges real runs, here for thousands of suites at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -17,11 +17,14 @@ from scipy import stats
 
 from gpubench_plugin.compare import (
     FEWEST,
+    HOST_RATE_LIMIT,
     LOOK,
     PAIRS,
     UNCHANGED_FROM,
     Bools,
+    Estimates,
     Floats,
+    Ranks,
     Spread,
     better_bar,
     find,
@@ -84,6 +87,88 @@ def processes(noise: float, seed: int) -> Sample:
     )
 
 
+Differences: TypeAlias = Callable[[int, int], Floats]
+"""`drawn(suites, pairs)`: log ratios of pairs without any effect, shaped (suites,
+:data:`BENCHMARKS`, pairs)."""
+
+
+def noise_kinds(seed: int) -> dict[str, Differences]:
+    """Ways in which launches vary, each with draws of its own; pairs are taken in turns."""
+    generator = np.random.default_rng(seed)
+    draw = generator.standard_normal
+
+    def both(side: Callable[[int, int], Floats]) -> Differences:
+        return lambda suites, pairs: side(suites, pairs) - side(suites, pairs)
+
+    def bimodal(share: float) -> Differences:
+        """Launches in one of two modes, 3 to 10 % apart, in a `share` of the benchmarks."""
+
+        def drawn(suites: int, pairs: int) -> Floats:
+            gap = generator.uniform(0.03, 0.10, (suites, BENCHMARKS, 1))
+            gap *= generator.random((suites, BENCHMARKS, 1)) < share
+
+            def side() -> Floats:
+                slow = generator.random((suites, BENCHMARKS, pairs)) < 0.5
+                return 0.003 * draw((suites, BENCHMARKS, pairs)) + slow * gap
+
+            return side() - side()
+
+        return drawn
+
+    def heavy(suites: int, pairs: int) -> Floats:
+        return 0.01 * generator.standard_t(3, (suites, BENCHMARKS, pairs))
+
+    def spiky(suites: int, pairs: int) -> Floats:
+        shape = (suites, BENCHMARKS, pairs)
+        slow = generator.random(shape) < 0.05
+        return 0.005 * draw(shape) + slow * np.log1p(generator.uniform(0.05, 0.3, shape))
+
+    def drifting(suites: int, pairs: int) -> Floats:
+        """By 30 % from the first launch to the last."""
+        launches = 0.01 * draw((suites, BENCHMARKS, 2 * pairs))
+        return in_turns(launches + np.linspace(0, 0.3, 2 * pairs))
+
+    def dependent(suites: int, pairs: int) -> Floats:
+        """An autoregression of 0.9 from launch to launch, 3 % wide."""
+        steps = 0.03 * draw((suites, BENCHMARKS, 2 * pairs))
+        launches = steps.copy()
+        for n in range(1, 2 * pairs):
+            launches[..., n] = 0.9 * launches[..., n - 1] + 0.19**0.5 * steps[..., n]
+        return in_turns(launches + 0.003 * draw(launches.shape))
+
+    def mixed(suites: int, pairs: int) -> Floats:
+        """Each benchmark of a suite with its own noise, 0.3 to 3 %."""
+        noise = np.exp(generator.uniform(np.log(0.003), np.log(0.03), (suites, BENCHMARKS, 1)))
+        return noise * draw((suites, BENCHMARKS, pairs))
+
+    kinds: dict[str, Differences] = {
+        **{f"normal, {noise:.1%}": both(normal(noise, seed + 1)) for noise in NOISES},
+        "heavy tails (t with 3 degrees of freedom)": both(heavy),
+        "5 % of launches 5 to 30 % slower": both(spiky),
+        "bimodal": bimodal(1.0),
+        "half of the suite bimodal": bimodal(0.5),
+        "drifting": drifting,
+        "autocorrelated": dependent,
+        "mixed, 0.3 to 3 %": both(mixed),
+    }
+
+    def of_all_kinds(suites: int, pairs: int) -> Floats:
+        """Benchmark by benchmark another kind."""
+        some = [kinds[name](suites, pairs) for name in ("normal, 1.0%", "bimodal", *_LAST)]
+        return np.stack([some[n % len(some)][:, n] for n in range(BENCHMARKS)], axis=1)
+
+    return {**kinds, "one suite of all these": of_all_kinds}
+
+
+_LAST: Final = ("heavy tails (t with 3 degrees of freedom)", "mixed, 0.3 to 3 %")
+
+
+def in_turns(launches: Floats) -> Floats:
+    """The differences of pairs of launches in the order of time: A B, B A, A B and so on."""
+    first, second = launches[..., ::2], launches[..., 1::2]
+    return (second - first) * np.where(np.arange(first.shape[-1]) % 2, -1.0, 1.0)
+
+
 def by_pairs(draw: Draw, effect: float, suites: int, pairs: int = PAIRS) -> Kinds:
     """The verdicts of the paired gate after its looks; only undecided ones go on to the next."""
     base, head = draw(suites, pairs), slower(draw(suites, pairs), effect)
@@ -91,7 +176,7 @@ def by_pairs(draw: Draw, effect: float, suites: int, pairs: int = PAIRS) -> Kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sequence:
+class Course:
     """The verdicts, and the pairs that each took, both shaped (suites, benchmarks)."""
 
     kinds: Kinds
@@ -100,29 +185,81 @@ class Sequence:
 
 def sequential(
     differences: Floats, limit: Limit = LIMIT, unchanged_from: int = UNCHANGED_FROM
-) -> Sequence:
+) -> Course:
     """The verdicts on log ratios shaped (suites, benchmarks, pairs)."""
-    kinds = np.full(differences.shape[:-1], "inconclusive", dtype="<U12")
+    return step_times({"floor": differences}, {"floor": limit}, unchanged_from)
+
+
+LOOSE: Final = Limit.parse(HOST_RATE_LIMIT, "gate.limits")
+
+
+def step_times(
+    differences: Mapping[str, Floats],
+    limits: Mapping[str, Limit],
+    unchanged_from: int = UNCHANGED_FROM,
+) -> Course:
+    """The verdicts on step times by their parts, as a clock of the host takes them.
+
+    The log ratios of each part are shaped (suites, benchmarks, pairs); the part ``rate`` is loose.
+    """
+    shape = next(iter(differences.values())).shape
+    kinds = np.full(shape[:-1], "inconclusive", dtype="<U12")
     used = np.zeros(kinds.shape, dtype=int)
-    deviation = np.zeros(kinds.shape)
-    for number, pairs in enumerate(range(LOOK, differences.shape[-1] + 1, LOOK), start=1):
+    deviations = {part: np.zeros(kinds.shape) for part in differences}
+    for number, pairs in enumerate(range(LOOK, shape[-1] + 1, LOOK), start=1):
         undecided = kinds == "inconclusive"
         used[undecided] = pairs
-        own = spread_about_mean(differences[..., :pairs])
-        deviation = np.where(undecided, own.deviation, deviation)
-        prior = prior_of(Spread(deviation=deviation, freedom=used - 1.0))
+        estimates = []
+        for part, values in differences.items():
+            own = spread_about_mean(values[..., :pairs])
+            deviations[part] = np.where(undecided, own.deviation, deviations[part])
+            prior = prior_of(Spread(deviation=deviations[part], freedom=used - 1.0))
+            estimates.append(paired(values[..., :pairs], moderated(own, prior, pairs)))
         findings = find(
-            paired(differences[..., :pairs], moderated(own, prior, pairs)),
-            np.asarray(worse_bar(limit, "lower")),
-            np.asarray(better_bar(limit, "lower")),
-            m=differences.shape[-2],
+            _side_by_side(estimates),
+            _repeated([worse_bar(limits[part], "lower") for part in differences], shape[-2]),
+            _repeated([better_bar(limits[part], "lower") for part in differences], shape[-2]),
+            m=len(differences) * shape[-2],
             q=rate_of_look(number),
-            undecided=undecided,
+            undecided=np.concatenate([undecided] * len(differences), axis=-1),
+            loose=_repeated([part == "rate" for part in differences], shape[-2]),
         )
-        for kind in ("regressed", "improved", "unchanged"):
-            if kind != "unchanged" or pairs >= unchanged_from:
-                kinds[undecided & getattr(findings, kind)] = kind
-    return Sequence(kinds=kinds, pairs=used)
+        shaped = (shape[0], len(differences), shape[1])
+        regressed = findings.regressed.reshape(shaped)
+        improved = findings.improved.reshape(shaped)
+        unchanged = findings.unchanged.reshape(shaped)
+        if pairs < unchanged_from:
+            unchanged &= np.array([part == "rate" for part in differences])[:, None]
+        fine = (unchanged | improved).all(axis=1)
+        kinds[undecided & fine] = "unchanged"
+        kinds[undecided & fine & improved.any(axis=1)] = "improved"
+        kinds[undecided & regressed.any(axis=1)] = "regressed"
+    return Course(kinds=kinds, pairs=used)
+
+
+def _side_by_side(estimates: Sequence[Estimates]) -> Estimates:
+    """The parts one after the other, as the tests of one suite."""
+
+    def joined(values: Sequence[Any]) -> Floats:
+        shape = np.shape(estimates[0].mean)
+        return np.concatenate([np.broadcast_to(value, shape) for value in values], axis=-1)
+
+    ranks = [one.ranks for one in estimates if one.ranks is not None]
+    return Estimates(
+        mean=joined([one.mean for one in estimates]),
+        error=joined([one.error for one in estimates]),
+        freedom=joined([one.freedom for one in estimates]),
+        least=joined([one.least for one in estimates]),
+        ranks=Ranks(
+            median=joined([one.median for one in ranks]),
+            above=joined([one.above for one in ranks]),
+            below=joined([one.below for one in ranks]),
+        ),
+    )
+
+
+def _repeated(values: Sequence[Any], times: int) -> NDArray[Any]:
+    return np.repeat(np.array(values), times)
 
 
 def by_history(

@@ -1,0 +1,133 @@
+"""One verdict on the step time of a benchmark: by its floor, its median and its total rate."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpubench_plugin.compare import compare_paired, compare_runs
+from tests.support.made import result, run
+
+LAUNCHES = 15
+
+
+def launch(generator, floor=1.0, median=1.1, mean=1.2, noise=0.003, rate_noise=0.01, **others):
+    common = noise * generator.standard_normal()
+    own = rate_noise * generator.standard_normal()
+    return result(
+        step_time_min_s=floor * np.exp(common),
+        step_time_s=median * np.exp(common + noise * generator.standard_normal()),
+        step_time_mean_s=mean * np.exp(common + own),
+        **{"rounds": 20.0, **others},
+    )
+
+
+def compared(pairs=LAUNCHES, **head):
+    generator = np.random.default_rng(5)
+    bases = [run(f"a{n}", launch(generator)) for n in range(pairs)]
+    heads = [run(f"b{n}", launch(generator, **head)) for n in range(pairs)]
+    (verdict,) = compare_paired(bases, heads).verdicts
+    return verdict
+
+
+def test_nothing_moved_is_one_verdict_with_three_parts():
+    """Its own numbers are the floor's, and every part keeps its limit."""
+    verdict = compared()
+    assert (verdict.kind, verdict.metric) == ("unchanged", "step_time_min_s")
+    assert [(part.metric, part.kind, part.limit) for part in verdict.parts] == [
+        ("step_time_min_s", "unchanged", "2%"),
+        ("step_time_s", "unchanged", "2%"),
+        ("step_time_mean_s", "unchanged", "5%"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "moved"),
+    [
+        ({"median": 3.3, "mean": 2.6}, ("step_time_s", "step_time_mean_s")),
+        ({"mean": 2.4}, ("step_time_mean_s",)),
+        ({"floor": 1.1}, ("step_time_min_s",)),
+    ],
+)
+def test_what_moved_while_the_rest_stood_has_regressed_and_is_named(head, moved):
+    """A tripled median at an equal floor; calls that take long now and then; the floor alone."""
+    verdict = compared(**head)
+    assert (verdict.kind, verdict.moved, verdict.metric) == ("regressed", moved, moved[0])
+    assert verdict.reason.startswith(f"{' and '.join(moved)}: ")
+
+
+def test_a_rate_that_is_likely_to_be_worse_is_never_unchanged():
+    """Too noisy for a regression, but all pairs lean to one side."""
+    verdict = compared(mean=1.32, rate_noise=0.2)
+    assert (verdict.kind, verdict.metric) == ("inconclusive", "step_time_mean_s")
+    assert verdict.parts[0].kind == verdict.parts[1].kind == "unchanged"
+
+
+def test_a_noisy_rate_alone_decides_nothing():
+    """Nobody can be sure that it is not worse by 5 %, and nobody has to be."""
+    assert compared(rate_noise=0.3).kind == "unchanged"
+
+
+def test_a_median_that_is_too_noisy_makes_the_verdict_inconclusive():
+    """A floor that stood still does not answer for it."""
+    generator = np.random.default_rng(7)
+    sides = [
+        [
+            run("x", launch(generator, median=1.1 * np.exp(0.1 * generator.standard_normal())))
+            for _ in range(LAUNCHES)
+        ]
+        for _ in "ab"
+    ]
+    (verdict,) = compare_paired(*sides).verdicts
+    assert (verdict.kind, verdict.metric) == ("inconclusive", "step_time_s")
+    assert verdict.pairs_needed is None or verdict.pairs_needed > LAUNCHES
+
+
+def test_better_parts_beside_unchanged_ones_have_improved():
+    """Also before anything may be called unchanged, where floor and median agree."""
+    verdict = compared(floor=0.8, median=0.88)
+    assert (verdict.kind, verdict.moved) == ("improved", ("step_time_min_s", "step_time_s"))
+    assert compared(pairs=5, floor=0.8, median=0.88, mean=0.96).kind == "improved"
+
+
+def test_a_worse_part_outweighs_a_better_one():
+    """A floor that fell does not pay for a median that rose."""
+    verdict = compared(floor=0.8, median=1.4)
+    assert (verdict.kind, verdict.moved) == ("regressed", ("step_time_s",))
+
+
+def test_minima_of_uneven_numbers_of_rounds_are_not_compared():
+    """That of fewer rounds is higher for that alone; the reason says so."""
+    verdict = compared(rounds=40.0, floor=0.97)
+    assert [part.metric for part in verdict.parts] == ["step_time_s", "step_time_mean_s"]
+    assert "minima are not compared: of 20 rounds in base, 40 in head" in verdict.reason
+
+
+def test_a_part_that_the_base_lacks_is_left_out_with_a_word():
+    """The others are judged."""
+    base = result(step_time_s=1.0)
+    head = result(step_time_s=1.0, step_time_min_s=0.9)
+    (verdict,) = compare_runs(run("a", base), run("b", head)).verdicts
+    assert (verdict.metric, verdict.kind) == ("step_time_s", "unchanged")
+    assert verdict.reason.endswith("; the base did not measure step_time_min_s")
+
+
+def test_a_single_noisy_rate_does_not_fail_a_threshold():
+    """On a clock of the host it makes the verdict inconclusive: one number beside one other."""
+    base, head = (
+        run(name, result(step_time_s=1.0, step_time_min_s=1.0, step_time_mean_s=mean))
+        for name, mean in (("a", 1.0), ("b", 2.0))
+    )
+    (verdict,) = compare_runs(base, head).verdicts
+    assert (verdict.kind, verdict.metric) == ("inconclusive", "step_time_mean_s")
+
+
+def test_a_rate_with_a_stated_limit_is_judged_by_itself():
+    """Strictly: who states one wants it kept."""
+    generator = np.random.default_rng(5)
+    bases = [run("a", launch(generator)) for _ in range(LAUNCHES)]
+    heads = [launch(generator, mean=1.3) for _ in range(LAUNCHES)]
+    limited = [run("b", replace(one, limits={"step_time_mean_s": "3%"})) for one in heads]
+    step_time, rate = compare_paired(bases, limited).verdicts
+    assert (step_time.kind, len(step_time.parts)) == ("unchanged", 2)
+    assert (rate.metric, rate.kind, rate.limit) == ("step_time_mean_s", "regressed", "3%")
