@@ -1,255 +1,264 @@
-"""``gpubench ab`` on this machine: the code against itself, and against a copy that is 10 % slower.
+"""``gpubench ab`` on this machine, on code whose truth is known; writes docs/evidence/live_ab.md.
 
-    python tools/evidence/live_aa.py [--runs 10] [--pairs 15] [--slow-runs 1] [--max-time 0.5]
+    python tools/evidence/live_aa.py [--runs 10] [--head-runs 3] [--pairs 15]
 
-Both sides are copies of this checkout in a temporary folder. *A/A*: the copies are equal, and no
-benchmark may be regressed. *Slower*: the head's copy does 10 % more in each step of the control and
-mlp benchmarks, and all of these must be regressed, or inconclusive where the launch noise is above
-4 %, never unchanged. The exit code is 1 if that does not hold.
-
-What is added is work, not waiting. ``test_spin`` and ``test_sleep`` last 10 % longer by their own
-definition. The steps of mlp add up as many numbers in Python as take a tenth of the step: how many
-is found before anything is compared, from the median of three launches, and printed. (On a GPU the
-host's work would hide behind the device's: this is for CPUs.) ``test_noop`` stays as it is.
-
-*noise* is that of one launch: the standard deviation of the pairs' log ratios, over the root of 2.
+A project of 24 benchmarks is made in a temporary folder, twice. *A/A*: the copies are equal, and
+nothing may be regressed; beside the last comparison a process keeps one core busy. *Heads*: the
+second copy is slower in four benchmarks, each in another way, and nothing may be called unchanged
+there that :data:`HEADS` does not let pass. The exit code is 1 if that does not hold. It needs a
+machine that does nothing else, and about an hour.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import timeit
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, stdev
 from typing import Any
 
-from gpubench_plugin.cli.ab import State
-from gpubench_plugin.results import RunDirectory, run_in
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-ROOT = Path(__file__).parents[2]
-SLOWDOWN = 0.10
-LOUD = 0.04
-MLP = ("training/test_mlp.py", "inference/test_mlp.py")
-CONTROL = "control/test_control.py"
-PLAIN = "not (compiled or accumulated or fsdp2)"
-"""Variants add minutes, and nothing to what is asked here."""
+from tools.evidence.pages import markdown, save
 
-SLOWED = ("test_spin", "test_sleep", "test_mlp_train", "test_mlp_infer")
-CALIBRATIONS = 3
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
+SUITE = '''"""Steps on a CPU, and four whose head is slower."""
 
-STEP = re.compile(r"gpubench\((\w+)\)$", re.MULTILINE)
-MORE = """
+import hashlib
+import itertools
+import json
+import os
+import random
+import time
+import zlib
 
-def _more(subject, numbers):
-    step = subject.step
+import numpy as np
+import pytest
 
-    def both():
-        step()
-        sum(range(numbers))
+HEAD = False
+STEP_S = 5e-4
+SLOW_LAUNCH = os.urandom(1)[0] < 51  # a fifth of all processes
+calls = itertools.count()
+numbers = random.Random(0).sample(range(10_000), 2_000)
+text = json.dumps(numbers).encode()
+matrix = np.random.default_rng(0).standard_normal((96, 96))
+table = {number: str(number) for number in numbers}
 
-    subject.step = both
-    return subject
-"""
+
+def spin(seconds=STEP_S):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+HEADS = {
+    "all_calls_10_percent_slower": lambda: spin(STEP_S * 1.1),
+    "median_doubled_at_an_equal_floor": lambda: spin(STEP_S * (2 if next(calls) % 5 < 3 else 1)),
+    "every_8th_call_10_times_as_long": lambda: spin(STEP_S * (1 if next(calls) % 8 else 10)),
+    "a_fifth_of_launches_50_percent_slower": lambda: spin(STEP_S * (1.5 if SLOW_LAUNCH else 1)),
+}
+STEPS = {
+    **{name: head if HEAD else spin for name, head in HEADS.items()},
+    "sorted": lambda: sorted(numbers),
+    "set": lambda: set(numbers),
+    "sum": lambda: sum(numbers),
+    "max": lambda: max(numbers),
+    "reversed": lambda: numbers[::-1],
+    "joined": lambda: ",".join(table.values()),
+    "json_dumps": lambda: json.dumps(numbers),
+    "json_loads": lambda: json.loads(text),
+    "sha256": lambda: hashlib.sha256(text).digest(),
+    "md5": lambda: hashlib.md5(text).digest(),
+    "crc32": lambda: zlib.crc32(text),
+    "compressed": lambda: zlib.compress(text, 1),
+    "matmul": lambda: matrix @ matrix,
+    "solve": lambda: np.linalg.solve(matrix, matrix[0]),
+    "fft": lambda: np.fft.fft2(matrix),
+    "numpy_sort": lambda: np.sort(matrix, axis=None),
+    "exp": lambda: np.exp(matrix),
+    "loop": lambda: [number * number for number in numbers],
+    "filtered": lambda: [number for number in numbers if number % 3],
+    "looked_up": lambda: [table[number] for number in numbers],
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_step(gpubench, step):
+    gpubench(STEPS[step])
+'''
+HEADS = {
+    "all_calls_10_percent_slower": 0.0,
+    "median_doubled_at_an_equal_floor": 0.0,
+    "every_8th_call_10_times_as_long": 0.0,
+    "a_fifth_of_launches_50_percent_slower": 0.12,
+}
+"""By head, how often it may be called unchanged: of launches, 0.8¹⁰ show nothing in ten pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One verdict of one comparison; numbers are fractions."""
+class Outcome:
+    """One comparison: the verdicts on the step times by benchmark, and what it cost."""
 
-    name: str
-    metric: str
-    verdict: str
-    effect: float | None
-    noise: float | None
-    pairs: int
-    reason: str
+    verdicts: dict[str, dict[str, Any]]
+    seconds: float
+    launches: int
+
+    def share(self, kind: str) -> float:
+        """How many of the benchmarks have a verdict of that kind."""
+        return Counter(one["verdict"] for one in self.verdicts.values())[kind] / len(self.verdicts)
 
 
-def copy_of(root: Path, folder: Path) -> Path:
-    """What git knows of the checkout, uncommitted changes included, in `folder`."""
-    listed = subprocess.run(
-        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        if (root / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, folder / name)
+def project(folder: Path, *, head: bool) -> Path:
+    """The suite in a folder of its own."""
+    folder.mkdir()
+    suite = SUITE.replace("HEAD = False", f"HEAD = {head}")
+    (folder / "test_steps.py").write_text(suite)
+    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '-q'\n")
     return folder
 
 
-def slow_down(folder: Path, numbers: dict[str, int]) -> None:
-    """Put the slowdown into the copy in `folder`; `numbers` by file of mlp."""
-    control = folder / "benchmarks" / CONTROL
-    text = control.read_text()
-    for name, value in (("SLEEP_S", "1e-3"), ("SPIN_S", "1e-4")):
-        assert f"{name} = {value}" in text, f"{control} has no {name} = {value}"
-        text = text.replace(f"{name} = {value}", f"{name} = {value} * {1 + SLOWDOWN}")
-    control.write_text(text)
-    for file, count in numbers.items():
-        add_work(folder / "benchmarks" / file, count)
-
-
-def add_work(file: Path, numbers: int) -> None:
-    """Have each step of the benchmark in `file` add up so many numbers, too."""
-    text, found = STEP.subn(rf"gpubench(_more(\1, {numbers}))", file.read_text())
-    assert found == 1, f"{file} has {found} steps"
-    file.write_text(text + MORE)
-
-
-def calibrated(folder: Path, max_time_s: float) -> dict[str, int]:
-    """By file of mlp: how many numbers to add up takes a tenth of its step."""
-    times: dict[str, list[float]] = {file: [] for file in MLP}
-    files = [f"benchmarks/{file}" for file in MLP]
-    tree = copy_of(ROOT, folder / "calibration")
-    for number in range(CALIBRATIONS):
-        results = folder / f"calibration-{number}"
-        command = [sys.executable, "-m", "pytest", "-q", *files, "-k", PLAIN]
-        command += [
-            "--registry=none",
-            f"--results-dir={results}",
-            f"--measure.max_time_s={max_time_s}",
-        ]
-        subprocess.run(
-            command,
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree)},
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        (summary,) = results.glob("*/*/summary.json")
-        for benchmark in json.loads(summary.read_text())["benchmarks"]:
-            file = benchmark["id"].partition("::")[0].removeprefix("benchmarks/")
-            times[file].append(benchmark["metrics"]["step_time_min_s"]["value"])
-    many = 1_000
-    number_s = min(timeit.repeat(lambda: sum(range(many)), number=10, repeat=300)) / (10 * many)
-    numbers = {}
-    for file, seconds in times.items():
-        numbers[file] = max(1, round(SLOWDOWN * median(seconds) / number_s))
-        print(f"{file}: a step takes {1e6 * median(seconds):.1f} µs, +{numbers[file]} numbers")
-    return numbers
-
-
-def compare(base: Path, head: Path, results: Path, arguments: list[str], pairs: int) -> list[Row]:
-    """The verdicts of one comparison."""
+def compare(base: Path, head: Path, results: Path, pairs: int) -> Outcome:
+    """One comparison."""
     options = [f"--base={base}", f"--head={head}", f"--results-dir={results}", f"--pairs={pairs}"]
+    measure = ["--measure.min_time_s=0.05", "--measure.max_time_s=0.3"]
+    start = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", MAIN, "ab", *options, "--format=json", "--", *arguments],
+        [sys.executable, "-c", MAIN, "ab", *options, "--format=json", "--", *measure],
         cwd=base,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
         check=False,
     )
     if done.returncode not in {0, 1}:
         sys.exit(f"gpubench ab ended with exit code {done.returncode}")
-    (folder,) = results.glob("ab/*/state.json")
-    noise = launch_noise(State.read(folder.parent))
-    return [_row(verdict, noise) for verdict in json.loads(done.stdout)["benchmarks"]]
-
-
-def _row(verdict: dict[str, Any], noise: dict[str, float]) -> Row:
-    timed = verdict["metric"] == "step_time_min_s"
-    return Row(
-        name=verdict["id"].rpartition("::")[2],
-        metric=verdict["metric"],
-        verdict=verdict["verdict"],
-        effect=verdict["effect"],
-        noise=noise.get(verdict["id"]) if timed else None,
-        pairs=verdict["launches"],
-        reason=verdict["reason"],
+    timed = [one for one in json.loads(done.stdout)["benchmarks"] if "step_time" in one["metric"]]
+    verdicts = {one["id"].partition("[")[2].split("-ws")[0].rstrip("]"): one for one in timed}
+    return Outcome(
+        verdicts=verdicts,
+        seconds=time.monotonic() - start,
+        launches=len(list(results.glob("ab/*/launches/*"))),
     )
 
 
-def launch_noise(state: State) -> dict[str, float]:
-    """By node id, from the smallest step times of the pairs."""
-    ratios: dict[str, list[float]] = {}
-    for pair in range(1, 16):
-        both = state.complete(pair)
-        if both is None:
-            break
-        base, head = (
-            run_in(RunDirectory(path=state.folder / both[side].folder / both[side].run)).results
-            for side in ("base", "head")
-        )
-        for name in base.keys() & head.keys():
-            times = [one[name].metrics.get("step_time_min_s") for one in (base, head)]
-            if times[0] is not None and times[1] is not None:
-                ratios.setdefault(name, []).append(math.log(times[1].value / times[0].value))
-    return {name: stdev(d) / math.sqrt(2) for name, d in ratios.items() if len(d) > 1}
+@contextmanager
+def busy(core: bool) -> Iterator[None]:
+    """A process that never rests beside what is measured, if asked for."""
+    command = [sys.executable, "-c", "while True: pass"]
+    process = subprocess.Popen(command) if core else None
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
 
 
-def told(title: str, rows: list[Row], seconds: float) -> None:
-    """Print the step times of a comparison, and whatever else is not unchanged."""
-    print(f"\n{title}: {seconds:.0f} s")
-    for row in sorted(rows, key=lambda row: (row.metric, row.name)):
-        if row.metric == "step_time_min_s" or row.verdict != "unchanged":
-            effect = "-" if row.effect is None else f"{row.effect:+.2%}"
-            noise = "-" if row.noise is None else f"{row.noise:.2%}"
-            print(
-                f"  {row.name:45} {row.metric:18} {row.verdict:12} {effect:>8} "
-                f"noise {noise:>7} pairs {row.pairs:2}  {row.reason}"
-            )
+def row(name: str, outcome: Outcome) -> list[str]:
+    """A comparison as a row of the page."""
+    kinds = ("unchanged", "inconclusive", "improved", "regressed")
+    return [
+        name,
+        str(len(outcome.verdicts)),
+        *(f"{outcome.share(kind):.0%}" for kind in kinds),
+        str(outcome.launches),
+        f"{outcome.seconds / 60:.1f}",
+    ]
+
+
+def told(name: str, outcome: Outcome) -> None:
+    """Print what is not unchanged, as it comes."""
+    print(f"\n{name}: {outcome.seconds:.0f} s, {outcome.share('inconclusive'):.0%} inconclusive")
+    for benchmark, one in outcome.verdicts.items():
+        if one["verdict"] != "unchanged":
+            print(f"  {benchmark:40} {one['verdict']:12} {one['reason']}")
     sys.stdout.flush()
 
 
-def wrong_in_slower(rows: list[Row]) -> list[str]:
-    """What should have been regressed and was not, with no noise to excuse it."""
-    slowed = [r for r in rows if r.metric == "step_time_min_s" and r.name.startswith(SLOWED)]
-    excused = [r for r in slowed if r.verdict == "inconclusive" and (r.noise or 0) > LOUD]
-    return [
-        f"{r.name}: {r.verdict} at 10 % slower"
-        for r in slowed
-        if r.verdict != "regressed" and r not in excused
+def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome]) -> None:
+    """Write all of it down."""
+    columns = ("", "benchmarks", "unchanged", "inconclusive", "improved", "regressed")
+    rows = []
+    for name in HEADS:
+        kinds = Counter(one.verdicts[name]["verdict"] for one in heads)
+        parts = [one.verdicts[name] for one in heads]
+        moved = Counter(
+            part["metric"]
+            for one in parts
+            for part in one["parts"]
+            if part["verdict"] == one["verdict"] == "regressed"
+        )
+        rows.append(
+            [
+                name.replace("_", " "),
+                ", ".join(f"{count} {kind}" for kind, count in kinds.items()),
+                ", ".join(f"{metric} {count}" for metric, count in moved.items()),
+            ]
+        )
+    save(
+        "live_ab.md",
+        "# `gpubench ab` on a machine\n\n"
+        "`python tools/evidence/live_aa.py` makes a project of 24 benchmarks twice, compares the "
+        "copies in up to 15 pairs, and writes this page.\n",
+        "## Equal copies\n",
+        markdown((*columns, "launches", "minutes"), [row(*one) for one in equal]),
+        "## Heads that are slower\n",
+        markdown(("the head", f"verdicts of {len(heads)}", "what moved, how often"), rows),
+    )
+
+
+def wrong(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome]) -> list[str]:
+    """What should not have been called so."""
+    alarms = [
+        f"{name}: {benchmark} regressed"
+        for name, outcome in equal
+        for benchmark, one in outcome.verdicts.items()
+        if one["verdict"] == "regressed"
     ]
+    passed = [
+        f"{name}: unchanged in {count} of {len(heads)}"
+        for name, share in HEADS.items()
+        if (count := sum(one.verdicts[name]["verdict"] == "unchanged" for one in heads))
+        > max(1, share * len(heads)) * (share > 0)
+    ]
+    return [*alarms, *passed]
 
 
 def main() -> int:
     """Run everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=10, help="comparisons of the code with itself")
-    parser.add_argument("--slow-runs", type=int, default=1, help="comparisons with a slower copy")
+    parser.add_argument("--runs", type=int, default=10, help="comparisons of equal copies")
+    parser.add_argument("--head-runs", type=int, default=3, help="comparisons with slower heads")
     parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--max-time", type=float, default=0.5, help="measure.max_time_s")
     options = parser.parse_args()
-    control = ["benchmarks/control", *(f"benchmarks/{file}" for file in MLP)]
-    resnet = ["benchmarks/training/test_resnet.py", "benchmarks/inference/test_resnet.py"]
-    measure = f"--measure.max_time_s={options.max_time}"
-    wrong: list[str] = []
+    equal: list[tuple[str, Outcome]] = []
+    heads: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="live-aa-") as temporary:
         folder = Path(temporary)
-        base, equal = copy_of(ROOT, folder / "base"), copy_of(ROOT, folder / "head")
+        base, copy, slower = (
+            project(folder / name, head=name == "slower") for name in ("base", "copy", "slower")
+        )
+        for number in range(options.head_runs):
+            heads.append(compare(base, slower, folder / f"heads-{number}", options.pairs))
+            told(f"heads {number + 1} of {options.head_runs}", heads[-1])
         for number in range(1, options.runs + 1):
-            arguments = [*control, *resnet, "-k", f"{PLAIN} and not resnet50", measure]
-            start = time.monotonic()
-            rows = compare(base, equal, folder / f"aa-{number}", arguments, options.pairs)
-            told(f"A/A {number} of {options.runs}", rows, time.monotonic() - start)
-            wrong += [
-                f"A/A {number}: {r.name} {r.metric}" for r in rows if r.verdict == "regressed"
-            ]
-        if options.slow_runs:
-            slower = copy_of(ROOT, folder / "slow")
-            slow_down(slower, calibrated(folder, options.max_time))
-        for number in range(1, options.slow_runs + 1):
-            start = time.monotonic()
-            results = folder / f"slower-{number}"
-            rows = compare(base, slower, results, [*control, "-k", PLAIN, measure], options.pairs)
-            told(f"slower {number} of {options.slow_runs}", rows, time.monotonic() - start)
-            wrong += wrong_in_slower(rows)
-    print("\n" + ("\n".join(wrong) or "no false alarm, and no slowdown was called unchanged"))
-    return 1 if wrong else 0
+            is_busy = number == options.runs
+            name = f"{number}{', beside a busy process' * is_busy}"
+            with busy(is_busy):
+                outcome = compare(base, copy, folder / f"equal-{number}", options.pairs)
+            equal.append((name, outcome))
+            told(f"A/A {name} of {options.runs}", outcome)
+    page(equal, heads)
+    problems = wrong(equal, heads)
+    print("\n" + ("\n".join(problems) or "no false alarm, and no slowdown was called unchanged"))
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":
