@@ -57,8 +57,24 @@ class Case:
     columns: tuple[str, ...] = field(default=())
 
 
-def counted(case: Case) -> Row:
+@dataclass(frozen=True, kw_only=True)
+class Usual:
+    """Another way to judge, of an effect and a number of suites."""
+
+    judge: Callable[[float, int], sim.Kinds]
+    suites: int
+
+
+def counted(case: Case | Usual) -> Row:
     """What came of the case: its columns, with what came of it before in brackets."""
+    if isinstance(case, Usual):
+        alarms = sim.rates(case.judge(0.0, case.suites), 0.0).alarms
+        slower = sim.rates(case.judge(0.05, case.suites), 0.05)
+        return {
+            "alarms": f"{alarms:.1%}",
+            "5 % caught": f"{slower.caught:.1%}",
+            "5 % taken for unchanged": f"{slower.cleared:.1%}",
+        }
     now, before = [], []
     for _ in range(0, case.suites, CHUNK):
         drawn = dict(case.drawn(min(CHUNK, case.suites), case.pairs))
@@ -251,6 +267,33 @@ TABLES = [
                 ),
             )
             for pairs in (5, 10, 15)
+        },
+    ),
+    Table(
+        title="The usual ways: one process of each side",
+        columns=("alarms", "5 % caught", "5 % taken for unchanged"),
+        cases={
+            **{
+                f"a threshold of 2 %, {noise:.1%} of noise": Usual(
+                    judge=partial(sim.by_threshold, sim.normal(noise, 7)),
+                    suites=CHUNK,
+                )
+                for noise in sim.NOISES
+            },
+            **{
+                f"pytest-benchmark's median:5%, {noise:.1%} of noise": Usual(
+                    judge=partial(sim.by_median, sim.processes(noise, 7)),
+                    suites=CHUNK,
+                )
+                for noise in sim.NOISES
+            },
+            **{
+                f"Mann-Whitney within processes, {noise:.1%} of noise": Usual(
+                    judge=partial(sim.by_mann_whitney, sim.processes(noise, 7)),
+                    suites=500,
+                )
+                for noise in sim.NOISES
+            },
         },
     ),
     Table(
