@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         compare_threshold,
     )
     from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
+    from gpubench_plugin.compare.limits import SIDES, Side
     from gpubench_plugin.compare.matched_metrics import (
         device_timed,
         gated,

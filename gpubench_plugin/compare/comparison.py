@@ -7,6 +7,7 @@ from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
 from gpubench_plugin.compare.history import judge_history
+from gpubench_plugin.compare.limits import Side
 from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.compare.paired import judge_pairs
 from gpubench_plugin.compare.plain import LABEL, judge_threshold
@@ -18,6 +19,7 @@ class Options(TypedDict, total=False):
     """What :func:`gpubench_plugin.compare.matching.match` may be told besides the runs."""
 
     limits: Mapping[str, str]
+    limits_from: Side
     allow_incomparable: bool
     exempt: Sequence[str]
     removed: bool

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from gpubench_plugin.compare.comparability import Likeness, several, told_differences
+from gpubench_plugin.compare.limits import Limits, Side
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.series import Series, counted
 from gpubench_plugin.config import PRECISION_LEFT, former_ids
@@ -40,6 +41,7 @@ def match(
     *,
     paired: bool,
     limits: Mapping[str, str] = {},
+    limits_from: Side = "base",
     allow_incomparable: bool = False,
     exempt: Sequence[str] = (),
     removed: bool = True,
@@ -51,7 +53,8 @@ def match(
             which the pinned ones and the first :data:`WINDOW` others that are comparable count.
         heads: as many launches of the head, or usually one run.
         paired: whether the n-th base stands beside the n-th head.
-        limits: by metric, for every benchmark; they override those that a head states itself.
+        limits: by metric, for every benchmark; they override those that base and head state.
+        limits_from: whose limits count where base and head state different ones.
         allow_incomparable: compare all the same, and say so in the notes.
         exempt: beginnings of dot keys of facts or settings that the comparison is about.
         removed: whether benchmarks and metrics that only the base has get a verdict.
@@ -65,7 +68,7 @@ def match(
             "each, in the same order"
         )
     likeness = Likeness(exempt=exempt, allow=allow_incomparable)
-    matching = _Matching(bases, heads, paired, limits, likeness, removed)
+    matching = _Matching(bases, heads, paired, Limits(limits, limits_from), likeness, removed)
     found = [one for name in _names(heads) for one in matching.benchmark(name)]
     if removed:
         found.extend(_removed(bases, heads, matching.former))
@@ -74,7 +77,7 @@ def match(
         series=tuple(one for one in found if isinstance(one, Series)),
         verdicts=tuple(one for one in found if isinstance(one, Verdict)),
         environment_differences=_told(beside),
-        notes=(*likeness.notes, *matching.left_out, *matching.notes),
+        notes=(*likeness.notes, *matching.limits.notes, *matching.left_out, *matching.notes),
     )
 
 
@@ -83,7 +86,7 @@ class _Matching:
     bases: Sequence[Run]
     heads: Sequence[Run]
     paired: bool
-    limits: Mapping[str, str]
+    limits: Limits
     likeness: Likeness
     removed: bool
     notes: list[str] = field(default_factory=list)
@@ -105,7 +108,7 @@ class _Matching:
         if isinstance(pairs, Verdict):
             yield pairs
             alone = Sides(bases=(), heads=measured, measured=measured, paired=False)
-            yield from metrics_of(alone, self.limits)
+            yield from metrics_of(alone, self.limits.of(alone))
             return
         sides = Sides(
             bases=[base for _, base, _, _ in pairs],
@@ -113,11 +116,11 @@ class _Matching:
             measured=measured,
             paired=self.paired,
         )
-        found = list(metrics_of(sides, self.limits))
+        found = list(metrics_of(sides, self.limits.of(sides)))
         self._note_lacking(found, len(pairs))
         if self.removed:
             ours = [base for run, base, of, _ in pairs if not (run.foreign or of.foreign)]
-            found.extend(removed_metrics(replace(sides, bases=ours), self.limits))
+            found.extend(removed_metrics(replace(sides, bases=ours), self.limits.given))
         yield from found or [_nothing_to_judge(name)]
 
     @property

@@ -139,6 +139,23 @@ def test_limits_decide(compare: Compare, limits: list[str], code: Exit) -> None:
     assert said.code == code, said.out
 
 
+def test_a_head_that_loosens_its_limit_is_judged_by_the_bases(
+    compare: Compare, tmp_path: Path
+) -> None:
+    """It is said; what --limit states counts for both sides."""
+    write_run(tmp_path / "results", 0, [measurement(MLP, 0.010)])
+    loose = measurement(MLP, 0.014, limits={"step_time_min_s": "60%"})
+    write_run(tmp_path / "results", 1, [loose])
+
+    said = compare(A, B)
+
+    assert said.code == Exit.REGRESSION
+    assert "the head loosens the limit of step_time_min_s from 2% to 60%" in said.out
+    given = compare(A, B, "--limit=50%")
+    assert given.code == Exit.FINE
+    assert "loosens" not in given.out
+
+
 def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
     """Five pairs decide; every file is one launch, paired in the given order."""
     noise = (1.0, 1.001, 0.999, 1.002, 0.998)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpubench_plugin.compare import Matched, doubted, judge_pairs, match, unchanged_in_doubt
+from gpubench_plugin.compare import (
+    Matched,
+    Side,
+    doubted,
+    judge_pairs,
+    match,
+    unchanged_in_doubt,
+)
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 
@@ -21,6 +28,7 @@ class Findings:
         base: the rehearsal of the base.
         head: the rehearsal of the head.
         limits: by metric, over those that the benchmarks state.
+        limits_from: whose count of those that the benchmarks state.
         allow_incomparable: compare whatever the machines and settings are.
         exempt: beginnings of the facts that may differ.
 
@@ -34,12 +42,14 @@ class Findings:
         head: Run,
         *,
         limits: Mapping[str, str] = {},
+        limits_from: Side = "base",
         allow_incomparable: bool = False,
         exempt: Sequence[str] = (),
     ):
         if not base.results and not head.results:
             raise NothingComparable("pytest selected no benchmark, on neither side")
         self._limits = dict(limits)
+        self._limits_from = limits_from
         self._allow_incomparable = allow_incomparable
         self._exempt = tuple(exempt)
         self._labels = (base.label, head.label)
@@ -114,6 +124,7 @@ class Findings:
             heads,
             paired=True,
             limits=self._limits,
+            limits_from=self._limits_from,
             allow_incomparable=self._allow_incomparable,
             exempt=self._exempt,
         )

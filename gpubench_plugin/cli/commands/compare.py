@@ -71,22 +71,19 @@ class LimitOptions:
             general = limit.text
         return cls(by_metric=by_metric, general=general)
 
-    def applied(self, heads: Sequence[Run], bases: Sequence[Run]) -> list[Run]:
-        """The `heads` with the general limit as the limit of each metric that would be judged.
+    def applied(self, *runs: Run) -> list[Run]:
+        """The `runs` with the general limit as the limit of each metric that would be judged.
 
         Raises:
             UsageProblem: no benchmark of any of the runs has a metric that is named.
         """
         known = dict.fromkeys(
-            metric
-            for run in (*heads, *bases)
-            for result in run.results.values()
-            for metric in result.metrics
+            metric for run in runs for result in run.results.values() for metric in result.metrics
         )
         for metric in self.by_metric:
             if known and metric not in known:
                 raise not_one_of("--limit", metric, known)
-        return [self._general(head) for head in heads] if self.general else list(heads)
+        return [self._general(run) for run in runs] if self.general else list(runs)
 
     def _general(self, run: Run) -> Run:
         results = {
@@ -206,8 +203,8 @@ def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     }
     for side, those in named.items():
         _refuse_twice(side, [one.run for one in those])
-    bases = [one.run for one in named["--base"]]
-    heads = limits.applied([one.run for one in named["--head"]], bases)
+    runs = limits.applied(*(one.run for those in named.values() for one in those))
+    bases, heads = runs[: len(named["--base"])], runs[len(named["--base"]) :]
     found = compare_paired(
         bases,
         heads,
@@ -245,9 +242,9 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
     from gpubench_plugin.records import Comparison
 
     named = [_read(text, options) for text in options.runs]
-    base, *heads = (one.run for one in named)
+    base, *heads = limits.applied(*(one.run for one in named))
     comparisons = []
-    for head, of_head in zip(limits.applied(heads, [base]), named[1:], strict=True):
+    for head, of_head in zip(heads, named[1:], strict=True):
         try:
             found = compare_runs(
                 base,

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpubench_plugin.config import limits_given
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.records import MISSING, Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpubench_plugin.compare.baselines import Reference
     from gpubench_plugin.records import Run, Verdict, VerdictKind
@@ -131,6 +132,7 @@ class Judgement:
                 run,
                 self._lookup.kind,
                 allow_incomparable=self._lookup.settings.allow_incomparable,
+                limits=limits_given(self._lookup.settings.overrides),
                 is_gone=self._is_gone,
             )
         except Exception as error:  # whatever it was: what is measured must still be written
@@ -199,14 +201,15 @@ def judged(
     kind: Kind,
     *,
     allow_incomparable: bool,
+    limits: Mapping[str, str] = {},
     is_gone: Callable[[str], bool],
 ) -> Comparison:
-    """The verdicts on `head`, by `kind` of judging.
+    """The verdicts on `head`, by `kind` of judging; `limits` are those of the command line.
 
     Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` says. The
     others may only not have been selected today: a note names those of which another case ran.
     """
-    found = _compared(reference, head, kind, allow_incomparable)
+    found = _compared(reference, head, kind, allow_incomparable, limits)
     absent = [
         verdict.id
         for verdict in found.verdicts
@@ -233,10 +236,18 @@ def _function(node_id: str) -> str:
     return node_id.partition("[")[0]
 
 
-def _compared(reference: Reference, head: Run, kind: Kind, allow_incomparable: bool) -> Comparison:
+def _compared(
+    reference: Reference,
+    head: Run,
+    kind: Kind,
+    allow_incomparable: bool,
+    limits: Mapping[str, str],
+) -> Comparison:
     from gpubench_plugin.compare import compare_history, compare_threshold
 
     if kind == "threshold" and reference.runs:
-        return compare_threshold(reference.runs, head, allow_incomparable=allow_incomparable)
+        return compare_threshold(
+            reference.runs, head, allow_incomparable=allow_incomparable, limits=limits
+        )
     earlier = reference.runs if kind == "history" else ()
-    return compare_history(earlier, head, allow_incomparable=allow_incomparable)
+    return compare_history(earlier, head, allow_incomparable=allow_incomparable, limits=limits)

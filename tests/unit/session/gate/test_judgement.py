@@ -109,6 +109,19 @@ def test_without_a_baseline_fixed_bounds_are_judged_all_the_same() -> None:
     assert kinds(found)[MLP, "step_time_s"] == "regressed"
 
 
+def test_the_limits_of_the_command_line_outrank_the_baselines() -> None:
+    """What the code of today states does not."""
+    head = run(measurement(MLP, 0.0103, limits={"step_time_min_s": "60%"}))
+    base = single(run(measurement(MLP, 0.0100)))
+
+    found = judge(base, head, "threshold")
+    given = judge(base, head, "threshold", limits={"step_time_min_s": "60%"})
+
+    assert kinds(found)[MLP, "step_time_min_s"] == "regressed"
+    assert kinds(given)[MLP, "step_time_min_s"] == "unchanged"
+    assert "the head loosens the limit of step_time_min_s from 2% to 60%" in " ".join(found.notes)
+
+
 def test_runs_without_anything_in_common_have_new_benchmarks() -> None:
     """That is no error of the session: --gate-missing decides."""
     found = judge(single(run(measurement(RESNET))), run(measurement(MLP)), "threshold")
@@ -166,7 +179,10 @@ class Session:
 
 
 def judgement(
-    *measurements: Measurement, reference: Reference | Exception
+    *measurements: Measurement,
+    reference: Reference | Exception,
+    overrides: tuple[str, ...] = (),
+    **policy: str,
 ) -> tuple[Judgement, Session]:
     def looked_up(head: Run) -> Reference:
         if isinstance(reference, Exception):
@@ -174,7 +190,9 @@ def judgement(
         return reference
 
     settings = SimpleNamespace(
-        gate_missing="pass", gate_inconclusive="pass", allow_incomparable=False
+        **{"gate_missing": "pass", "gate_inconclusive": "pass", **policy},
+        allow_incomparable=False,
+        overrides=overrides,
     )
     lookup = SimpleNamespace(settings=settings, kind="threshold", reference=looked_up)
     session = Session({m.id: m for m in measurements})
@@ -191,6 +209,16 @@ def test_the_verdicts_are_found_and_recorded_once() -> None:
     assert [found.ending(i).outcome for i in (MLP, RESNET, MLP)] == ["failed"] * 3
     assert found.fails
     assert len(session.kept) == 1
+
+
+def test_a_limit_of_the_sessions_command_line_counts() -> None:
+    """One by one or as a mapping: it is nothing that the change under test states."""
+    loose = ("step_time_min_s=60%", "={step_time_min_s: 60%}")
+    for override in (f"gate.limits.{loose[0]}", f"gate.limits{loose[1]}"):
+        head = measurement(MLP, 0.0055, limits={"step_time_min_s": "60%"})
+        strict, _ = judgement(head, reference=BASE)
+        given, _ = judgement(head, reference=BASE, overrides=("a.b=1", override))
+        assert (strict.ending(MLP).outcome, given.ending(MLP).outcome) == ("failed", "passed")
 
 
 def test_the_gate_item_of_a_benchmark_without_numbers_is_skipped() -> None:
