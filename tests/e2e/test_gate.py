@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.measure import MEASURING_METHOD
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -148,6 +149,13 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     assert f"test_it.py::{PLAIN} PASSED" in again.out
     assert "4 passed" in again.out, again.out
     assert "gate: passed" in again.out
+
+
+def test_a_run_records_its_measuring_method_and_how_clocks_are_governed(measured: Path) -> None:
+    """An unknown governor is recorded as such: earlier versions recorded none."""
+    environment = json.loads((measured / "summary.json").read_text())["environment"]
+    assert environment["gpubench"] == {"measuring_method": MEASURING_METHOD}
+    assert {"governor", "boost"} <= environment["cpu"].keys()
 
 
 @pytest.mark.own_process
