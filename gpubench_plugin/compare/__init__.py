@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         told_differences,
     )
     from gpubench_plugin.compare.comparison import (
+        Options,
         compare_history,
         compare_paired,
         compare_runs,

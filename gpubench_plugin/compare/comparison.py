@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
@@ -23,6 +23,7 @@ class Options(TypedDict, total=False):
     allow_incomparable: bool
     exempt: Sequence[str]
     removed: bool
+    is_gone: Callable[[str], bool]
 
 
 def compare_runs(base: Run, head: Run, **options: Unpack[Options]) -> Comparison:

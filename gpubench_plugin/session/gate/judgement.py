@@ -19,6 +19,7 @@ from gpubench_plugin.records import MISSING, Comparison
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from gpubench_plugin.compare import Options
     from gpubench_plugin.compare.baselines import Reference
     from gpubench_plugin.records import Run, Verdict, VerdictKind
     from gpubench_plugin.session.gate.lookup import Kind, Lookup
@@ -209,7 +210,12 @@ def judged(
     Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` says. The
     others may only not have been selected today: a note names those of which another case ran.
     """
-    found = _compared(reference, head, kind, allow_incomparable, limits)
+    options: Options = {
+        "allow_incomparable": allow_incomparable,
+        "limits": limits,
+        "is_gone": is_gone,
+    }
+    found = _compared(reference, head, kind, options)
     absent = [
         verdict.id
         for verdict in found.verdicts
@@ -236,18 +242,9 @@ def _function(node_id: str) -> str:
     return node_id.partition("[")[0]
 
 
-def _compared(
-    reference: Reference,
-    head: Run,
-    kind: Kind,
-    allow_incomparable: bool,
-    limits: Mapping[str, str],
-) -> Comparison:
+def _compared(reference: Reference, head: Run, kind: Kind, options: Options) -> Comparison:
     from gpubench_plugin.compare import compare_history, compare_threshold
 
     if kind == "threshold" and reference.runs:
-        return compare_threshold(
-            reference.runs, head, allow_incomparable=allow_incomparable, limits=limits
-        )
-    earlier = reference.runs if kind == "history" else ()
-    return compare_history(earlier, head, allow_incomparable=allow_incomparable, limits=limits)
+        return compare_threshold(reference.runs, head, **options)
+    return compare_history(reference.runs if kind == "history" else (), head, **options)
