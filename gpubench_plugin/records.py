@@ -450,7 +450,8 @@ class Run:
     A run directory, a file of pytest-benchmark (ours or anybody's) and the registry all give the
     same record: what is compared does not know where it came from.
 
-    `label` is what messages call it: as the user named it. `started` is UTC in ISO 8601, or empty.
+    `label` is what messages call it: as the user named it. `started` and `finished` are UTC in ISO
+    8601, or empty; of a run without an end `finished` is the time of its last line.
     `machine` holds the facts by dot key that must be equal for numbers to be comparable,
     `environment` other facts worth saying where they differ. `status` is None where the source
     knows none. `path` is the file or folder it was read from. A `foreign` run is a file that
@@ -460,6 +461,7 @@ class Run:
     label: str
     run_id: str = ""
     started: str = ""
+    finished: str = ""
     status: RunStatus | None = None
     commit: str | None = None
     branch: str | None = None
