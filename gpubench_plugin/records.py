@@ -493,6 +493,11 @@ crashed, hung or ran out of memory; ``not_measured``: it did not run."""
 MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
 """What ``--gate-missing`` decides about."""
 
+COMPARED: Final[frozenset[VerdictKind]] = frozenset(
+    {"improved", "unchanged", "regressed", "inconclusive"}
+)
+"""Verdicts for which two numbers, or a number and a fixed bound, were held against each other."""
+
 Method = Literal["paired", "history", "threshold", "exact", "absolute"]
 """How a verdict was found. ``threshold`` is not statistical; ``exact`` is for metrics without any
 variance; ``absolute`` compares with a fixed bound instead of a baseline."""
@@ -560,3 +565,12 @@ class Comparison:
     def count(self, kind: VerdictKind) -> int:
         """How many verdicts are of that kind."""
         return sum(verdict.kind == kind for verdict in self.verdicts)
+
+    @property
+    def all_incomparable(self) -> bool:
+        """Whether base and head have results that are of the same benchmarks, and all of them are.
+
+        A fixed bound compares nothing with a base.
+        """
+        kinds = {verdict.kind for verdict in self.verdicts if verdict.method != "absolute"}
+        return "incomparable" in kinds and kinds.isdisjoint(COMPARED)

@@ -236,6 +236,17 @@ def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path
     assert "cpu.model" in said.out
 
 
+def test_a_fixed_bound_is_no_comparison_with_another_machine(
+    compare: Compare, tmp_path: Path
+) -> None:
+    """It is judged, and the exit code says that nothing could be compared."""
+    write_run(tmp_path / "results", 0)
+    write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
+    said = compare(A, B, "--limit=step_time_s=<=1")
+    assert said.code == Exit.NOTHING_COMPARABLE
+    assert "keeps <=1" in said.out or "within the limit" in said.out
+
+
 def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: Path) -> None:
     """None of them is merged with another kind; one that the base measured counts as worse."""
     failed = measurement("broken", outcome="failed")

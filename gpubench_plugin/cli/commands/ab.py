@@ -173,6 +173,10 @@ def _exit(compared: Compared) -> Exit:
     unchecked = any(verdict.unchecked for verdict in compared.comparison.verdicts)
     if compared.comparison.count("regressed") or compared.broken or unchecked:
         return Exit.REGRESSION
+    if compared.comparison.all_incomparable:
+        sys.stderr.write("gpubench ab: nothing could be compared: all that both sides measured is ")
+        sys.stderr.write("incomparable (--allow-incomparable compares it all the same)\n")
+        return Exit.NOTHING_COMPARABLE
     if not compared.judged:
         sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")
         return Exit.NOTHING_COMPARABLE

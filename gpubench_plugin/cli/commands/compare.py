@@ -16,14 +16,14 @@ from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.compare import gated
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
-from gpubench_plugin.records import Run
+from gpubench_plugin.records import COMPARED, Run
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
 
     from gpubench_plugin.compare.baselines import NamedRun
-    from gpubench_plugin.records import Comparison, Verdict, VerdictKind
+    from gpubench_plugin.records import Comparison, Verdict
     from gpubench_plugin.reports.formats import Format
 
 
@@ -95,11 +95,6 @@ class LimitOptions:
 
 Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
 """What was found of one head, and the benchmarks that its base has measured."""
-
-_COMPARED: Final[frozenset[VerdictKind]] = frozenset(
-    {"improved", "unchanged", "regressed", "inconclusive"}
-)
-"""Verdicts for which two numbers were held against each other."""
 
 
 class Compare(Command):
@@ -345,6 +340,8 @@ def _exit(found: Sequence[Compared]) -> Exit:
     verdicts = [(verdict, worked) for one, worked in found for verdict in one.verdicts]
     if any(verdict.kind == "regressed" or _lost(verdict, worked) for verdict, worked in verdicts):
         return Exit.REGRESSION
-    if all(any(v.kind in _COMPARED for v in one.verdicts) for one, _ in found):
-        return Exit.FINE
-    return Exit.NOTHING_COMPARABLE
+    fine = all(
+        any(verdict.kind in COMPARED for verdict in one.verdicts) and not one.all_incomparable
+        for one, _ in found
+    )
+    return Exit.FINE if fine else Exit.NOTHING_COMPARABLE

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from gpubench_plugin.config import limits_given
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.records import MISSING, Comparison
+from gpubench_plugin.records import COMPARED, MISSING, Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,10 +40,15 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What ``--gate-missing`` and ``--gate-inconclusive`` say: ``pass`` or ``fail``."""
+    """What ``--gate-missing`` and ``--gate-inconclusive`` say: ``pass`` or ``fail``.
+
+    `all_incomparable`: a gate would be green for nothing, since everything that could have been
+    compared is incomparable; this fails, whatever the flags say.
+    """
 
     missing: str = "pass"
     inconclusive: str = "pass"
+    all_incomparable: bool = False
 
     def fails(self, verdict: Verdict) -> bool:
         """Whether the gate fails because of `verdict`.
@@ -51,6 +56,8 @@ class Policy:
         A benchmark that was not measured at all speaks for itself; a metric that was not, or that
         its limit means nothing for, has a limit that nobody checked.
         """
+        if verdict.kind == "incomparable" and self.all_incomparable:
+            return True
         if verdict.kind in MISSING:
             return self.missing == "fail"
         if verdict.kind == "inconclusive":
@@ -62,6 +69,9 @@ class Policy:
         found = Counter(verdict.kind for verdict in verdicts)
         for kind, words in _UNDECIDED.items():
             if not found[kind]:
+                continue
+            if kind == "incomparable" and self.all_incomparable:
+                yield f"{found[kind]} {words}: fail (nothing else could be compared)"
                 continue
             flag = "missing" if kind in MISSING else "inconclusive"
             leniency = self.missing if kind in MISSING else self.inconclusive
@@ -120,8 +130,6 @@ class Judgement:
         self._session = session
         self._lookup = lookup
         self._is_gone = is_gone
-        settings = lookup.settings
-        self.policy = Policy(missing=settings.gate_missing, inconclusive=settings.gate_inconclusive)
 
     @cached_property
     def found(self) -> Comparison | Exception:
@@ -145,6 +153,27 @@ class Judgement:
     def comparison(self) -> Comparison | None:
         """The verdicts; None where there are none."""
         return self.found if isinstance(self.found, Comparison) else None
+
+    @cached_property
+    def policy(self) -> Policy:
+        """Which verdicts fail the gate."""
+        settings = self._lookup.settings
+        return Policy(
+            missing=settings.gate_missing,
+            inconclusive=settings.gate_inconclusive,
+            all_incomparable=self.comparison is not None and self.comparison.all_incomparable,
+        )
+
+    @property
+    def undecided(self) -> str:
+        """That nothing was judged or decided, with the counts; empty where something was."""
+        verdicts = () if self.comparison is None else self.comparison.verdicts
+        kinds = {verdict.kind for verdict in verdicts}
+        if kinds & (COMPARED - {"inconclusive"}):
+            return ""
+        found = Counter(verdict.kind for verdict in verdicts)
+        counts = ", ".join(f"{found[k]} {words}" for k, words in _UNDECIDED.items() if found[k])
+        return f"nothing was {'decided' if kinds & COMPARED else 'judged'}: {counts}"
 
     @property
     def problem(self) -> str:

@@ -121,9 +121,13 @@ class Lookup:
 
         Raises:
             UsageProblem: it is not there any more, or the name is likely a slip for another one's.
-            ResultsError: it cannot be read any more.
+            ResultsError: it cannot be read any more, none of its pinned runs can, or nobody knows
+                whether there is one: no gate is green because of that.
         """
-        return self.found or _reference(self.settings, self.here, head)
+        found = self.found or _reference(self.settings, self.here, head)
+        if why := _unread(found, head.run_id):
+            raise ResultsError(f"--baseline={self.settings.baseline}: {why}")
+        return found
 
 
 def _run(settings: Settings, here: Path) -> Reference:
@@ -143,6 +147,17 @@ def _run(settings: Settings, here: Path) -> Reference:
     if settings.resume and run.run_id and run.run_id == _resumed(settings, here):
         raise UsageProblem(f"--baseline={text}: it is the very run that is to go on (--resume)")
     return Reference(label=text, kind="single", runs=(run,))
+
+
+def _unread(found: Reference, own: str) -> str:
+    """Why nothing of what is there, or may be, can be compared with; empty where something can."""
+    if found.kind == "missing":
+        return found.notes[0] if found.unanswered else ""
+    lost = [run_id for run_id in found.pinned if run_id != own]
+    if found.runs or not lost:
+        return ""
+    none = "its pinned run cannot" if len(lost) == 1 else f"none of its {len(lost)} pinned runs can"
+    return f"{none} be read: {'; '.join(found.notes)}"
 
 
 def _resumed(settings: Settings, here: Path) -> str:

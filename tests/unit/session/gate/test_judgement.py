@@ -182,6 +182,7 @@ def judgement(
     *measurements: Measurement,
     reference: Reference | Exception,
     overrides: tuple[str, ...] = (),
+    kind: str = "threshold",
     **policy: str,
 ) -> tuple[Judgement, Session]:
     def looked_up(head: Run) -> Reference:
@@ -194,7 +195,7 @@ def judgement(
         allow_incomparable=False,
         overrides=overrides,
     )
-    lookup = SimpleNamespace(settings=settings, kind="threshold", reference=looked_up)
+    lookup = SimpleNamespace(settings=settings, kind=kind, reference=looked_up)
     session = Session({m.id: m for m in measurements})
     return Judgement(cast("Any", session), cast("Any", lookup), lambda _: False), session
 
@@ -219,6 +220,73 @@ def test_a_limit_of_the_sessions_command_line_counts() -> None:
         strict, _ = judgement(head, reference=BASE)
         given, _ = judgement(head, reference=BASE, overrides=("a.b=1", override))
         assert (strict.ending(MLP).outcome, given.ending(MLP).outcome) == ("failed", "passed")
+
+
+ELSEWHERE: dict[str, Any] = {"cpu": {"model": "abacus"}}
+
+
+def test_a_gate_fails_where_all_that_could_be_compared_is_incomparable() -> None:
+    """A fixed bound beside it compares nothing; one comparable benchmark lets the others pass."""
+    bounded = measurement(MLP, 0.01, limits={"step_time_min_s": "<=1"})
+    new = measurement(RESNET)
+    gone, _ = judgement(bounded, new, reference=single(run(measurement(MLP), **ELSEWHERE)))
+    assert [gone.ending(i).outcome for i in (MLP, RESNET)] == ["failed", "passed"]
+    assert gone.fails
+
+    other = measurement(MLP, settings={"training.batch_size": 8})
+    some, _ = judgement(bounded, new, reference=single(run(other, new)))
+    assert [some.ending(i).outcome for i in (MLP, RESNET)] == ["passed", "passed"]
+    assert not some.fails
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (Reference(label="x", kind="missing"), "nothing was judged: 2 without baseline"),
+        (single(run(measurement("test_x.py::test_a"))), "nothing was judged: 2 new"),
+        (
+            Reference(label="x", kind="history", runs=(run(measurement(MLP)),)),
+            "nothing was decided: 1 new, 2 inconclusive",
+        ),
+        (BASE, ""),
+    ],
+)
+def test_a_gate_that_passed_for_nothing_says_so(reference: Reference, said: str) -> None:
+    """No baseline yet, new benchmarks and too few pins pass, and are counted."""
+    kind = "threshold" if reference.kind == "single" else reference.kind
+    found, _ = judgement(measurement(MLP), measurement(RESNET), reference=reference, kind=kind)
+
+    assert found.undecided == said
+    assert found.fails == (reference is BASE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reference", "fails"),
+    [
+        ("gate_missing", Reference(label="x", kind="missing"), True),
+        ("gate_missing", single(run(measurement("test_x.py::test_a"))), True),
+        ("gate_missing", single(run(measurement(MLP), **ELSEWHERE)), True),
+        (
+            "gate_missing",
+            Reference(label="x", kind="history", runs=(run(measurement(MLP)),)),
+            False,
+        ),
+        ("gate_inconclusive", Reference(label="x", kind="missing"), False),
+        (
+            "gate_inconclusive",
+            Reference(label="x", kind="history", runs=(run(measurement()),)),
+            True,
+        ),
+    ],
+    ids=["none", "new", "incomparable", "few", "none-undecided", "few-undecided"],
+)
+def test_the_flags_tighten_the_gate(policy: str, reference: Reference, fails: bool) -> None:
+    """Each for its own kinds."""
+    kind = "threshold" if reference.kind == "single" else reference.kind
+    strict: dict[str, Any] = {policy: "fail"}
+    found, _ = judgement(measurement(MLP), reference=reference, kind=kind, **strict)
+
+    assert found.fails == fails
 
 
 def test_the_gate_item_of_a_benchmark_without_numbers_is_skipped() -> None:
