@@ -121,8 +121,8 @@ class Lookup:
 
         Raises:
             UsageProblem: it is not there any more, or the name is likely a slip for another one's.
-            ResultsError: it cannot be read any more, none of its pinned runs can, or nobody knows
-                whether there is one: no gate is green because of that.
+            ResultsError: it cannot be read any more, or none of its pinned runs can: no gate is
+                green because of that.
         """
         found = self.found or _reference(self.settings, self.here, head)
         if why := _unread(found, head.run_id):
@@ -150,9 +150,7 @@ def _run(settings: Settings, here: Path) -> Reference:
 
 
 def _unread(found: Reference, own: str) -> str:
-    """Why nothing of what is there, or may be, can be compared with; empty where something can."""
-    if found.kind == "missing":
-        return found.notes[0] if found.unanswered else ""
+    """Why none of its runs can be compared with; empty where one can, and where it has none."""
     lost = [run_id for run_id in found.pinned if run_id != own]
     if found.runs or not lost:
         return ""

@@ -141,6 +141,18 @@ def test_only_what_is_gone_is_removed() -> None:
     assert [v.id for v in found.verdicts if v.kind == "removed"] == [RESNET]
 
 
+def test_what_exists_no_longer_was_likely_renamed() -> None:
+    """A benchmark that was only not selected today was not."""
+    old, new = "test_x.py::test_old", "test_x.py::test_new"
+    base, head = single(run(measurement(old))), run(measurement(new))
+
+    gone = judge(base, head, "threshold", is_gone=lambda _: True)
+    there = judge(base, head, "threshold")
+
+    assert [old in v.reason for v in gone.verdicts] == [True, False]
+    assert [old in v.reason for v in there.verdicts] == [False]
+
+
 def test_a_lost_case_of_a_test_that_ran_is_noted() -> None:
     """Nobody knows whether it was left out or is gone: it is no verdict, but it is said."""
     case, lost, other = (f"test_x.py::test_{name}" for name in ("a[1]", "a[2]", "b[1]"))

@@ -147,11 +147,3 @@ def test_a_baseline_of_which_no_pinned_run_can_be_read_is_not_judged_by(tmp_path
     runs[1].summary.write_text("{")
     with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read: the pinned run"):
         early(tmp_path, "main").reference(head)
-
-
-def test_a_name_that_a_silent_registry_may_know_is_not_judged_as_none(tmp_path: Path) -> None:
-    """Nobody knows whether there is a baseline: no gate passes because of that."""
-    found = early(tmp_path, "main", registry="postgresql+psycopg://nobody@127.0.0.1:9/none")
-
-    with pytest.raises(ResultsError, match="whether there is a baseline 'main' is not known"):
-        found.reference(run_of("head", [measurement()], environment(), run_id="now"))
