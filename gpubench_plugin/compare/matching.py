@@ -24,7 +24,7 @@ _BROKEN: Final[frozenset[Outcome]] = frozenset(
     {"failed", "oom", "hang", "crashed", "mismatched_ranks"}
 )
 _LONGEST: Final = 160
-_RENAMED: Final = "compare them under one name, or let it have its own level (`gpubench accept`)"
+_RENAMED: Final = "keep the old name to compare them, or `gpubench accept` the new one's level"
 
 
 @dataclass(frozen=True, kw_only=True)

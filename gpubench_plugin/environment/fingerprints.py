@@ -72,7 +72,7 @@ _MACHINE: Final = re.compile(
     |packages\.(triton|numpy|nvidia-\w+(-\w+)*)
     |gpubench\.measuring_method
     |environment_variables\.(
-        (OMP|MKL|KMP|PYTORCH|CUBLAS)_\w+|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
+        (OMP|MKL|KMP|CUBLAS|PYTORCH(?!_KERNEL_CACHE_PATH))_\w+|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
     )""",
     re.VERBOSE,
 )

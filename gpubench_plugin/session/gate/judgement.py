@@ -71,13 +71,17 @@ class Policy:
             if not found[kind]:
                 continue
             if kind == "incomparable" and self.all_incomparable:
-                yield f"{found[kind]} {words}: fail (nothing else could be compared)"
+                yield f"{found[kind]} {words}: fail ({_ALL_INCOMPARABLE})"
                 continue
             flag = "missing" if kind in MISSING else "inconclusive"
             leniency = self.missing if kind in MISSING else self.inconclusive
             yield f"{found[kind]} {words}: {leniency} (--gate-{flag}={leniency})"
 
 
+_ALL_INCOMPARABLE: Final = (
+    "nothing else could be compared: set a baseline measured like this, or give "
+    "--allow-incomparable"
+)
 _UNDECIDED: Final[dict[VerdictKind, str]] = {
     "no_baseline": "without baseline",
     "new": "new",

@@ -155,7 +155,8 @@ def _unread(found: Reference, own: str) -> str:
     if found.runs or not lost:
         return ""
     none = "its pinned run cannot" if len(lost) == 1 else f"none of its {len(lost)} pinned runs can"
-    return f"{none} be read: {'; '.join(found.notes)}"
+    anew = f"set it anew with gpubench baseline set {found.label} RUN"
+    return f"{none} be read; {anew} ({'; '.join(found.notes)})"
 
 
 def _resumed(settings: Settings, here: Path) -> str:

@@ -23,8 +23,8 @@ def reasons(olds, news, **options):
 def test_a_likely_rename_is_said_on_both_sides(new):
     """Another function of the file, or the same one in another file, and all else alike."""
     assert reasons([like(OLD)], [like(new)]) == {
-        new: f"the base has no such benchmark; likely renamed from {OLD}: compare them under one "
-        "name, or let it have its own level (`gpubench accept`)",
+        new: f"the base has no such benchmark; likely renamed from {OLD}: keep the old "
+        "name to compare them, or `gpubench accept` the new one's level",
         OLD: f"only the base has it; likely renamed to {new}",
     }
 

@@ -100,9 +100,10 @@ def test_names_and_what_launchers_set_do_not(path: str) -> None:
 )
 def test_variables_of_threads_precision_and_memory_are_facts_of_the_machine(name: str) -> None:
     """Others are only worth saying."""
-    facts = {"environment_variables": {name: "1", "NCCL_ALGO": "Tree"}}
+    others = {"NCCL_ALGO": "Tree", "PYTORCH_KERNEL_CACHE_PATH": "/of/this/job"}
+    facts = {"environment_variables": {name: "1", **others}}
     assert machine_facts(facts) == {f"environment_variables.{name}": "1"}
-    assert told_facts(facts) == {"environment_variables.NCCL_ALGO": "Tree"}
+    assert told_facts(facts) == {f"environment_variables.{n}": v for n, v in others.items()}
 
 
 def test_of_lately_recorded_facts_the_unknown_ones_are_told_from_unrecorded_ones() -> None:

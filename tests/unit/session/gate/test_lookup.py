@@ -145,5 +145,5 @@ def test_a_baseline_of_which_no_pinned_run_can_be_read_is_not_judged_by(tmp_path
     assert len(early(tmp_path, "main").reference(head).runs) == 1
 
     runs[1].summary.write_text("{")
-    with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read: the pinned run"):
+    with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read; set it anew"):
         early(tmp_path, "main").reference(head)
