@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
+from gpubench_plugin.compare.comparability import several
 from gpubench_plugin.compare.matched_metrics import Sides, gated
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import UsageProblem
@@ -53,9 +54,8 @@ class Limits:
         """A line for each change, with the only benchmark or their number."""
         until = " until `gpubench accept`" if self._until_accepted else ""
         for (change, side), names in self._changed.items():
-            which = next(iter(names)) if len(names) == 1 else f"{len(names)} benchmarks"
             counts = f"the {side}'s counts{until if side == 'base' else ''}"
-            yield f"the head {change} ({which}); {counts}"
+            yield f"the head {change} ({several([*names])}); {counts}"
 
 
 def _of_base(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,6 @@ Such a change is one to the loop, the warm-up, the rule that ends measuring, wha
 calls, or the formula of a metric that is judged; a new metric or a faster summary is none. Then
 pinned runs are incomparable and baselines are set anew, so it is not raised for less.
 
-1. Warm-up to steady state, blocks between decisions of the loop, the median and the minimum of the
-   timed calls (since the first version).
+1. Warm-up to steady state, then blocks of calls, a decision of the loop between two of them; the
+   median and the minimum of all timed calls. How long and how often is a matter of settings.
 """
