@@ -450,7 +450,8 @@ class Run:
     A run directory, a file of pytest-benchmark (ours or anybody's) and the registry all give the
     same record: what is compared does not know where it came from.
 
-    `label` is what messages call it: as the user named it. `started` is UTC in ISO 8601, or empty.
+    `label` is what messages call it: as the user named it. `started` and `finished` are UTC in ISO
+    8601, or empty; of a run without an end `finished` is the time of its last line.
     `machine` holds the facts by dot key that must be equal for numbers to be comparable,
     `environment` other facts worth saying where they differ. `status` is None where the source
     knows none. `path` is the file or folder it was read from. A `foreign` run is a file that
@@ -460,6 +461,7 @@ class Run:
     label: str
     run_id: str = ""
     started: str = ""
+    finished: str = ""
     status: RunStatus | None = None
     commit: str | None = None
     branch: str | None = None
@@ -490,6 +492,11 @@ crashed, hung or ran out of memory; ``not_measured``: it did not run."""
 
 MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
 """What ``--gate-missing`` decides about."""
+
+COMPARED: Final[frozenset[VerdictKind]] = frozenset(
+    {"improved", "unchanged", "regressed", "inconclusive"}
+)
+"""Verdicts for which two numbers, or a number and a fixed bound, were held against each other."""
 
 Method = Literal["paired", "history", "threshold", "exact", "absolute"]
 """How a verdict was found. ``threshold`` is not statistical; ``exact`` is for metrics without any
@@ -582,3 +589,12 @@ class Comparison:
     def count(self, kind: VerdictKind) -> int:
         """How many verdicts are of that kind."""
         return sum(verdict.kind == kind for verdict in self.verdicts)
+
+    @property
+    def all_incomparable(self) -> bool:
+        """Whether base and head have results that are of the same benchmarks, and all of them are.
+
+        A fixed bound compares nothing with a base.
+        """
+        kinds = {verdict.kind for verdict in self.verdicts if verdict.method != "absolute"}
+        return "incomparable" in kinds and kinds.isdisjoint(COMPARED)

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
         told_differences,
     )
     from gpubench_plugin.compare.comparison import (
+        Options,
         compare_history,
         compare_paired,
         compare_runs,
         compare_threshold,
     )
     from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
+    from gpubench_plugin.compare.limits import SIDES, Side
     from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM, rate_of_look
     from gpubench_plugin.compare.matched_metrics import (
         HOST_RATE_LIMIT,

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import device_timed
 from gpubench_plugin.config import comparable_part
-from gpubench_plugin.environment import ABSENT, differences
+from gpubench_plugin.environment import ABSENT, differences, recorded_lately
 from gpubench_plugin.flags import INSTRUMENTED
+from gpubench_plugin.measure import FIRST_METHOD
 from gpubench_plugin.records import Difference, Result, Run, is_same_amount
 
 _WALL: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
@@ -35,6 +36,7 @@ def _kind(timer: str) -> str:
 
 
 _TO_TARGET: Final = "steps_to_target"
+_METHOD: Final = "gpubench.measuring_method"
 
 _LONGEST = 40
 _MOST_NAMED = 4
@@ -43,18 +45,25 @@ _MOST_NAMED = 4
 def machine_differences(base: Run, head: Run, exempt: Sequence[str]) -> tuple[Difference, ...]:
     """The facts of the machines that differ, without those whose dot key begins as one of `exempt`.
 
-    A fact that is absent on one side differs, unless one of the runs is foreign.
+    A fact that is absent on one side differs, unless one of the runs is foreign, or of an earlier
+    version that did not record it.
     """
-    return _differences(base.machine, head.machine, exempt, partly=base.foreign or head.foreign)
+    partly = base.foreign or head.foreign
+    return _differences(_machine(base), _machine(head), exempt, partly=partly)
 
 
 def told_differences(base: Run, head: Run) -> tuple[Difference, ...]:
     """All facts of both runs that differ, those that only are worth saying included."""
     partly = base.foreign or head.foreign
     return (
-        *_differences(base.machine, head.machine, (), partly=partly),
+        *machine_differences(base, head, ()),
         *_differences(base.environment, head.environment, (), partly=partly),
     )
+
+
+def _machine(run: Run) -> Mapping[str, Any]:
+    """Its facts; a record of ours that names no measuring method is of the first one."""
+    return run.machine if run.foreign else {_METHOD: FIRST_METHOD, **run.machine}
 
 
 def settings_differences(
@@ -194,7 +203,7 @@ def _differences(
         )
         for key, (before, now) in differences(base, head).items()
         if not key.startswith(tuple(exempt))
-        and not (partly and (before is ABSENT or now is ABSENT))
+        and not (ABSENT in (before, now) and (partly or recorded_lately(key)))
     )
 
 

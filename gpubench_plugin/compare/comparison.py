@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
 from gpubench_plugin.compare.history import judge_history
+from gpubench_plugin.compare.limits import Side
 from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.plain import LABEL, judge_threshold
 from gpubench_plugin.compare.step_time import whole
+from gpubench_plugin.compare.turns import Turns
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Run, Verdict
 
@@ -19,9 +21,11 @@ class Options(TypedDict, total=False):
     """What :func:`gpubench_plugin.compare.matching.match` may be told besides the runs."""
 
     limits: Mapping[str, str]
+    limits_from: Side
     allow_incomparable: bool
     exempt: Sequence[str]
     removed: bool
+    is_gone: Callable[[str], bool]
 
 
 def compare_runs(base: Run, head: Run, **options: Unpack[Options]) -> Comparison:
@@ -54,13 +58,17 @@ def compare_paired(
 ) -> Comparison:
     """Launches of the base beside launches of the head, paired in their order.
 
+    Launches that their time stamps say were not taken in turns are not judged as pairs.
+
     Raises:
         NothingComparable: they have no benchmark, or no metric, in common.
         UsageProblem: not as many of each; a text is no limit.
     """
     matched = match(bases, heads, paired=True, **options)
     _refuse_nothing(matched, bases, heads)
-    return _comparison(bases, heads, matched, judge_pairs(matched.series))
+    turns = Turns.of(bases, heads)
+    judge = turns.judge_without if turns.broken else judge_pairs
+    return _comparison(bases, heads, matched, judge(matched.series), turns.notes)
 
 
 def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:

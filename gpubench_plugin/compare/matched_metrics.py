@@ -135,25 +135,31 @@ class Sides:
         """The benchmark."""
         return self.measured[-1].id
 
+    @property
+    def limiting(self) -> Sequence[Result]:
+        """Those of the base by whose limits it judges; none where nobody recorded limits.
 
-def metrics_of(sides: Sides, limits: Mapping[str, str]) -> Iterator[Series | Verdict]:
-    """What there is to judge, or to say, of each metric that is gated in any launch of the head.
+        They are all launches that are paired, else the latest pinned or accepted one, or the first
+        where none is.
+        """
+        recorded = [one for one in self.bases if not one.foreign]
+        pinned = [one for one in recorded if one.pinned]
+        return recorded if self.paired else pinned[-1:] or recorded[:1]
 
-    `limits` are the caller's, by metric; they override the heads' own.
 
-    Raises:
-        UsageProblem: a text of `limits` is no limit. One that a head states itself costs its metric
-            alone.
+def metrics_of(
+    sides: Sides, limits: Mapping[str, str], stated: Collection[str]
+) -> Iterator[Series | Verdict]:
+    """What there is to judge, or to say, of each metric in `limits`; a bad limit costs its own.
+
+    `stated` are the metrics whose limits somebody states, as opposed to the defaults.
     """
-    stated = {name for one in sides.measured for name in one.limits} | limits.keys()
     parts: list[Series | Verdict] = []
     others: list[Series | Verdict] = []
-    for name, text in gated(*sides.measured, limits=limits).items():
+    for name, text in limits.items():
         try:
             limit = Limit.parse(text, f"gate.limits.{name}")
         except UsageProblem as error:
-            if name in limits:
-                raise
             others.append(Verdict(id=sides.id, metric=name, kind="errored", reason=str(error)))
             continue
         metric = _latest(name, sides.measured)
@@ -206,7 +212,7 @@ def _uneven_rounds(sides: Sides) -> str:
 def removed_metrics(sides: Sides, limits: Mapping[str, str]) -> Iterator[Verdict]:
     """The gated metrics that a base has and no launch of the head measures any more.
 
-    Those with a limit of a head's, or in `limits`, are none: they are not measured.
+    Those with a limit of a head's, or in `limits`, the caller's, are none: they are not measured.
     """
     stated = limits.keys() | {name for one in sides.measured for name in one.limits}
     for name in gated(*sides.bases):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from gpubench_plugin.compare.comparability import Likeness, several, told_differences
+from gpubench_plugin.compare.limits import Limits, Side
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
+from gpubench_plugin.compare.renames import likely_renames
 from gpubench_plugin.compare.series import Series, counted
 from gpubench_plugin.config import PRECISION_LEFT, former_ids
 from gpubench_plugin.errors import UsageProblem
@@ -22,6 +24,7 @@ _BROKEN: Final[frozenset[Outcome]] = frozenset(
     {"failed", "oom", "hang", "crashed", "mismatched_ranks"}
 )
 _LONGEST: Final = 160
+_RENAMED: Final = "keep the old name to compare them, or `gpubench accept` the new one's level"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +43,11 @@ def match(
     *,
     paired: bool,
     limits: Mapping[str, str] = {},
+    limits_from: Side = "base",
     allow_incomparable: bool = False,
     exempt: Sequence[str] = (),
     removed: bool = True,
+    is_gone: Callable[[str], bool] = lambda _: True,
 ) -> Matched:
     """The series of all benchmarks of the heads.
 
@@ -51,10 +56,12 @@ def match(
             which the pinned ones and the first :data:`WINDOW` others that are comparable count.
         heads: as many launches of the head, or usually one run.
         paired: whether the n-th base stands beside the n-th head.
-        limits: by metric, for every benchmark; they override those that a head states itself.
+        limits: by metric, for every benchmark; they override those that base and head state.
+        limits_from: whose limits count where base and head state different ones.
         allow_incomparable: compare all the same, and say so in the notes.
         exempt: beginnings of dot keys of facts or settings that the comparison is about.
         removed: whether benchmarks and metrics that only the base has get a verdict.
+        is_gone: whether a benchmark that only the base has exists no longer: no other was renamed.
 
     Raises:
         UsageProblem: launches that cannot be paired; a text of `limits` is no limit.
@@ -65,16 +72,18 @@ def match(
             "each, in the same order"
         )
     likeness = Likeness(exempt=exempt, allow=allow_incomparable)
-    matching = _Matching(bases, heads, paired, limits, likeness, removed)
+    matching = _Matching(
+        bases, heads, paired, Limits(limits, limits_from), likeness, removed, is_gone
+    )
     found = [one for name in _names(heads) for one in matching.benchmark(name)]
     if removed:
-        found.extend(_removed(bases, heads, matching.former))
+        found.extend(_removed(bases, heads, matching.renamed))
     beside = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     return Matched(
         series=tuple(one for one in found if isinstance(one, Series)),
         verdicts=tuple(one for one in found if isinstance(one, Verdict)),
         environment_differences=_told(beside),
-        notes=(*likeness.notes, *matching.left_out, *matching.notes),
+        notes=(*likeness.notes, *matching.limits.notes, *matching.left_out, *matching.notes),
     )
 
 
@@ -83,9 +92,10 @@ class _Matching:
     bases: Sequence[Run]
     heads: Sequence[Run]
     paired: bool
-    limits: Mapping[str, str]
+    limits: Limits
     likeness: Likeness
     removed: bool
+    is_gone: Callable[[str], bool]
     notes: list[str] = field(default_factory=list)
     unlike: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
@@ -105,7 +115,7 @@ class _Matching:
         if isinstance(pairs, Verdict):
             yield pairs
             alone = Sides(bases=(), heads=measured, measured=measured, paired=False)
-            yield from metrics_of(alone, self.limits)
+            yield from metrics_of(alone, self.limits.of(alone), self.limits.stated(alone))
             return
         sides = Sides(
             bases=[base for _, base, _, _ in pairs],
@@ -113,11 +123,11 @@ class _Matching:
             measured=measured,
             paired=self.paired,
         )
-        found = list(metrics_of(sides, self.limits))
+        found = list(metrics_of(sides, self.limits.of(sides), self.limits.stated(sides)))
         self._note_lacking(found, len(pairs))
         if self.removed:
             ours = [base for run, base, of, _ in pairs if not (run.foreign or of.foreign)]
-            found.extend(removed_metrics(replace(sides, bases=ours), self.limits))
+            found.extend(removed_metrics(replace(sides, bases=ours), self.limits.given))
         yield from found or [_nothing_to_judge(name)]
 
     @property
@@ -148,7 +158,7 @@ class _Matching:
         known = [run.results[name] for run in self.bases if name in run.results]
         if not known:
             return Verdict(
-                id=name, kind="new", reason=f"the base has no such benchmark{self._old_name(name)}"
+                id=name, kind="new", reason=f"the base has no such benchmark{self._origin(name)}"
             )
         pairs = [
             (base, base.results[name], head, head.results[name])
@@ -174,10 +184,26 @@ class _Matching:
         """Ids of the base by the ones that the same benchmarks have in the head."""
         return former_ids(_names(self.bases), _names(self.heads))
 
-    def _old_name(self, name: str) -> str:
-        """A hint where the base has the benchmark under the id of earlier versions."""
-        old = self.former.get(name)
-        return f", but {old}: {PRECISION_LEFT}; set the baseline anew" if old else ""
+    @cached_property
+    def likely(self) -> Mapping[str, str]:
+        """Ids of the base by the ones that likely took their place in the head."""
+        known = {*self.former, *self.former.values()}
+        renames = likely_renames(self.bases, self.heads, self.is_gone)
+        return {new: old for new, old in renames.items() if known.isdisjoint((new, old))}
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """What to say of benchmarks of the base that have, or likely have, another id."""
+        former = {old: f"the head has {new}: {PRECISION_LEFT}" for new, old in self.former.items()}
+        return former | {old: f"likely renamed to {new}" for new, old in self.likely.items()}
+
+    def _origin(self, name: str) -> str:
+        """A hint where the base has the benchmark under another id."""
+        if old := self.former.get(name):
+            return f", but {old}: {PRECISION_LEFT}; set the baseline anew"
+        if old := self.likely.get(name):
+            return f"; likely renamed from {old}: {_RENAMED}"
+        return ""
 
     def _beside(self) -> Iterator[tuple[Run, Run]]:
         if self.paired:
@@ -211,15 +237,14 @@ def _names(runs: Sequence[Run]) -> dict[str, None]:
 
 
 def _removed(
-    bases: Sequence[Run], heads: Sequence[Run], former: Mapping[str, str]
+    bases: Sequence[Run], heads: Sequence[Run], renamed: Mapping[str, str]
 ) -> Iterator[Verdict]:
     there = _names(heads)
-    today = {old: new for new, old in former.items()}
     for name in _names(bases):
         outcomes = {run.results[name].outcome for run in bases if name in run.results}
         if name not in there and outcomes & (_BROKEN | {"measured"}):
-            renamed = f"; the head has {today[name]}: {PRECISION_LEFT}" if name in today else ""
-            yield Verdict(id=name, kind="removed", reason=f"only the base has it{renamed}")
+            reason = "; ".join(filter(None, ["only the base has it", renamed.get(name)]))
+            yield Verdict(id=name, kind="removed", reason=reason)
 
 
 def _nothing_to_judge(name: str) -> Verdict:

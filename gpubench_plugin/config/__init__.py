@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.files import ConfigurationFile
     from gpubench_plugin.config.former_names import PRECISION_LEFT, former_ids
     from gpubench_plugin.config.layers import Layer, merge, nested
-    from gpubench_plugin.config.limits import DEFAULT, Limit
+    from gpubench_plugin.config.limits import DEFAULT, Limit, limits_given
     from gpubench_plugin.config.marks import (
         ACCUMULATED,
         CHANNELS_LAST,

@@ -85,7 +85,7 @@ def limits_of(
         UsageProblem: one of them is no limit.
     """
     prefix = "gate.limits."
-    given = _limited(overrides)
+    given = limits_given(overrides)
     marked = {
         metric: text
         for metric, text in BenchmarkMark.of(item).limits.items()
@@ -98,16 +98,21 @@ def limits_of(
     return {**resolved, **marked}
 
 
-def _limited(overrides: Iterable[str]) -> set[str]:
-    """The metrics whose limits the command line states, one by one or as a mapping."""
+def limits_given(overrides: Iterable[str]) -> dict[str, str]:
+    """By metric, what the command line's `overrides` state, one by one or as a mapping.
+
+    They are checked once a case has them in its configuration.
+    """
     from gpubench_plugin.config import overrides as dot_keys
     from gpubench_plugin.config import yaml_reader
 
-    metrics: set[str] = set()
+    given: dict[str, str] = {}
     for override in map(dot_keys.parse, overrides):
         if override.key[:2] == ("gate", "limits"):
             stated = (
-                yaml_reader.parse(override.text, override.source) if len(override.key) < 3 else {}
+                yaml_reader.parse(override.text, override.source)
+                if len(override.key) < 3
+                else {".".join(override.key[2:]): override.text}
             )
-            metrics.update(override.key[2:], stated)
-    return metrics
+            given |= {metric: str(text) for metric, text in stated.items()}
+    return given

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         flat,
         listed,
         machine_facts,
+        recorded_lately,
         told_facts,
     )
     from gpubench_plugin.environment.git import commit_facts

@@ -65,13 +65,26 @@ def listed(names: Sequence[str]) -> str:
 _MACHINE: Final = re.compile(
     r"""platform\.(system|machine)
     |python\.(implementation|version|optimize|dev_mode|malloc|tracemalloc|debug_build)
-    |cpu\.(model|usable_cores|quota_cores)
+    |cpu\.(model|usable_cores|quota_cores|governor|boost)
     |gpu\.driver|gpu\.topology.*|gpu\.devices\.\d+\.(?!uuid).*
     |devices\..*
     |torch\.(version|cuda|hip|cudnn|nccl|threads|interop_threads)
-    |packages\.(triton|numpy|nvidia-\w+(-\w+)*)""",
+    |packages\.(triton|numpy|nvidia-\w+(-\w+)*)
+    |gpubench\.measuring_method
+    |environment_variables\.(
+        (OMP|MKL|KMP|CUBLAS|PYTORCH(?!_KERNEL_CACHE_PATH))_\w+|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
+    )""",
     re.VERBOSE,
 )
+_LATELY: Final = re.compile(
+    r"""gpubench\.measuring_method|cpu\.(governor|boost)
+    |gpu\.devices\.\d+\.applications_clocks_mhz""",
+    re.VERBOSE,
+)
+_NOT_IN_FINGERPRINTS: Final = re.compile(
+    rf"{_LATELY.pattern}|environment_variables\..*", re.VERBOSE
+)
+"""Facts of the machine that were not, or not compared, when the first registries were filled."""
 _TOLD: Final = re.compile(
     r"""platform\.(release|libc)|cpu\.(physical|logical)_cores|memory_bytes|hostname
     |torch\.git_commit|packages\..*|git\.(commit|branch|dirty|changes)|environment_variables\..*""",
@@ -83,14 +96,25 @@ _MINOR: Final = re.compile(r"(\d+\.\d+)\..*")
 def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """The facts by dot key that make two runs incomparable where they differ; unknown left out.
 
-    They are hardware, driver and the versions that compute. The code under test is not among them,
-    since it is what a comparison is about; nor are names of machines that are alike otherwise. Of
-    Python's version the patch level does not count.
+    They are hardware, its clocks as far as somebody has set them, driver, the versions that compute
+    and measure, and the variables that set threads, precision and memory of the libraries. The code
+    under test is not among them, since it is what a comparison is about; nor are names of machines
+    that are alike otherwise. Of Python's version the patch level does not count. Of what is
+    :func:`recorded_lately` unknown facts are not left out: that tells them from unrecorded ones.
     """
-    facts = _chosen(environment, _MACHINE)
+    facts = {
+        key: fact
+        for key, fact in flat(environment).items()
+        if _MACHINE.fullmatch(key) and (fact is not None or recorded_lately(key))
+    }
     if "python.version" in facts:
         facts["python.version"] = _MINOR.sub(r"\1", str(facts["python.version"]))
     return facts
+
+
+def recorded_lately(key: str) -> bool:
+    """Whether records of earlier versions lack that fact, of which they therefore tell nothing."""
+    return _LATELY.fullmatch(key) is not None
 
 
 def told_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,8 +124,13 @@ def told_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], timer: str) -> str:
-    """One text for a machine, a benchmark's settings and its clock: equal if comparable."""
-    text = json.dumps([dict(machine), dict(settings), timer], sort_keys=True, default=str)
+    """One text for a machine, a benchmark's settings and its clock: equal if comparable.
+
+    It is the same as the one that earlier versions have stored: facts that they did not compare are
+    no part of it, so that of equal ones some are not comparable.
+    """
+    known = {key: fact for key, fact in machine.items() if not _NOT_IN_FINGERPRINTS.fullmatch(key)}
+    text = json.dumps([known, dict(settings), timer], sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()[:24]
 
 

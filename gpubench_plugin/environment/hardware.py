@@ -30,11 +30,13 @@ _MILLIWATTS_PER_WATT: Final = 1000
 def gpu_facts() -> Json | None:
     """The driver's version and each GPU's facts; None where there is no driver.
 
-    They are name, UUID, memory, the enforced power limit in watts, and whether the GPU is in MIG
-    mode, that is, divided into smaller ones.
+    They are name, UUID, memory, the enforced power limit in watts, the clocks in MHz that
+    applications are to run at (graphics, memory; ``nvidia-smi -ac`` sets them), and whether the GPU
+    is in MIG mode, that is, divided into smaller ones.
 
     All GPUs of the machine are meant, whatever ``CUDA_VISIBLE_DEVICES`` says. A fact that is not
-    known is None. Nothing volatile (clocks, temperature, free memory) is among them.
+    known is None. Nothing volatile (present clocks, temperature, free memory) is among them. NVML
+    can set the range that ``nvidia-smi -lgc`` locks clocks to, and cannot be asked for it.
     """
     return _from_nvml() or _from_files(DRIVER_FILES)
 
@@ -71,8 +73,14 @@ def _from_handle(nvml: Any, handle: Any) -> Json:
         "power_limit_w": _told(
             nvml, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / _MILLIWATTS_PER_WATT
         ),
+        "applications_clocks_mhz": _told(nvml, lambda: _applications_clocks(nvml, handle)),
         "mig": _told(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
     }
+
+
+def _applications_clocks(nvml: Any, handle: Any) -> list[int]:
+    kinds = (nvml.NVML_CLOCK_GRAPHICS, nvml.NVML_CLOCK_MEM)
+    return [int(nvml.nvmlDeviceGetApplicationsClock(handle, kind)) for kind in kinds]
 
 
 def _told(nvml: Any, ask: Callable[[], Any]) -> Any:
@@ -105,6 +113,7 @@ def _from_files(folder: Path) -> Json | None:
                 "uuid": _field(text, "GPU UUID"),
                 "memory_bytes": None,
                 "power_limit_w": None,
+                "applications_clocks_mhz": None,
                 "mig": None,
             }
             for text in described
@@ -121,10 +130,21 @@ QUOTA_FILE: Final = Path("/sys/fs/cgroup/cpu.max")
 """Of cgroup v2: quota and period in microseconds, or ``max`` for no quota."""
 
 
-def cpu_facts(cpu_file: Path = CPU_FILE, quota_file: Path = QUOTA_FILE) -> Json:
-    """Model, cores and how many of them this process may use; what is not known is None.
+CPU_FOLDER: Final = Path("/sys/devices/system/cpu")
+"""Of Linux: how the clocks of each core are governed, and whether they may exceed the base clock.
 
-    `quota_cores` is the share a container may use, which no count of cores shows.
+Sources: https://docs.kernel.org/admin-guide/pm/cpufreq.html and …/intel_pstate.html.
+"""
+
+
+def cpu_facts(
+    cpu_file: Path = CPU_FILE, quota_file: Path = QUOTA_FILE, cpu_folder: Path = CPU_FOLDER
+) -> Json:
+    """Model, cores, how many of them this process may use, and how their clocks are governed.
+
+    `quota_cores` is the share a container may use, which no count of cores shows. `governor` is
+    that of the usable cores, or all of theirs, in the order of names; `boost` says whether clocks
+    above the base clock are allowed. What is not known is None.
     """
     described = _read(cpu_file)
     cores = set(
@@ -136,7 +156,24 @@ def cpu_facts(cpu_file: Path = CPU_FILE, quota_file: Path = QUOTA_FILE) -> Json:
         "logical_cores": os.cpu_count(),
         "usable_cores": _usable_cores(),
         "quota_cores": _quota(_read(quota_file)),
+        "governor": _governor(cpu_folder),
+        "boost": _boost(cpu_folder),
     }
+
+
+def _governor(folder: Path) -> str | None:
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = affinity(0) if affinity else ()
+    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in cores)
+    return " ".join(sorted({_read(file).strip() for file in files} - {""})) or None
+
+
+def _boost(folder: Path) -> bool | None:
+    """The switch of the kernel, or of Intel's driver, which states the opposite."""
+    for file, on in (("cpufreq/boost", "1"), ("intel_pstate/no_turbo", "0")):
+        if (switch := _read(folder / file).strip()) in {"0", "1"}:
+            return switch == on
+    return None
 
 
 def memory_bytes() -> int | None:

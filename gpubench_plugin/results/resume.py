@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.config import PRECISION_LEFT, former_ids
 from gpubench_plugin.environment import (
+    ABSENT,
     code,
     described,
     differences,
@@ -18,6 +19,7 @@ from gpubench_plugin.environment import (
     flat,
     json_files,
     listed,
+    recorded_lately,
 )
 from gpubench_plugin.errors import BrokenFile, UsageProblem
 from gpubench_plugin.results.reader import EarlierRun
@@ -132,7 +134,11 @@ def _in_environment(run: EarlierRun, environment: Mapping[str, Any]) -> Iterator
         for key, fact in fingerprint(run.environment).items()
         if key in now or not key.startswith("devices.")  # a run may go on with some of its devices
     }
-    return (f"{key}: {described(pair)}" for key, pair in differences(before, now).items())
+    return (
+        f"{key}: {described(pair)}"
+        for key, pair in differences(before, now).items()
+        if not (pair[0] is ABSENT and recorded_lately(key))
+    )
 
 
 def _in_code(run: EarlierRun, selected: Iterable[str], rootdir: Path) -> Iterator[str]:

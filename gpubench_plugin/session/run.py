@@ -121,10 +121,12 @@ def _command(config: pytest.Config) -> list[str]:
 
 def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
     from gpubench_plugin.environment import collect
+    from gpubench_plugin.measure import MEASURING_METHOD
 
     told = config.hook.pytest_gpubench_environment(config=config)
     device = next(iter(cases.values())).device
     facts: dict[str, Any] = {
+        "gpubench": {"measuring_method": MEASURING_METHOD},
         "device": {"name": device.torch_name, "model": device.model},
         "devices": {case.device.torch_name: case.device.model for case in cases.values()},
     }

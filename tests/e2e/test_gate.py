@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.measure import MEASURING_METHOD
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -150,6 +151,13 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     assert "gate: passed" in again.out
 
 
+def test_a_run_records_its_measuring_method_and_how_clocks_are_governed(measured: Path) -> None:
+    """An unknown governor is recorded as such: earlier versions recorded none."""
+    environment = json.loads((measured / "summary.json").read_text())["environment"]
+    assert environment["gpubench"] == {"measuring_method": MEASURING_METHOD}
+    assert {"governor", "boost"} <= environment["cpu"].keys()
+
+
 @pytest.mark.own_process
 def test_what_judging_needs_is_not_measured(gated: Gated) -> None:
     """Libraries of judging and of the registry are loaded after the last benchmark only."""
@@ -254,15 +262,17 @@ def test_missing_baselines_are_said_and_fixed_bounds_judged_all_the_same(gated: 
     assert "step_time_ not measured: " in run.out
 
 
-def test_a_baseline_of_another_machine_is_incomparable_and_counts_as_missing(gated: Gated) -> None:
-    """The differing key is named with both values."""
+def test_a_gate_whose_baseline_is_of_another_machine_fails(gated: Gated) -> None:
+    """Nothing at all could be compared; the differing key is named with both values."""
     elsewhere = gated.earlier(FASTER, cpu={"model": "Another processor"})
 
     run = gated.run("-k", "plain", f"--baseline={elsewhere}", "--gate")
 
-    assert run.code == 0, run.out + run.err
+    assert run.code == 1, run.out + run.err
+    assert f"FAILED {GATE_OF_PLAIN}" in run.out
     assert "Another processor" in run.out
-    assert "1 incomparable: pass (--gate-missing=pass)" in run.out
+    assert "1 incomparable: fail (nothing else could be compared" in run.out
+    assert "gate: failed: 1 benchmark" in run.out
 
 
 def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
@@ -280,6 +290,11 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
     assert "12 earlier runs" in run.out
 
     flags = ("--gate", "--gate-inconclusive=fail")
+    run = gated.run("-k", "plain", "--baseline=young", "--gate")
+
+    assert run.code == 0, run.out + run.err
+    assert "gate: passed, but nothing was decided: 1 inconclusive" in run.out
+
     run = gated.run("-k", "plain", "--baseline=young", *flags)
 
     assert run.code == 1, run.out + run.err

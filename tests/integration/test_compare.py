@@ -139,14 +139,31 @@ def test_limits_decide(compare: Compare, limits: list[str], code: Exit) -> None:
     assert said.code == code, said.out
 
 
+def test_a_head_that_loosens_its_limit_is_judged_by_the_bases(
+    compare: Compare, tmp_path: Path
+) -> None:
+    """It is said; what --limit states counts for both sides."""
+    write_run(tmp_path / "results", 0, [measurement(MLP, 0.010)])
+    loose = measurement(MLP, 0.014, limits={"step_time_min_s": "60%"})
+    write_run(tmp_path / "results", 1, [loose])
+
+    said = compare(A, B)
+
+    assert said.code == Exit.REGRESSION
+    assert "the head loosens the limit of step_time_min_s from 2% to 60%" in said.out
+    given = compare(A, B, "--limit=50%")
+    assert given.code == Exit.FINE
+    assert "loosens" not in given.out
+
+
 def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
     """Five pairs decide; every file is one launch, paired in the given order."""
     noise = (1.0, 1.001, 0.999, 1.002, 0.998)
     for i, factor in enumerate(noise):
-        write_run(tmp_path / "results", i, {MLP: 0.010 * factor, RESNET: 0.02 * factor})
+        write_run(tmp_path / "results", 2 * i, {MLP: 0.010 * factor, RESNET: 0.02 * factor})
         slower = {MLP: 0.0115 * factor * (1 + i / 5000), RESNET: 0.02 * factor}
-        write_run(tmp_path / "results", 10 + i, slower)
-    bases, heads = ([run_id(start + i) for i in range(5)] for start in (0, 10))
+        write_run(tmp_path / "results", 2 * i + 1, slower)
+    bases, heads = ([run_id(2 * i + side) for i in range(5)] for side in (0, 1))
     said = compare("--paired", "--base", *bases, "--head", *heads, "--format=json")
     assert said.code == Exit.REGRESSION, said.out
     assert said.verdicts[MLP, "step_time_min_s"] == "regressed"
@@ -154,6 +171,22 @@ def test_paired_launches(compare: Compare, tmp_path: Path) -> None:
     found = next(b for b in said.json["benchmarks"] if b["verdict"] == "regressed")
     assert (found["launches"], found["method"]) == (5, "paired")
     assert found["effect"] == pytest.approx(0.15, abs=0.01)
+
+
+def test_launches_that_were_not_taken_in_turns_are_no_pairs(
+    compare: Compare, tmp_path: Path
+) -> None:
+    """A machine that was slower meanwhile is no regression: the reason says why and what to do."""
+    for i, factor in enumerate((1.0, 1.001, 0.999, 1.002, 0.998)):
+        write_run(tmp_path / "results", i, {MLP: 0.010 * factor})
+        write_run(tmp_path / "results", 10 + i, {MLP: 0.0103 * factor * (1 + i / 5000)})
+    bases, heads = ([run_id(start + i) for i in range(5)] for start in (0, 10))
+    said = compare("--paired", "--base", *bases, "--head", *heads, "--format=json")
+    assert said.code == Exit.FINE, said.out
+    found = next(b for b in said.json["benchmarks"] if b["verdict"] == "inconclusive")
+    assert (found["effect"], found["interval"]) == (None, None)
+    assert f"{bases[1]} began between {bases[0]} and {heads[0]}, a pair" in found["reason"]
+    assert "let `gpubench ab` do it" in found["reason"]
 
 
 @pytest.mark.parametrize("side", ["--base", "--head"])
@@ -201,6 +234,17 @@ def test_other_machine_is_incomparable_unless_allowed(compare: Compare, tmp_path
     said = compare(A, B, "--allow-incomparable")
     assert said.code == Exit.FINE
     assert "cpu.model" in said.out
+
+
+def test_a_fixed_bound_is_no_comparison_with_another_machine(
+    compare: Compare, tmp_path: Path
+) -> None:
+    """It is judged, and the exit code says that nothing could be compared."""
+    write_run(tmp_path / "results", 0)
+    write_run(tmp_path / "results", 1, facts={"cpu": {"model": "Another", "usable_cores": 2}})
+    said = compare(A, B, "--limit=step_time_s=<=1")
+    assert said.code == Exit.NOTHING_COMPARABLE
+    assert "incomparable" in said.out
 
 
 def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: Path) -> None:

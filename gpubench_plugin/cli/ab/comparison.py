@@ -143,6 +143,8 @@ def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
 def _compared(
     state: State, asked: Asked, trial: Trial, findings: Findings, notes: list[str]
 ) -> Compared:
+    if asked.limits_from == "head":
+        notes.append("limits are the head's where the sides state others (--limits-from=head)")
     if findings.broken:
         broken = counted(len(findings.broken), "benchmark")
         notes.append(f"works on the base, fails on the head: {broken}")

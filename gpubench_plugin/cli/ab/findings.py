@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpubench_plugin.compare import (
     Matched,
     Series,
+    Side,
     Subject,
     doubted,
     judge_pairs,
@@ -29,6 +30,7 @@ class Findings:
         base: the rehearsal of the base.
         head: the rehearsal of the head.
         limits: by metric, over those that the benchmarks state.
+        limits_from: whose count of those that the benchmarks state.
         allow_incomparable: compare whatever the machines and settings are.
         exempt: beginnings of the facts that may differ.
 
@@ -42,12 +44,14 @@ class Findings:
         head: Run,
         *,
         limits: Mapping[str, str] = {},
+        limits_from: Side = "base",
         allow_incomparable: bool = False,
         exempt: Sequence[str] = (),
     ):
         if not base.results and not head.results:
             raise NothingComparable("pytest selected no benchmark, on neither side")
         self._limits = dict(limits)
+        self._limits_from = limits_from
         self._allow_incomparable = allow_incomparable
         self._exempt = tuple(exempt)
         self._labels = (base.label, head.label)
@@ -125,6 +129,7 @@ class Findings:
             heads,
             paired=True,
             limits=self._limits,
+            limits_from=self._limits_from,
             allow_incomparable=self._allow_incomparable,
             exempt=self._exempt,
         )

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.compare import LOOK, PAIRS
+from gpubench_plugin.compare import LOOK, PAIRS, Side
 from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import HIDDEN, redacted_command
 from gpubench_plugin.errors import UsageProblem
@@ -22,8 +22,9 @@ class Asked:
     """A comparison as it was asked for.
 
     `here` is the folder the user stood in; texts of sides and Pythons are as they were typed, None
-    where they were not given. `limits` are by metric. `launch_timeout_s` is None where the
-    rehearsal says how long a launch may take.
+    where they were not given. `limits` are by metric; of those that the benchmarks state the ones
+    of the side `limits_from` count. `launch_timeout_s` is None where the rehearsal says how long a
+    launch may take.
     """
 
     here: Path
@@ -32,6 +33,7 @@ class Asked:
     base_python: str | None = None
     head_python: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
+    limits_from: Side = "base"
     allow_incomparable: bool = False
     pairs: int = PAIRS
     launch_timeout_s: float | None = None
@@ -62,6 +64,7 @@ class Asked:
             *(f"--{name}={value}" for name, value in given.items()),
             *([] if self.pairs == PAIRS else [f"--pairs={self.pairs}"]),
             *(f"--limit={metric}={limit}" for metric, limit in self.limits.items()),
+            *([] if self.limits_from == "base" else [f"--limits-from={self.limits_from}"]),
             *(["--allow-incomparable"] if self.allow_incomparable else []),
             *("--", *told["arguments"]),
         ]

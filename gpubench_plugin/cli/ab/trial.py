@@ -88,6 +88,7 @@ class Trial:
             base,
             head,
             limits=self._asked.limits,
+            limits_from=self._asked.limits_from,
             allow_incomparable=self._asked.allow_incomparable,
             exempt=self._asked.exempt,
         )

@@ -41,6 +41,11 @@ class Ab(Command):
             help="how much worse a metric may get, step_time_s=3%%; repeatable",
         )
         add(
+            "--limits-from",
+            metavar="SIDE",
+            help="whose limits count where both state other ones: base or head (default: base)",
+        )
+        add(
             "--allow-incomparable",
             action="store_true",
             help="compare whatever the machines and settings are, and say so",
@@ -104,12 +109,22 @@ def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
     asked = {
         **{name: getattr(options, name) for name in sides},
         "limits": limits_from(options.limit or ()) or None,
+        "limits_from": _side(options),
         "allow_incomparable": options.allow_incomparable or None,
         "pairs": None if options.pairs is None else check_pairs(options.pairs),
         "launch_timeout_s": _timeout(options),
         "arguments": arguments_from(options.arguments, here=here, repository=top) or None,
     }
     return {name: value for name, value in asked.items() if value is not None}
+
+
+def _side(options: argparse.Namespace) -> str | None:
+    from gpubench_plugin.compare import SIDES
+
+    side: str | None = options.limits_from
+    if side is not None and side not in SIDES:
+        raise not_one_of("--limits-from", side, SIDES)
+    return side
 
 
 def _timeout(options: argparse.Namespace) -> float | None:
@@ -158,6 +173,10 @@ def _exit(compared: Compared) -> Exit:
     unchecked = any(verdict.unchecked for verdict in compared.comparison.verdicts)
     if compared.comparison.count("regressed") or compared.broken or unchecked:
         return Exit.REGRESSION
+    if compared.comparison.all_incomparable:
+        sys.stderr.write("gpubench ab: nothing could be compared: all that both sides measured is ")
+        sys.stderr.write("incomparable (--allow-incomparable compares it all the same)\n")
+        return Exit.NOTHING_COMPARABLE
     if not compared.judged:
         sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")
         return Exit.NOTHING_COMPARABLE

@@ -16,14 +16,14 @@ from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.compare import gated, rate_of
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
-from gpubench_plugin.records import Run
+from gpubench_plugin.records import COMPARED, Run
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
 
     from gpubench_plugin.compare.baselines import NamedRun
-    from gpubench_plugin.records import Comparison, Result, Verdict, VerdictKind
+    from gpubench_plugin.records import Comparison, Result, Verdict
     from gpubench_plugin.reports.formats import Format
 
 
@@ -71,22 +71,19 @@ class LimitOptions:
             general = limit.text
         return cls(by_metric=by_metric, general=general)
 
-    def applied(self, heads: Sequence[Run], bases: Sequence[Run]) -> list[Run]:
-        """The `heads` with the general limit as the limit of each metric that would be judged.
+    def applied(self, *runs: Run) -> list[Run]:
+        """The `runs` with the general limit as the limit of each metric that would be judged.
 
         Raises:
             UsageProblem: no benchmark of any of the runs has a metric that is named.
         """
         known = dict.fromkeys(
-            metric
-            for run in (*heads, *bases)
-            for result in run.results.values()
-            for metric in result.metrics
+            metric for run in runs for result in run.results.values() for metric in result.metrics
         )
         for metric in self.by_metric:
             if known and metric not in known:
                 raise not_one_of("--limit", metric, known)
-        return [self._general(head) for head in heads] if self.general else list(heads)
+        return [self._general(run) for run in runs] if self.general else list(runs)
 
     def _general(self, run: Run) -> Run:
         results = {
@@ -102,11 +99,6 @@ class LimitOptions:
 
 Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
 """What was found of one head, and the benchmarks that its base has measured."""
-
-_COMPARED: Final[frozenset[VerdictKind]] = frozenset(
-    {"improved", "unchanged", "regressed", "inconclusive"}
-)
-"""Verdicts for which two numbers were held against each other."""
 
 
 class Compare(Command):
@@ -210,8 +202,8 @@ def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     }
     for side, those in named.items():
         _refuse_twice(side, [one.run for one in those])
-    bases = [one.run for one in named["--base"]]
-    heads = limits.applied([one.run for one in named["--head"]], bases)
+    runs = limits.applied(*(one.run for those in named.values() for one in those))
+    bases, heads = runs[: len(named["--base"])], runs[len(named["--base"]) :]
     found = compare_paired(
         bases,
         heads,
@@ -249,9 +241,9 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
     from gpubench_plugin.records import Comparison
 
     named = [_read(text, options) for text in options.runs]
-    base, *heads = (one.run for one in named)
+    base, *heads = limits.applied(*(one.run for one in named))
     comparisons = []
-    for head, of_head in zip(limits.applied(heads, [base]), named[1:], strict=True):
+    for head, of_head in zip(heads, named[1:], strict=True):
         try:
             found = compare_runs(
                 base,
@@ -352,6 +344,8 @@ def _exit(found: Sequence[Compared]) -> Exit:
     verdicts = [(verdict, worked) for one, worked in found for verdict in one.verdicts]
     if any(verdict.kind == "regressed" or _lost(verdict, worked) for verdict, worked in verdicts):
         return Exit.REGRESSION
-    if all(any(v.kind in _COMPARED for v in one.verdicts) for one, _ in found):
-        return Exit.FINE
-    return Exit.NOTHING_COMPARABLE
+    fine = all(
+        any(verdict.kind in COMPARED for verdict in one.verdicts) and not one.all_incomparable
+        for one, _ in found
+    )
+    return Exit.FINE if fine else Exit.NOTHING_COMPARABLE

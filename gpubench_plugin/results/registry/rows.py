@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import MALFORMED
+from gpubench_plugin.environment import MALFORMED, machine_facts, told_facts
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.records import Better, Metric, Result, Run, RunStatus
 from gpubench_plugin.results.registry.database import REBUILD
@@ -92,6 +92,8 @@ def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
 
 
 def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
+    # Facts that are compared today were only told when a run of an earlier version was stored.
+    stored = {**mapping(facts[row.environment]), **mapping(facts[row.machine])}
     return Run(
         label=stored_text(row.run_id),
         run_id=row.run_id,
@@ -100,8 +102,8 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
         commit=row.commit,
         branch=row.branch,
         dirty=row.dirty,
-        machine=mapping(facts[row.machine]),
-        environment=mapping(facts[row.environment]),
+        machine=machine_facts(stored),
+        environment=told_facts(stored),
         results=results,
     )
 

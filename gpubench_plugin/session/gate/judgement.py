@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpubench_plugin.config import limits_given
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.records import MISSING, Comparison
+from gpubench_plugin.records import COMPARED, MISSING, Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from gpubench_plugin.compare import Options
     from gpubench_plugin.compare.baselines import Reference
     from gpubench_plugin.records import Run, Verdict, VerdictKind
     from gpubench_plugin.session.gate.lookup import Kind, Lookup
@@ -38,10 +40,15 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What ``--gate-missing`` and ``--gate-inconclusive`` say: ``pass`` or ``fail``."""
+    """What ``--gate-missing`` and ``--gate-inconclusive`` say: ``pass`` or ``fail``.
+
+    `all_incomparable`: a gate would be green for nothing, since everything that could have been
+    compared is incomparable; this fails, whatever the flags say.
+    """
 
     missing: str = "pass"
     inconclusive: str = "pass"
+    all_incomparable: bool = False
 
     def fails(self, verdict: Verdict) -> bool:
         """Whether the gate fails because of `verdict`.
@@ -49,6 +56,8 @@ class Policy:
         A benchmark that was not measured at all speaks for itself; a metric that was not, or that
         its limit means nothing for, has a limit that nobody checked.
         """
+        if verdict.kind == "incomparable" and self.all_incomparable:
+            return True
         if verdict.kind in MISSING:
             return self.missing == "fail"
         if verdict.kind == "inconclusive":
@@ -61,11 +70,18 @@ class Policy:
         for kind, words in _UNDECIDED.items():
             if not found[kind]:
                 continue
+            if kind == "incomparable" and self.all_incomparable:
+                yield f"{found[kind]} {words}: fail ({_ALL_INCOMPARABLE})"
+                continue
             flag = "missing" if kind in MISSING else "inconclusive"
             leniency = self.missing if kind in MISSING else self.inconclusive
             yield f"{found[kind]} {words}: {leniency} (--gate-{flag}={leniency})"
 
 
+_ALL_INCOMPARABLE: Final = (
+    "nothing else could be compared: set a baseline measured like this, or give "
+    "--allow-incomparable"
+)
 _UNDECIDED: Final[dict[VerdictKind, str]] = {
     "no_baseline": "without baseline",
     "new": "new",
@@ -118,8 +134,6 @@ class Judgement:
         self._session = session
         self._lookup = lookup
         self._is_gone = is_gone
-        settings = lookup.settings
-        self.policy = Policy(missing=settings.gate_missing, inconclusive=settings.gate_inconclusive)
 
     @cached_property
     def found(self) -> Comparison | Exception:
@@ -131,6 +145,7 @@ class Judgement:
                 run,
                 self._lookup.kind,
                 allow_incomparable=self._lookup.settings.allow_incomparable,
+                limits=limits_given(self._lookup.settings.overrides),
                 is_gone=self._is_gone,
             )
         except Exception as error:  # whatever it was: what is measured must still be written
@@ -142,6 +157,27 @@ class Judgement:
     def comparison(self) -> Comparison | None:
         """The verdicts; None where there are none."""
         return self.found if isinstance(self.found, Comparison) else None
+
+    @cached_property
+    def policy(self) -> Policy:
+        """Which verdicts fail the gate."""
+        settings = self._lookup.settings
+        return Policy(
+            missing=settings.gate_missing,
+            inconclusive=settings.gate_inconclusive,
+            all_incomparable=self.comparison is not None and self.comparison.all_incomparable,
+        )
+
+    @property
+    def undecided(self) -> str:
+        """That nothing was judged or decided, with the counts; empty where something was."""
+        verdicts = () if self.comparison is None else self.comparison.verdicts
+        kinds = {verdict.kind for verdict in verdicts}
+        if kinds & (COMPARED - {"inconclusive"}):
+            return ""
+        found = Counter(verdict.kind for verdict in verdicts)
+        counts = ", ".join(f"{found[k]} {words}" for k, words in _UNDECIDED.items() if found[k])
+        return f"nothing was {'decided' if kinds & COMPARED else 'judged'}: {counts}"
 
     @property
     def problem(self) -> str:
@@ -199,14 +235,20 @@ def judged(
     kind: Kind,
     *,
     allow_incomparable: bool,
+    limits: Mapping[str, str] = {},
     is_gone: Callable[[str], bool],
 ) -> Comparison:
-    """The verdicts on `head`, by `kind` of judging.
+    """The verdicts on `head`, by `kind` of judging; `limits` are those of the command line.
 
     Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` says. The
     others may only not have been selected today: a note names those of which another case ran.
     """
-    found = _compared(reference, head, kind, allow_incomparable)
+    options: Options = {
+        "allow_incomparable": allow_incomparable,
+        "limits": limits,
+        "is_gone": is_gone,
+    }
+    found = _compared(reference, head, kind, options)
     absent = [
         verdict.id
         for verdict in found.verdicts
@@ -233,10 +275,9 @@ def _function(node_id: str) -> str:
     return node_id.partition("[")[0]
 
 
-def _compared(reference: Reference, head: Run, kind: Kind, allow_incomparable: bool) -> Comparison:
+def _compared(reference: Reference, head: Run, kind: Kind, options: Options) -> Comparison:
     from gpubench_plugin.compare import compare_history, compare_threshold
 
     if kind == "threshold" and reference.runs:
-        return compare_threshold(reference.runs, head, allow_incomparable=allow_incomparable)
-    earlier = reference.runs if kind == "history" else ()
-    return compare_history(earlier, head, allow_incomparable=allow_incomparable)
+        return compare_threshold(reference.runs, head, **options)
+    return compare_history(reference.runs if kind == "history" else (), head, **options)

@@ -121,9 +121,13 @@ class Lookup:
 
         Raises:
             UsageProblem: it is not there any more, or the name is likely a slip for another one's.
-            ResultsError: it cannot be read any more.
+            ResultsError: it cannot be read any more, or none of its pinned runs can: no gate is
+                green because of that.
         """
-        return self.found or _reference(self.settings, self.here, head)
+        found = self.found or _reference(self.settings, self.here, head)
+        if why := _unread(found, head.run_id):
+            raise ResultsError(f"--baseline={self.settings.baseline}: {why}")
+        return found
 
 
 def _run(settings: Settings, here: Path) -> Reference:
@@ -143,6 +147,16 @@ def _run(settings: Settings, here: Path) -> Reference:
     if settings.resume and run.run_id and run.run_id == _resumed(settings, here):
         raise UsageProblem(f"--baseline={text}: it is the very run that is to go on (--resume)")
     return Reference(label=text, kind="single", runs=(run,))
+
+
+def _unread(found: Reference, own: str) -> str:
+    """Why none of its runs can be compared with; empty where one can, and where it has none."""
+    lost = [run_id for run_id in found.pinned if run_id != own]
+    if found.runs or not lost:
+        return ""
+    none = "its pinned run cannot" if len(lost) == 1 else f"none of its {len(lost)} pinned runs can"
+    anew = f"set it anew with gpubench baseline set {found.label} RUN"
+    return f"{none} be read; {anew} ({'; '.join(found.notes)})"
 
 
 def _resumed(settings: Settings, here: Path) -> str:

@@ -107,7 +107,7 @@ def lines(
     else:
         yield from verdict_lines(comparison, width, glyphs, only_changed=True)
         for said in judgement.policy.spoken(comparison.verdicts) if is_gate else ():
-            yield ((said, _BAD if said.endswith("=fail)") else _DOUBTFUL),)
+            yield ((said, _BAD if ": fail (" in said else _DOUBTFUL),)
     if not is_gate:
         return
     if interrupted:
@@ -120,5 +120,7 @@ def lines(
         failing = len({verdict.id for verdict in judgement.failing})
         counted = f": {failing} benchmark{'s'[: failing != 1]}" if failing else ""
         yield ((f"gate: failed{counted}", _BAD),)
+    elif undecided := judgement.undecided:
+        yield ((f"gate: passed, but {undecided}", _DOUBTFUL),)
     else:
         yield (("gate: passed", _GOOD),)

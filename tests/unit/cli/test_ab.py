@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,6 +36,15 @@ def test_what_broke_is_no_success() -> None:
 def test_nothing_judged_is_not_fine() -> None:
     """Where nothing was measured on both sides there is nothing to compare."""
     assert ended(verdict("not_measured", metric=""), judged=False) == Exit.NOTHING_COMPARABLE
+
+
+def test_where_all_is_incomparable_nothing_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fixed bound that was kept beside it compares nothing; with one that was compared it is."""
+    incomparable = verdict("incomparable", metric="")
+    bound = replace(verdict("unchanged"), method="absolute")
+    assert ended(incomparable, bound) == Exit.NOTHING_COMPARABLE
+    assert "nothing could be compared: all" in capsys.readouterr().err
+    assert ended(incomparable, verdict("unchanged")) == Exit.FINE
 
 
 @pytest.mark.parametrize("kind", ["unchanged", "improved", "inconclusive", "new", "removed"])

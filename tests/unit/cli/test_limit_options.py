@@ -48,8 +48,8 @@ def test_what_is_no_limit_is_refused(text: str, message: str) -> None:
 def test_general_limit_is_that_of_every_judged_metric() -> None:
     """It makes nothing else be judged; the total rate follows the step time by itself."""
     options = LimitOptions.parse(["7%"])
-    (host,) = options.applied([run("perf_counter")], [])
-    (device,) = options.applied([run("cuda_events")], [])
+    (host,) = options.applied(run("perf_counter"))
+    (device,) = options.applied(run("cuda_events"))
     assert host.results["a"].limits == {"step_time_s": "7%"}
     assert device.results["a"].limits == {"step_time_s": "7%"}
     assert gated(device.results["a"]) == {"step_time_s": "7%", "samples_per_s": "7%"}
@@ -59,4 +59,4 @@ def test_unknown_metric_is_refused_with_the_nearest() -> None:
     """A metric that no benchmark has is a mistake."""
     options = LimitOptions.parse(["step_time=3%"])
     with pytest.raises(UsageProblem, match=r"unknown 'step_time' \(did you mean 'step_time_s'\?\)"):
-        options.applied([run("perf_counter")], [])
+        options.applied(run("perf_counter"))

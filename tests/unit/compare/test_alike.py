@@ -34,6 +34,39 @@ def test_a_fact_that_a_foreign_file_lacks_is_no_difference():
     assert [one.key for one in machine_differences(ours, theirs, ())] == ["cpu.model"]
 
 
+def test_a_fact_that_earlier_versions_did_not_record_is_no_difference_beside_them():
+    """Between two that record it, an unknown one is."""
+    old, now, unknown = (
+        run("a", machine=machine)
+        for machine in ({}, {"cpu.governor": "performance"}, {"cpu.governor": None})
+    )
+    assert machine_differences(old, now, ()) == machine_differences(unknown, old, ()) == ()
+    (difference,) = machine_differences(unknown, now, ())
+    assert in_words([difference]) == "cpu.governor absent in base, performance in head"
+
+
+def test_numbers_of_two_measuring_methods_are_incomparable():
+    """A record that names none is of the first; pytest-benchmark has a method of its own."""
+    old, first, second = (
+        run("a", machine=machine)
+        for machine in ({}, {"gpubench.measuring_method": 1}, {"gpubench.measuring_method": 2})
+    )
+    assert machine_differences(old, first, ()) == ()
+    assert in_words(machine_differences(old, second, ())) == (
+        "gpubench.measuring_method 1 in base, 2 in head"
+    )
+    assert machine_differences(run("b", foreign=True), second, ()) == ()
+    assert machine_differences(old, second, ["gpubench."]) == ()
+
+
+def test_another_version_of_gpubench_is_comparable_while_it_measures_alike():
+    """Its number is worth saying, and no more."""
+    facts = {"packages.pytest-gpubench": "1"}, {"packages.pytest-gpubench": "9.9"}
+    base, head = (run("a", environment=one) for one in facts)
+    assert machine_differences(base, head, ()) == ()
+    assert [one.key for one in told_differences(base, head)] == ["packages.pytest-gpubench"]
+
+
 def test_what_a_comparison_is_about_is_exempt():
     """By the beginning of the dot key."""
     base, head = (run(v, machine={"torch.version": v, "torch.cuda": v}) for v in "12")

@@ -386,7 +386,8 @@ def test_a_limit_counts_that_any_launch_of_the_head_states():
     """The latest one of those that state it, although the last launch states none."""
     texts = [{"step_time_min_s": "<=2"}, {"step_time_min_s": "<=1"}, {}]
     heads = [run("b", result(step_time_min_s=3.0, limits=limits)) for limits in texts]
-    (series,) = match([run("a", timed(1.0))] * 3, heads, paired=True).series
+    bases = [run("a", timed(1.0))] * 3
+    (series,) = match(bases, heads, paired=True, limits_from="head").series
     assert (series.limit.text, series.head) == ("<=1", (3.0, 3.0, 3.0))
 
 
@@ -394,7 +395,7 @@ def test_a_fixed_bound_counts_in_every_launch_of_the_head():
     """Whatever the base beside it has."""
     whole = result(step_time_min_s=1.0, peak_memory_bytes=4.0, limits={"peak_memory_bytes": "<=1"})
     bases = [run("a", whole)] + [run("a", timed(1.0))] * 4
-    found = match(bases, [run("b", whole)] * 5, paired=True).series
+    found = match(bases, [run("b", whole)] * 5, paired=True, limits_from="head").series
     assert {one.metric: len(one.head) for one in found}["peak_memory_bytes"] == 5
 
 

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import collect, fingerprint
+from gpubench_plugin.environment import (
+    collect,
+    fingerprint,
+    fingerprint_of,
+    machine_facts,
+    told_facts,
+)
 
 FACTS: dict[str, Any] = {
     "schema_version": 1,
@@ -83,6 +89,41 @@ def test_what_changes_a_number_counts(path: str) -> None:
 def test_names_and_what_launchers_set_do_not(path: str) -> None:
     """Another node of the same kind, a fresh start and a project's own facts change nothing."""
     assert fingerprint(changed(path, "other")) == fingerprint(FACTS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_AFFINITY", "PYTORCH_CUDA_ALLOC_CONF"),
+        *("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+    ],
+)
+def test_variables_of_threads_precision_and_memory_are_facts_of_the_machine(name: str) -> None:
+    """Others are only worth saying."""
+    others = {"NCCL_ALGO": "Tree", "PYTORCH_KERNEL_CACHE_PATH": "/of/this/job"}
+    facts = {"environment_variables": {name: "1", **others}}
+    assert machine_facts(facts) == {f"environment_variables.{name}": "1"}
+    assert told_facts(facts) == {f"environment_variables.{n}": v for n, v in others.items()}
+
+
+def test_of_lately_recorded_facts_the_unknown_ones_are_told_from_unrecorded_ones() -> None:
+    """So that a machine without governor is not like any, and a record without it is."""
+    facts = {"cpu": {"model": None, "governor": None, "boost": True}}
+    assert machine_facts(facts) == {"cpu.governor": None, "cpu.boost": True}
+    assert machine_facts({"cpu": {"model": "abacus"}}) == {"cpu.model": "abacus"}
+
+
+def test_the_index_of_a_registry_finds_what_earlier_versions_stored() -> None:
+    """Facts that they did not compare are no part of it."""
+    before = machine_facts({"cpu": {"model": "abacus"}})
+    now = {
+        "cpu": {"model": "abacus", "governor": "performance", "boost": False},
+        "gpubench": {"measuring_method": 1},
+        "environment_variables": {"OMP_NUM_THREADS": "1"},
+    }
+    assert fingerprint_of(machine_facts(now), {}, "t") == fingerprint_of(before, {}, "t")
+    other = machine_facts({"cpu": {"model": "calculator"}})
+    assert fingerprint_of(other, {}, "t") != fingerprint_of(before, {}, "t")
 
 
 @pytest.mark.slow

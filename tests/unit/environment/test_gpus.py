@@ -26,6 +26,7 @@ Bus Type: \t PCIe
 """
 PYNVML = """
 import pathlib
+NVML_CLOCK_GRAPHICS, NVML_CLOCK_MEM = 0, 2
 class NVMLError(Exception): pass
 class Memory: total = 80 * 2**30
 def nvmlInit(): pass
@@ -40,6 +41,9 @@ def nvmlDeviceGetEnforcedPowerLimit(handle): return 400_000
 def nvmlDeviceGetMigMode(handle):
     if handle: raise NVMLError("not supported")
     return [1, 1]
+def nvmlDeviceGetApplicationsClock(handle, kind):
+    if handle: raise NVMLError("not supported")
+    return {{0: 1410, 2: 1593}}[kind]
 """
 
 
@@ -75,6 +79,7 @@ def test_facts_from_the_drivers_files(no_driver: Path, kind: str) -> None:
                 "uuid": "GPU-01234567-89ab-cdef-0123-456789abcdef",
                 "memory_bytes": None,
                 "power_limit_w": None,
+                "applications_clocks_mhz": None,
                 "mig": None,
             }
         ],
@@ -93,9 +98,10 @@ def test_facts_from_nvml(tmp_path: Path) -> None:
                 "uuid": f"GPU-{number}",
                 "memory_bytes": 80 * 2**30,
                 "power_limit_w": 400.0,
+                "applications_clocks_mhz": clocks,
                 "mig": mig,
             }
-            for number, mig in enumerate([True, None])
+            for number, (mig, clocks) in enumerate([(True, [1410, 1593]), (None, None)])
         ],
     }
     assert log.read_text() == "shut down"

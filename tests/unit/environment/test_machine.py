@@ -51,6 +51,39 @@ def test_quota_of_a_container(tmp_path: Path, text: str, expected: float | None)
     assert cpu_facts(quota_file=path)["quota_cores"] == expected
 
 
+def test_governors_are_those_of_the_usable_cores(tmp_path: Path) -> None:
+    """Each once; without the kernel's files they are unknown."""
+    for core in os.sched_getaffinity(0):
+        folder = tmp_path / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text("performance\n")
+    assert cpu_facts(cpu_folder=tmp_path)["governor"] == "performance"
+    (folder / "scaling_governor").write_text("powersave\n")
+    cores = os.sched_getaffinity(0)
+    both = "powersave" if len(cores) == 1 else "performance powersave"
+    assert cpu_facts(cpu_folder=tmp_path)["governor"] == both
+    assert cpu_facts(cpu_folder=tmp_path / "missing")["governor"] is None
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("cpufreq/boost", "1\n", True),
+        ("cpufreq/boost", "0\n", False),
+        ("intel_pstate/no_turbo", "0\n", True),
+        ("intel_pstate/no_turbo", "1\n", False),
+        ("cpufreq/boost", "", None),
+    ],
+)
+def test_boost_is_the_switch_of_the_kernel_or_of_intels_driver(
+    tmp_path: Path, file: str, text: str, expected: bool | None
+) -> None:
+    """Intel's says whether there is none; without either it is unknown."""
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_text(text)
+    assert cpu_facts(cpu_folder=tmp_path)["boost"] is expected
+
+
 def test_usable_cores_follow_the_affinity() -> None:
     """A process bound to one core may use one."""
     before = os.sched_getaffinity(0)

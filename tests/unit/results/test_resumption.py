@@ -25,6 +25,9 @@ ENVIRONMENT = {
 }
 
 
+GOVERNED = {**ENVIRONMENT, "cpu": {"model": "abacus", "governor": "performance"}}
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """A run of seven benchmarks that was killed before the first."""
@@ -63,6 +66,7 @@ def opened(run: RunDirectory, **changes: Any) -> None:
     [
         {},
         {"environment": {**ENVIRONMENT, "hostname": "node-2"}},
+        {"environment": GOVERNED},  # which the version that began did not record
         {"environment": {**ENVIRONMENT, "devices": {"cuda:0": "H200"}}},
         {"configurations": {"test_it.py::test_b": CONFIGURATION}},
         {"options": {"--experiment": "resnet", "--tag": "big"}},

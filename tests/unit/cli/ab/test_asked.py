@@ -53,6 +53,15 @@ def test_the_command_is_told_again() -> None:
     assert asked.options() == options
 
 
+def test_whose_limits_count_is_recorded_and_told() -> None:
+    """A comparison of an earlier version, which records nothing of it, goes on by the base's."""
+    asked = Asked(here=HERE, base="main", limits_from="head")
+    assert asked.options() == ["--base=main", "--limits-from=head", "--"]
+    assert Asked.from_json(asked.to_json()) == asked
+    earlier = {k: v for k, v in asked.to_json().items() if k != "limits_from"}
+    assert Asked.from_json(earlier).limits_from == "base"
+
+
 def test_versions_are_exempt_only_where_pythons_are_compared() -> None:
     """Without a Python of its own on a side, another torch is incomparable."""
     assert Asked(here=HERE, base="main").exempt == ()

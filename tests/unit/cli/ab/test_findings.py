@@ -49,6 +49,22 @@ def test_only_what_is_undecided_goes_on() -> None:
     assert kinds(findings) == {"slow": "regressed", "same": "unchanged", "noisy": "inconclusive"}
 
 
+def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
+    """Either way a note names the limit that the head has loosened."""
+    base, head = run(slow=1.0), run(slow=1.3)
+    loosened = replace(head.results["slow"], limits={"step_time_min_s": "60%"})
+    heads = [replace(head, results={"slow": loosened})] * 10
+    for side, kind in (("base", "regressed"), ("head", "unchanged")):
+        findings = Findings(base, heads[0], limits_from=side)
+        findings.look([run(slow=q) for q in QUIET] * 2, heads)
+        assert kinds(findings) == {"slow": kind}
+        (note,) = findings.comparison().notes
+        assert note == (
+            "the head loosens the limit of step_time_min_s and step_time_s from 2% to 60% (slow); "
+            f"the {side}'s counts"
+        )
+
+
 def test_a_final_verdict_stays() -> None:
     """Later looks judge what is open, by all pairs, among as many as there were."""
     findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))

@@ -77,6 +77,8 @@ def test_arguments_with_secrets_are_given_again() -> None:
         ("--head=main", "--head: 'main', but it was not given"),
         ("--head-python=python3", "--head-python: 'python3', but it was not given"),
         ("--allow-incomparable", "--allow-incomparable: given"),
+        ("--limits-from=head", "--limits-from: 'head', but it was 'base'"),
+        ("--limits-from=haed", "--limits-from: unknown 'haed' (did you mean 'head'?)"),
         ("--results-dir=elsewhere", "--results-dir=elsewhere: not with --resume"),
     ],
 )

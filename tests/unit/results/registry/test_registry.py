@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.environment import fingerprint_of, json_files
 from gpubench_plugin.errors import RegistryError, ResultsError
-from gpubench_plugin.results import change_tags, run_in
+from gpubench_plugin.results import change_tags, run_in, sources
 from gpubench_plugin.results.registry import (
     Registry,
     check,
@@ -283,6 +283,19 @@ def test_earlier_can_be_confined_to_like_machines(history: Any, make_run: Any) -
     history.ingest(make_run(12, mlp=timed))
     runs = history.earlier([mlp], branch=None, since=None, limit=2, fingerprints=events)
     assert ids(runs) == [12]
+
+
+def test_what_was_stored_before_a_fact_was_compared_is_compared_today(
+    backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version stored the variables beside the facts of the machine."""
+    variable = "environment_variables.OMP_NUM_THREADS"
+    monkeypatch.setattr(sources, "told_facts", lambda _: {variable: "1", "hostname": "here"})
+    with backend.open() as registry:
+        registry.ingest(directory := make_run(1))
+        stored = registry.run(directory.run_id)
+    assert stored.machine == {"cpu.model": "fast", variable: "1"}
+    assert stored.environment == {"hostname": "here"}
 
 
 def test_points_are_the_latest_values_oldest_first(history: Any, make_run: Any) -> None:

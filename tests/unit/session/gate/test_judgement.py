@@ -109,6 +109,19 @@ def test_without_a_baseline_fixed_bounds_are_judged_all_the_same() -> None:
     assert kinds(found)[MLP, "step_time_s"] == "regressed"
 
 
+def test_the_limits_of_the_command_line_outrank_the_baselines() -> None:
+    """What the code of today states does not."""
+    head = run(measurement(MLP, 0.0103, limits={"step_time_min_s": "60%"}))
+    base = single(run(measurement(MLP, 0.0100)))
+
+    found = judge(base, head, "threshold")
+    given = judge(base, head, "threshold", limits={"step_time_min_s": "60%"})
+
+    assert kinds(found)[MLP, "step_time_min_s"] == "regressed"
+    assert kinds(given)[MLP, "step_time_min_s"] == "unchanged"
+    assert "the head loosens the limit of step_time_min_s from 2% to 60%" in " ".join(found.notes)
+
+
 def test_runs_without_anything_in_common_have_new_benchmarks() -> None:
     """That is no error of the session: --gate-missing decides."""
     found = judge(single(run(measurement(RESNET))), run(measurement(MLP)), "threshold")
@@ -126,6 +139,18 @@ def test_only_what_is_gone_is_removed() -> None:
     )
 
     assert [v.id for v in found.verdicts if v.kind == "removed"] == [RESNET]
+
+
+def test_what_exists_no_longer_was_likely_renamed() -> None:
+    """A benchmark that was only not selected today was not."""
+    old, new = "test_x.py::test_old", "test_x.py::test_new"
+    base, head = single(run(measurement(old))), run(measurement(new))
+
+    gone = judge(base, head, "threshold", is_gone=lambda _: True)
+    there = judge(base, head, "threshold")
+
+    assert [old in v.reason for v in gone.verdicts] == [True, False]
+    assert [old in v.reason for v in there.verdicts] == [False]
 
 
 def test_a_lost_case_of_a_test_that_ran_is_noted() -> None:
@@ -166,7 +191,11 @@ class Session:
 
 
 def judgement(
-    *measurements: Measurement, reference: Reference | Exception
+    *measurements: Measurement,
+    reference: Reference | Exception,
+    overrides: tuple[str, ...] = (),
+    kind: str = "threshold",
+    **policy: str,
 ) -> tuple[Judgement, Session]:
     def looked_up(head: Run) -> Reference:
         if isinstance(reference, Exception):
@@ -174,9 +203,11 @@ def judgement(
         return reference
 
     settings = SimpleNamespace(
-        gate_missing="pass", gate_inconclusive="pass", allow_incomparable=False
+        **{"gate_missing": "pass", "gate_inconclusive": "pass", **policy},
+        allow_incomparable=False,
+        overrides=overrides,
     )
-    lookup = SimpleNamespace(settings=settings, kind="threshold", reference=looked_up)
+    lookup = SimpleNamespace(settings=settings, kind=kind, reference=looked_up)
     session = Session({m.id: m for m in measurements})
     return Judgement(cast("Any", session), cast("Any", lookup), lambda _: False), session
 
@@ -191,6 +222,83 @@ def test_the_verdicts_are_found_and_recorded_once() -> None:
     assert [found.ending(i).outcome for i in (MLP, RESNET, MLP)] == ["failed"] * 3
     assert found.fails
     assert len(session.kept) == 1
+
+
+def test_a_limit_of_the_sessions_command_line_counts() -> None:
+    """One by one or as a mapping: it is nothing that the change under test states."""
+    loose = ("step_time_min_s=60%", "={step_time_min_s: 60%}")
+    for override in (f"gate.limits.{loose[0]}", f"gate.limits{loose[1]}"):
+        head = measurement(MLP, 0.0055, limits={"step_time_min_s": "60%"})
+        strict, _ = judgement(head, reference=BASE)
+        given, _ = judgement(head, reference=BASE, overrides=("a.b=1", override))
+        assert (strict.ending(MLP).outcome, given.ending(MLP).outcome) == ("failed", "passed")
+
+
+ELSEWHERE: dict[str, Any] = {"cpu": {"model": "abacus"}}
+
+
+def test_a_gate_fails_where_all_that_could_be_compared_is_incomparable() -> None:
+    """A fixed bound beside it compares nothing; one comparable benchmark lets the others pass."""
+    bounded = measurement(MLP, 0.01, limits={"step_time_min_s": "<=1"})
+    new = measurement(RESNET)
+    gone, _ = judgement(bounded, new, reference=single(run(measurement(MLP), **ELSEWHERE)))
+    assert [gone.ending(i).outcome for i in (MLP, RESNET)] == ["failed", "passed"]
+    assert gone.fails
+
+    other = measurement(MLP, settings={"training.batch_size": 8})
+    some, _ = judgement(bounded, new, reference=single(run(other, new)))
+    assert [some.ending(i).outcome for i in (MLP, RESNET)] == ["passed", "passed"]
+    assert not some.fails
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (Reference(label="x", kind="missing"), "nothing was judged: 2 without baseline"),
+        (single(run(measurement("test_x.py::test_a"))), "nothing was judged: 2 new"),
+        (
+            Reference(label="x", kind="history", runs=(run(measurement(MLP)),)),
+            "nothing was decided: 1 new, 2 inconclusive",
+        ),
+        (BASE, ""),
+    ],
+)
+def test_a_gate_that_passed_for_nothing_says_so(reference: Reference, said: str) -> None:
+    """No baseline yet, new benchmarks and too few pins pass, and are counted."""
+    kind = "threshold" if reference.kind == "single" else reference.kind
+    found, _ = judgement(measurement(MLP), measurement(RESNET), reference=reference, kind=kind)
+
+    assert found.undecided == said
+    assert found.fails == (reference is BASE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reference", "fails"),
+    [
+        ("gate_missing", Reference(label="x", kind="missing"), True),
+        ("gate_missing", single(run(measurement("test_x.py::test_a"))), True),
+        ("gate_missing", single(run(measurement(MLP), **ELSEWHERE)), True),
+        (
+            "gate_missing",
+            Reference(label="x", kind="history", runs=(run(measurement(MLP)),)),
+            False,
+        ),
+        ("gate_inconclusive", Reference(label="x", kind="missing"), False),
+        (
+            "gate_inconclusive",
+            Reference(label="x", kind="history", runs=(run(measurement()),)),
+            True,
+        ),
+    ],
+    ids=["none", "new", "incomparable", "few", "none-undecided", "few-undecided"],
+)
+def test_the_flags_tighten_the_gate(policy: str, reference: Reference, fails: bool) -> None:
+    """Each for its own kinds."""
+    kind = "threshold" if reference.kind == "single" else reference.kind
+    strict: dict[str, Any] = {policy: "fail"}
+    found, _ = judgement(measurement(MLP), reference=reference, kind=kind, **strict)
+
+    assert found.fails == fails
 
 
 def test_the_gate_item_of_a_benchmark_without_numbers_is_skipped() -> None:

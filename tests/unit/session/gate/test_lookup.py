@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results import run_of
 from gpubench_plugin.results.registry import Registry
 from gpubench_plugin.session.gate import Lookup
@@ -134,3 +134,16 @@ def test_a_run_that_only_a_silent_registry_may_have_is_a_problem_of_usage(tmp_pa
     url = "postgresql+psycopg://nobody@127.0.0.1:9/none"
     with pytest.raises(UsageProblem, match="whether the registry has it is not known"):
         early(tmp_path, "20190101T000000Z_run_000000", registry=url)
+
+
+def test_a_baseline_of_which_no_pinned_run_can_be_read_is_not_judged_by(tmp_path: Path) -> None:
+    """The gate fails and says why; of some that cannot, a note tells."""
+    runs = [write_run(tmp_path, number) for number in (1, 2)]
+    Baselines(tmp_path).set("main", [one.run_id for one in runs], branch=None)
+    head = run_of("head", [measurement()], environment(), run_id="now")
+    runs[0].summary.write_text("{")
+    assert len(early(tmp_path, "main").reference(head).runs) == 1
+
+    runs[1].summary.write_text("{")
+    with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read; set it anew"):
+        early(tmp_path, "main").reference(head)

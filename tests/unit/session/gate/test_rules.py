@@ -50,6 +50,20 @@ def test_each_undecided_kind_is_said_with_its_count_and_its_policy() -> None:
     ]
 
 
+def test_what_is_incomparable_fails_where_nothing_else_could_be_compared() -> None:
+    """Whatever --gate-missing says; new benchmarks beside it still pass."""
+    strict = Policy(all_incomparable=True)
+    found = [verdict("incomparable"), verdict("new")]
+
+    assert [strict.fails(one) for one in found] == [True, False]
+    new, incomparable = strict.spoken(found)
+    assert new == "1 new: pass (--gate-missing=pass)"
+    assert incomparable == (
+        "1 incomparable: fail (nothing else could be compared: set a baseline measured like this, "
+        "or give --allow-incomparable)"
+    )
+
+
 def test_a_failing_item_has_a_line_per_metric_and_properties_of_all() -> None:
     """The message is of what fails; junit's properties are of every verdict."""
     worse = verdict(

@@ -36,6 +36,7 @@ def test_an_interrupted_session_decides_nothing(interrupted: bool, fails: bool, 
         nothing_measured=fails,
         fails=fails,
         failing=(),
+        undecided="",
         run_id="r1",
     )
     lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
@@ -45,3 +46,20 @@ def test_an_interrupted_session_decides_nothing(interrupted: bool, fails: bool, 
     said = ["".join(text for text, _ in line) for line in lines]
     assert said[-1] == last
     assert any("measured nothing" in line for line in said) == (fails and not interrupted)
+
+
+def test_a_gate_that_passed_for_nothing_is_in_doubt() -> None:
+    """Its last line says so, in the colour of doubt."""
+    judgement: Any = SimpleNamespace(
+        comparison=None,
+        problem="",
+        nothing_measured=False,
+        fails=False,
+        undecided="nothing was judged: 12 without baseline",
+    )
+    lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
+
+    lines = list(report.lines(judgement, lookup, 80, glyphs_for("utf-8"), interrupted=False))
+
+    said = "gate: passed, but nothing was judged: 12 without baseline"
+    assert lines[-1] == ((said, {"yellow": True}),)

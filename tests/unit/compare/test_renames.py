@@ -1,0 +1,69 @@
+"""Tests of likely renames."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpubench_plugin.compare import match
+from tests.support.made import result, run
+
+OLD, NEW = "test_it.py::test_old[8-ws1]", "test_it.py::test_new[8-ws1]"
+
+
+def like(name, work=(("samples", 8.0),), **more):
+    return replace(result(name, **more), work=dict(work))
+
+
+def reasons(olds, news, **options):
+    found = match([run("a", *olds)], [run("b", *news)], paired=False, **options)
+    return {one.id: one.reason for one in found.verdicts if one.kind in {"new", "removed"}}
+
+
+@pytest.mark.parametrize("new", [NEW, "elsewhere/test_it.py::test_old[8-ws1]"])
+def test_a_likely_rename_is_said_on_both_sides(new):
+    """Another function of the file, or the same one in another file, and all else alike."""
+    assert reasons([like(OLD)], [like(new)]) == {
+        new: f"the base has no such benchmark; likely renamed from {OLD}: keep the old "
+        "name to compare them, or `gpubench accept` the new one's level",
+        OLD: f"only the base has it; likely renamed to {new}",
+    }
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        like("test_it.py::test_new[16-ws1]"),
+        like("test_other.py::test_new[8-ws1]"),
+        like(NEW, settings={"training.batch_size": 16}),
+        like(NEW, timer="cuda_events"),
+        like(NEW, work=[("samples", 16.0)]),
+        result(NEW, outcome="skipped"),
+    ],
+    ids=["params", "place", "settings", "clock", "work", "unmeasured"],
+)
+def test_what_differs_in_more_than_its_name_was_not_renamed(new):
+    """It is another benchmark."""
+    assert not any("renamed" in reason for reason in reasons([like(OLD)], [new]).values())
+
+
+def test_where_several_fit_none_is_named():
+    """On either side: nobody knows which is which."""
+    more = "test_it.py::test_more[8-ws1]"
+    assert not any(
+        "renamed" in why for why in reasons([like(OLD)], [like(NEW), like(more)]).values()
+    )
+    assert not any(
+        "renamed" in why for why in reasons([like(OLD), like(more)], [like(NEW)]).values()
+    )
+
+
+def test_what_was_only_not_selected_was_not_renamed():
+    """Of a session somebody knows what still exists."""
+    found = reasons([like(OLD)], [like(NEW)], is_gone=lambda name: name != OLD)
+    assert found[NEW] == "the base has no such benchmark"
+
+
+def test_the_id_of_an_earlier_version_goes_before():
+    """That is known, and no likelihood."""
+    old, new = "test_it.py::test_a[fp32-ws1]", "test_it.py::test_a[ws1]"
+    assert "likely" not in "".join(reasons([like(old)], [like(new)]).values())

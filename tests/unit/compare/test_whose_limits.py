@@ -1,0 +1,116 @@
+"""Tests of whose limits count where base and head state different ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpubench_plugin.compare import match
+from tests.support.made import result, run
+
+TIME = "step_time_min_s"
+
+
+def limited(*texts, **more):
+    """A benchmark with these limits of its time, of which the default is none."""
+    return result(**{TIME: 1.0, **more}, limits=dict(zip([TIME], texts, strict=False)))
+
+
+def matched(base, head, **options):
+    return match([run("a", base)], [run("b", head)], paired=False, **options)
+
+
+def judged(found):
+    return {one.metric: one.limit.text for one in found.series}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "note"),
+    [
+        (["3%"], ["60%"], f"loosens the limit of {TIME} from 3% to 60%"),
+        (["3%"], ["1%"], f"tightens the limit of {TIME} from 3% to 1%"),
+        ([], ["60%"], f"loosens the limit of {TIME} from 2% to 60%"),
+        (["1%"], [], f"loosens the limit of {TIME} from 1% to 2%"),
+        (["<=1"], ["<=2"], f"loosens the limit of {TIME} from <=1 to <=2"),
+        ([">=2"], [">=1"], f"loosens the limit of {TIME} from >=2 to >=1"),
+        (["<=1"], ["60%"], f"changes the limit of {TIME} from <=1 to 60%"),
+    ],
+)
+def test_the_bases_limit_counts_and_what_the_head_does_with_it_is_said(base, head, note):
+    """Also where one of the two is the default: a head that set its own would judge itself."""
+    found = matched(limited(*base), limited(*head))
+    assert judged(found) == {TIME: base[0] if base else "2%"}
+    assert found.notes == (f"the head {note} (test_a); the base's counts",)
+
+
+def test_limits_that_are_written_in_two_ways_are_one():
+    """Nothing is said of them."""
+    assert matched(limited("2.0 %"), limited("2%")).notes == ()
+
+
+def test_a_limit_that_the_head_drops_still_counts():
+    """Of a metric that is not judged by default nothing else would be left."""
+    found = matched(result(**{TIME: 1.0}, mfu=0.4, limits={"mfu": ">=0.3"}), limited(mfu=0.2))
+    assert judged(found) == {TIME: "2%", "mfu": ">=0.3"}
+    assert found.notes == ("the head drops the limit >=0.3 of mfu (test_a); the base's counts",)
+
+
+def test_a_limit_of_what_the_base_does_not_judge_is_the_heads():
+    """There is none that it could loosen; of a metric that is new nothing is said."""
+    head = result(**{TIME: 1.0}, mfu=0.4, new=1.0, limits={"mfu": ">=0.3", "new": "<=2"})
+    found = matched(limited(mfu=0.2), head)
+    assert judged(found) == {TIME: "2%", "mfu": ">=0.3", "new": "<=2"}
+    (note,) = found.notes
+    said = "the head adds the limit >=0.3 of mfu, of which the base has none (test_a)"
+    assert note == f"{said}; the head's counts"
+
+
+def test_the_heads_defaults_replace_no_choice_of_the_bases():
+    """The base has a fixed bound on the median: the minimum is not judged beside it."""
+    both = {"step_time_s": 1.0, TIME: 1.0}
+    found = matched(result(**both, limits={"step_time_s": "<=2"}), result(**both))
+    assert judged(found) == {"step_time_s": "<=2"}
+
+
+def test_one_note_counts_the_benchmarks_of_a_change():
+    """Whatever their number."""
+    base = run("a", *(replace(limited("3%"), id=f"test_{n}") for n in range(8)))
+    head = run("b", *(replace(limited("9%"), id=f"test_{n}") for n in range(8)))
+    found = match([base], [head], paired=False)
+    assert found.notes == (
+        f"the head loosens the limit of {TIME} from 3% to 9% (8 benchmarks); the base's counts",
+    )
+
+
+def test_the_latest_pinned_run_limits_until_another_is_accepted():
+    """Later runs of the branch set no limit, and the note says how to let the head's count."""
+    pins = [replace(limited(text), pinned=True) for text in ("1%", "3%")]
+    bases = [run("a", one) for one in (*pins, limited("50%"))]
+    found = match(bases, [run("b", limited("60%"))], paired=False)
+    assert judged(found) == {TIME: "3%"}
+    assert found.notes[0].endswith("the base's counts until `gpubench accept`")
+
+
+def test_the_caller_can_let_the_heads_limits_count():
+    """That the head changes one is said all the same."""
+    found = matched(limited("3%"), limited("60%"), limits_from="head")
+    assert judged(found) == {TIME: "60%"}
+    assert found.notes == (
+        f"the head loosens the limit of {TIME} from 3% to 60% (test_a); the head's counts",
+    )
+
+
+def test_limits_of_the_caller_outrank_both_sides():
+    """Then there is nothing to say of theirs."""
+    found = matched(limited("3%"), limited("60%"), limits={TIME: "7%"})
+    assert (judged(found), found.notes) == ({TIME: "7%"}, ())
+
+
+def test_where_nobody_recorded_the_bases_limits_the_heads_count():
+    """Of what pytest-benchmark alone wrote nobody knows any."""
+    found = matched(replace(limited(), foreign=True), limited("60%"))
+    assert (judged(found), found.notes) == ({TIME: "60%"}, ())
+
+
+def test_a_limit_of_the_base_that_is_none_is_the_heads():
+    """Its author can mend only what the head states."""
+    assert judged(matched(limited("banana"), limited("60%"))) == {TIME: "60%"}
