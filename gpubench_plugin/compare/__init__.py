@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
     from gpubench_plugin.compare.limits import SIDES, Side
-    from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM, rate_of_look
+    from gpubench_plugin.compare.looks import (
+        LOOK,
+        PAIRS,
+        UNCHANGED_FROM,
+        UNCHANGED_FROM_CHOICES,
+        rate_of_look,
+    )
     from gpubench_plugin.compare.matched_metrics import (
         HOST_RATE_LIMIT,
         device_timed,

@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.limits import Side
+from gpubench_plugin.compare.looks import UNCHANGED_FROM
 from gpubench_plugin.compare.matching import Matched, match
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.plain import LABEL, judge_threshold
@@ -54,9 +55,15 @@ def compare_threshold(earlier: Sequence[Run], head: Run, **options: Unpack[Optio
 
 
 def compare_paired(
-    bases: Sequence[Run], heads: Sequence[Run], **options: Unpack[Options]
+    bases: Sequence[Run],
+    heads: Sequence[Run],
+    *,
+    unchanged_from: int = UNCHANGED_FROM,
+    **options: Unpack[Options],
 ) -> Comparison:
     """Launches of the base beside launches of the head, paired in their order.
+
+    Nothing is unchanged by fewer pairs than `unchanged_from`.
 
     Launches that their time stamps say were not taken in turns are not judged as pairs.
 
@@ -67,8 +74,11 @@ def compare_paired(
     matched = match(bases, heads, paired=True, **options)
     _refuse_nothing(matched, bases, heads)
     turns = Turns.of(bases, heads)
-    judge = turns.judge_without if turns.broken else judge_pairs
-    return _comparison(bases, heads, matched, judge(matched.series), turns.notes)
+    if turns.broken:
+        verdicts = turns.judge_without(matched.series)
+    else:
+        verdicts = judge_pairs(matched.series, unchanged_from=unchanged_from)
+    return _comparison(bases, heads, matched, verdicts, turns.notes)
 
 
 def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:

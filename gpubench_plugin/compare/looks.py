@@ -15,6 +15,9 @@ UNCHANGED_FROM: Final = 10
 """Before so many pairs nothing is called unchanged unless asked to."""
 
 
+UNCHANGED_FROM_CHOICES: Final = (5, 10, 15)
+"""What may be asked for instead: less cost, or more certainty."""
+
 MOST_PAIRS: Final = 200
 """More are not advised."""
 

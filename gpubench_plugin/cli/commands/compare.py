@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.compare import gated, rate_of
+from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, gated, rate_of
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
 from gpubench_plugin.records import COMPARED, Run
@@ -123,6 +123,13 @@ class Compare(Command):
                 side, nargs="+", action="extend", default=[], metavar="RUN", help="with --paired"
             )
         parser.add_argument(
+            "--unchanged-from",
+            metavar="PAIRS",
+            type=int,
+            choices=UNCHANGED_FROM_CHOICES,
+            help="with --paired: nothing is unchanged by fewer; 5, 10 (default) or 15",
+        )
+        parser.add_argument(
             "--format", default="table", help=f"one of {', '.join(catalog.choices('formats'))}"
         )
         parser.add_argument(
@@ -187,6 +194,8 @@ def _check(options: argparse.Namespace) -> None:
                 f"--paired: {len(options.base)} launches of the base and {len(options.head)} of "
                 "the head; give as many of each, in the order of the pairs"
             )
+    elif options.unchanged_from is not None:
+        raise UsageProblem(f"--unchanged-from={options.unchanged_from}: it is for --paired")
     elif options.base or options.head:
         raise UsageProblem("--base and --head are for --paired; else the first run is the base")
     elif len(options.runs) < 2:
@@ -207,6 +216,7 @@ def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     found = compare_paired(
         bases,
         heads,
+        unchanged_from=options.unchanged_from or UNCHANGED_FROM,
         limits=limits.by_metric,
         allow_incomparable=options.allow_incomparable,
     )
