@@ -212,12 +212,16 @@ def _uneven_rounds(sides: Sides) -> str:
 def removed_metrics(sides: Sides, limits: Mapping[str, str]) -> Iterator[Verdict]:
     """The gated metrics that a base has and no launch of the head measures any more.
 
-    Those with a limit of a head's, or in `limits`, the caller's, are none: they are not measured.
+    Those with a limit of a head's, or in `limits`, are none: they are not measured. Nor
+    is a number of the step time that no base states a limit of, while the head has another.
     """
-    stated = limits.keys() | {name for one in sides.measured for name in one.limits}
+    kept = limits.keys() | {name for one in sides.measured for name in one.limits}
+    if any(_latest(name, sides.measured) for name in _STEP_TIMES):
+        stated = {name for one in sides.bases for name in one.limits}
+        kept |= {*_STEP_TIMES, *THROUGHPUT, MEAN} - stated
     for name in gated(*sides.bases):
         metric = _latest(name, sides.bases)
-        if metric and name not in stated and not _latest(name, sides.measured):
+        if metric and name not in kept and not _latest(name, sides.measured):
             yield _about(sides.id, metric, "removed", f"only the base has {name}")
 
 

@@ -108,17 +108,21 @@ def line_of(verdict: Verdict) -> str:
 
 
 def _properties(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, object]]:
-    """For junit: names that begin with the metric; effects and intervals are fractions."""
+    """For junit: names that begin with the metric; effects and intervals are fractions.
+
+    Of a step time the numbers that it is judged by have theirs.
+    """
     for verdict in verdicts:
-        prefix = f"{verdict.metric}." if verdict.metric else ""
-        yield f"{prefix}verdict", verdict.kind
-        if verdict.effect is not None:
-            yield f"{prefix}effect", f"{verdict.effect:.6g}"
-        if verdict.interval is not None:
-            low, high = verdict.interval
-            yield f"{prefix}interval", f"{low:.6g}..{high:.6g}"
-        if verdict.limit:
-            yield f"{prefix}limit", verdict.limit
+        for one in verdict.parts or (verdict,):
+            prefix = f"{one.metric}." if one.metric else ""
+            yield f"{prefix}verdict", one.kind
+            if one.effect is not None:
+                yield f"{prefix}effect", f"{one.effect:.6g}"
+            if one.interval is not None:
+                low, high = one.interval
+                yield f"{prefix}interval", f"{low:.6g}..{high:.6g}"
+            if one.limit:
+                yield f"{prefix}limit", one.limit
 
 
 class Judgement:
