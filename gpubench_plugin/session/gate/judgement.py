@@ -236,7 +236,7 @@ def _function(node_id: str) -> str:
 def _compared(reference: Reference, head: Run, kind: Kind, allow_incomparable: bool) -> Comparison:
     from gpubench_plugin.compare import compare_history, compare_threshold
 
-    if kind == "threshold" and reference.runs:
+    if kind in {"threshold", "last"} and reference.runs:
         return compare_threshold(reference.runs, head, allow_incomparable=allow_incomparable)
     earlier = reference.runs if kind == "history" else ()
     return compare_history(earlier, head, allow_incomparable=allow_incomparable)
