@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpubench_plugin.compare.baselines import Baselines
     from gpubench_plugin.reports import Glyphs
@@ -91,6 +91,11 @@ def note(lines: Iterable[str]) -> None:
 def columns() -> int:
     """Columns to fill: those of the terminal, 80 where there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
+def colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether there may be colours, as https://no-color.org has it."""
+    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def glyphs() -> Glyphs:

@@ -1,0 +1,177 @@
+"""A run that was judged by earlier ones, explained: all of them in the order of time."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.cli.explain import limits
+from gpubench_plugin.compare import FEWEST, Likeness, counted, value_of
+from gpubench_plugin.compare.baselines import Reference, reference
+from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.reports import Explanation, Point, number
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.records import Result, Run, Verdict
+    from gpubench_plugin.results.verdicts import VerdictDocument
+
+
+def explained_run(
+    run: Run,
+    document: VerdictDocument,
+    benchmark: str,
+    *,
+    url: str,
+    results_dir: Path,
+    here: Path,
+) -> Explanation:
+    """Why `benchmark` has its verdicts in `run`.
+
+    Args:
+        run: the run that was judged.
+        document: its verdicts.
+        benchmark: a node id.
+        url: the registry's URL, ``none``, or empty for the default one.
+        results_dir: where runs and baselines are.
+        here: what a relative path is seen from.
+    """
+    final = document.verdicts_on(benchmark)
+    earlier = _reference(document.base_label, run, benchmark, url, results_dir, here)
+    samples, others = _samples(earlier.runs, run, benchmark)
+    units = {verdict.metric: verdict.unit for verdict in final if verdict.metric}
+    return Explanation(
+        benchmark=benchmark,
+        subject=f"run {run.run_id}, judged by {document.base_label or 'earlier runs'}",
+        noun="run",
+        points=tuple(_points(samples, run, benchmark, units)),
+        units=units,
+        verdicts=final,
+        limits=_limits(final, samples, run.results.get(benchmark), benchmark),
+        facts=(*_counts(samples, others), *_levels(final)),
+        environment_differences=document.differences,
+        notes=(*document.notes, *(note for note in earlier.notes if note not in document.notes)),
+        advice=tuple(_advice(final, samples, run, benchmark, document.base_label)),
+    )
+
+
+def _reference(
+    label: str, run: Run, benchmark: str, url: str, results_dir: Path, here: Path
+) -> Reference:
+    """What it was judged by, as far as that is still there."""
+    try:
+        return reference(
+            label,
+            settings_url=url,
+            results_dir=results_dir,
+            here=here,
+            benchmarks=(benchmark,),
+            head=run,
+        )
+    except GpubenchError as error:
+        note = f"what it was judged by cannot be read any more: {error}"
+        return Reference(label=label, kind="missing", notes=(note,))
+
+
+def _samples(earlier: Sequence[Run], run: Run, benchmark: str) -> tuple[list[Run], int]:
+    """The comparable runs that have measured it, oldest first, and how many are not comparable."""
+    head = run.results.get(benchmark)
+    measured = [
+        one
+        for one in earlier
+        if benchmark in one.results and one.results[benchmark].outcome == "measured"
+    ]
+    if head is None:
+        return measured, 0
+    likeness = Likeness(exempt=(), allow=False)
+    alike = [
+        one for one in measured if not likeness.differences(one, one.results[benchmark], run, head)
+    ]
+    return alike, len(measured) - len(alike)
+
+
+def _points(
+    samples: Sequence[Run], run: Run, benchmark: str, metrics: Sequence[str] | dict[str, str]
+) -> Iterator[Point]:
+    for one in (*sorted(samples, key=lambda sample: sample.run_id), run):
+        result = one.results.get(benchmark)
+        if result is None:
+            continue
+        values = {metric: value_of(result, metric) for metric in metrics}
+        yield Point(
+            label=one.run_id or one.label,
+            role="this run" if one is run else "pinned run" if result.pinned else "earlier run",
+            values={metric: value for metric, value in values.items() if value is not None},
+            flags=result.flags,
+        )
+
+
+def _limits(
+    final: Sequence[Verdict], samples: Sequence[Run], head: Result | None, benchmark: str
+) -> dict[str, str]:
+    base = samples[-1].results[benchmark].limits if samples else {}
+    stated = head.limits if head is not None else {}
+    return {
+        verdict.metric: limits.origin(verdict.metric, verdict.limit, base=base, head=stated)
+        for verdict in final
+        if verdict.metric and verdict.limit
+    }
+
+
+def _counts(samples: Sequence[Run], others: int) -> Iterator[str]:
+    if samples:
+        pinned = sum(result.pinned for one in samples for result in one.results.values())
+        yield f"{counted(len(samples), 'earlier run')}, {pinned} of them pinned"
+    if others:
+        yield f"{counted(others, 'more')} that cannot be compared with it"
+
+
+def _levels(final: Sequence[Verdict]) -> Iterator[str]:
+    """Level, head, and where a run that is as the earlier ones would lie."""
+    for verdict in final:
+        if verdict.base is None or verdict.head is None:
+            continue
+        level, head = (number(value, verdict.unit) for value in (verdict.base, verdict.head))
+        text = f"{verdict.metric}: level {level}, this run {head}"
+        if (ends := _prediction(verdict)) is not None:
+            low, high = (number(value, verdict.unit) for value in ends)
+            text += f"; a run as the earlier ones would lie between {low} and {high} (99 %)"
+        yield text
+
+
+def _prediction(verdict: Verdict) -> tuple[float, float] | None:
+    """The interval of the effect seen from the level: as wide, as a ratio, around it."""
+    if verdict.method != "history" or verdict.interval is None or not verdict.base:
+        return None
+    sign = -1.0 if verdict.better == "higher" else 1.0
+    ratios = sorted(1 + sign * end for end in verdict.interval)
+    if ratios[0] <= 0 or not math.isfinite(ratios[1]):
+        return None
+    half = math.sqrt(ratios[1] / ratios[0])
+    return verdict.base / half, verdict.base * half
+
+
+def _advice(
+    final: Sequence[Verdict], samples: Sequence[Run], run: Run, benchmark: str, label: str
+) -> Iterator[str]:
+    kinds = {verdict.kind for verdict in final}
+    if not kinds & {"inconclusive", "regressed"}:
+        return
+    pinned = sum(result.pinned for one in samples for result in one.results.values())
+    methods = {verdict.method for verdict in final}
+    if "inconclusive" in kinds and "history" in methods and pinned < FEWEST:
+        yield (
+            f"{FEWEST} pinned runs of one commit, of which there are {pinned}: gpubench baseline "
+            f"set {shlex.quote(label)} RUN …"
+        )
+    commit = samples[-1].commit if samples else None
+    base = f"--base={commit[:9]}" if commit else "--base=REF"
+    yield f"both sides in turns: gpubench ab {base} -- {shlex.quote(benchmark)}"
+    if "regressed" in kinds and methods & {"history"}:
+        yield (
+            f"if it is meant: gpubench accept {run.run_id} {shlex.quote(benchmark)} "
+            f"--baseline={shlex.quote(label)} --reason=WHY"
+        )
