@@ -7,6 +7,7 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.reports.dots import Dot, dot_lines
     from gpubench_plugin.reports.explanation import (
+        Advice,
         Explanation,
         Look,
         Point,

@@ -55,6 +55,14 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What would help, and the `command` for it, where there is one."""
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """All that is known of one benchmark in a comparison or a run.
 
@@ -76,7 +84,7 @@ class Explanation:
     unused: tuple[str, ...] = ()
     environment_differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
 
 
 _PLAIN: Final[Mapping[str, bool]] = {}
@@ -104,8 +112,9 @@ def explanation_lines(about: Explanation, total: int, glyphs: Glyphs) -> Iterato
     differing = [difference_text(one, glyphs) for one in about.environment_differences]
     yield from _listed("differences of the environment", differing, total)
     yield from _listed("notes", about.notes, total)
-    title = "what would decide" if about.verdicts else "what would make it surer"
-    yield from _listed(title, about.advice, total)
+    judged = any(verdict.metric for verdict in about.verdicts)
+    title = "what would decide" if judged else "what would make it surer"
+    yield from _advice(title, about.advice, total)
 
 
 def explanation_as_json(about: Explanation) -> dict[str, Any]:
@@ -136,7 +145,7 @@ def explanation_as_json(about: Explanation) -> dict[str, Any]:
             for one in about.environment_differences
         ],
         "notes": [*about.notes],
-        "advice": [*about.advice],
+        "advice": [{"text": one.text, "command": one.command} for one in about.advice],
     }
 
 
@@ -223,3 +232,15 @@ def _listed(title: str, texts: Sequence[str], total: int) -> Iterator[Line]:
         yield ()
         yield ((title, _BOLD),)
         yield from _text(texts, total, indent="  ")
+
+
+def _advice(title: str, advice: Sequence[Advice], total: int) -> Iterator[Line]:
+    """A command has a line of its own that is not broken: it is there to be copied."""
+    if not advice:
+        return
+    yield ()
+    yield ((title, _BOLD),)
+    for one in advice:
+        yield from _text([one.text], total, indent="  ")
+        if one.command:
+            yield ((f"    {printable(one.command)}", _PLAIN),)

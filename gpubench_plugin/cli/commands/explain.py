@@ -84,25 +84,26 @@ def _explained(text: str, benchmark: str, places: Places) -> Explanation:
         raise UsageProblem("RUN|COMPARISON: empty; allowed: a folder, an id, or last")
     comparison = _comparison(text, places)
     if comparison is not None:
+        if comparison.is_relative_to(places.here):  # as one would type it
+            comparison = comparison.relative_to(places.here)
         return explained_comparison(comparison, benchmark)
     return _explained_run(_run(text, places), benchmark, places)
 
 
 def _comparison(text: str, places: Places) -> Path | None:
     """The folder of the comparison that `text` names; None where it names none."""
-    if os.sep in text or text == os.curdir:
-        listed = (places.here / text, places.results_dir / text)
-        return next((folder for folder in listed if _is_comparison(folder)), None)
     known = _comparisons(places)
     if text == _LATEST:
         return known[-1] if known and known[-1].name > _latest_run(places) else None
-    named = [folder for folder in known if folder.name == text]
-    named = named or [folder for folder in known if folder.name.startswith(text)]
-    runs = [run for run in _runs(places) if run.run_id.startswith(text)]
-    if len(named) + len(runs) > 1 and named:
-        names = ", ".join([*(one.name for one in named), *(run.run_id for run in runs)][:_SHOWN])
+    listed = (places.here / text, places.results_dir / text, places.results_dir / "ab" / text)
+    if (folder := next(filter(_is_comparison, listed), None)) is not None:
+        return folder
+    named = [folder for folder in known if folder.name.startswith(text)]
+    runs = [run.run_id for run in _runs(places) if run.run_id.startswith(text)]
+    if named and len(named) + len(runs) > 1:
+        names = [*(folder.name for folder in named), *runs]
         raise UsageProblem(
-            f"{len(named) + len(runs)} runs and comparisons begin with {text!r}: {names}"
+            f"{len(names)} runs and comparisons begin with {text!r}: {', '.join(names[-_SHOWN:])}"
         )
     return named[0] if named else None
 
@@ -145,25 +146,37 @@ def _run(text: str, places: Places) -> str:
     return latest
 
 
+def _directory(text: str, places: Places) -> RunDirectory:
+    """The folder of the run that `text` names; a problem also names the latest comparisons."""
+    from gpubench_plugin.results import find_run
+
+    try:
+        return find_run(places.results_dir, text, here=places.here)
+    except UsageProblem as problem:
+        names = [folder.name for folder in reversed(_comparisons(places))][:_SHOWN]
+        if not names or os.sep in text:
+            raise
+        raise UsageProblem(f"{problem}; the latest comparisons: {', '.join(names)}") from None
+
+
 def _explained_run(text: str, benchmark: str, places: Places) -> Explanation:
     from gpubench_plugin.cli.explain import explained_measurement, explained_run
     from gpubench_plugin.compare.baselines import the_benchmark
-    from gpubench_plugin.results import find_run, read_record, run_in, verdicts
+    from gpubench_plugin.results import read_record, run_in, verdicts
 
-    directory = find_run(places.results_dir, text, here=places.here)
+    directory = _directory(text, places)
     run = run_in(directory)
     name = the_benchmark(benchmark, run.results, f"the run {run.run_id}")
-    if directory.verdicts.is_file():
-        document = verdicts.read(directory.verdicts)
-        if document.verdicts_on(name):
-            return explained_run(
-                run,
-                document,
-                name,
-                url=places.registry,
-                results_dir=places.results_dir,
-                here=places.here,
-            )
+    document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
+    if document is not None and any(one.metric for one in document.verdicts_on(name)):
+        return explained_run(
+            run,
+            document,
+            name,
+            url=places.registry,
+            results_dir=places.results_dir,
+            here=places.here,
+        )
     record = read_record(directory)
     (measurement,) = (one for one in record.benchmarks if one.id == name)
-    return explained_measurement(run.run_id, measurement)
+    return explained_measurement(run.run_id, measurement, document)

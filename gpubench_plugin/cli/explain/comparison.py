@@ -29,7 +29,7 @@ from gpubench_plugin.compare.baselines import the_benchmark
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import doubts
 from gpubench_plugin.records import Result, Run, Verdict
-from gpubench_plugin.reports import Explanation, Look, Point
+from gpubench_plugin.reports import Advice, Explanation, Look, Point
 from gpubench_plugin.results import RunDirectory, run_in, verdicts
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class _Launches:
 
     def __init__(self, state: State, document: VerdictDocument | None):
         self._state = state
-        labels = (document.base_label, *document.head_labels[:1]) if document else SIDES
-        self.labels = dict(zip(SIDES, labels, strict=False))
+        recorded = [document.base_label, *document.head_labels] if document else []
+        self.labels = dict(zip(SIDES, recorded if len(recorded) == len(SIDES) else SIDES, strict=True))
         both = state.complete(REHEARSAL)
         if both is None:
             raise UsageProblem(
@@ -215,26 +215,25 @@ _MOSTLY: Final = 0.5
 
 def _advice(
     final: Sequence[Verdict], folder: Path, pairs: int, points: Sequence[Point]
-) -> Iterator[str]:
+) -> Iterator[Advice]:
     """What would decide what is not decided."""
-    open_verdicts = [verdict for verdict in final if verdict.kind == "inconclusive"]
-    if not open_verdicts:
+    needed = [verdict.pairs_needed for verdict in final if verdict.kind == "inconclusive"]
+    if not needed:
         return
-    needed = [verdict.pairs_needed for verdict in open_verdicts]
-    known = [number for number in needed if number is not None]
-    if known or pairs < LOOK:
-        total = max(LOOK, pairs, *known)
-        total += -total % LOOK
-        resume = shlex.quote(f"--resume={folder}")
-        if total > pairs:
-            yield f"about {total} pairs in all: gpubench ab {resume} --pairs={total}"
+    total = max(LOOK, *(number or 0 for number in needed))
+    total += -total % LOOK
+    if total > pairs:
+        yield Advice(
+            text=f"about {total} pairs in all:",
+            command=f"gpubench ab --resume={shlex.quote(str(folder))} --pairs={total}",
+        )
     if None in needed and pairs >= LOOK:
-        yield (
-            "no number of pairs up to 200: the launches differ too much from each other, or the "
-            "effect lies at the limit; let each measure longer (--measure.max_time_s=10), or state "
-            "another limit (--limit)"
+        yield Advice(
+            text="no number of pairs up to 200: the launches differ too much from each other, or "
+            "the effect lies at the limit; let each launch measure longer "
+            "(--measure.max_time_s=10), or state another limit (--limit)"
         )
     raised = Counter(flag for point in points for flag in doubts(point.flags))
     for flag, count in raised.items():
         if count > _MOSTLY * len(points):
-            yield f"launches without the doubt {flag}, which {count} of {len(points)} carry"
+            yield Advice(text=f"launches that are not {flag}, as {count} of {len(points)} are")

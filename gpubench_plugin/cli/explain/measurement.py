@@ -18,10 +18,11 @@ from gpubench_plugin.flags import (
     doubts,
 )
 from gpubench_plugin.records import ends_of
-from gpubench_plugin.reports import Explanation, Point, number
+from gpubench_plugin.reports import Advice, Explanation, Point, number
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Measurement, Samples
+    from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"
 
@@ -38,16 +39,23 @@ _CURES: Final[Mapping[str, str]] = {
 }
 
 
-def explained_measurement(run_id: str, measurement: Measurement) -> Explanation:
-    """What the number of a `measurement` with samples, in the run `run_id`, rests on."""
+def explained_measurement(
+    run_id: str, measurement: Measurement, document: VerdictDocument | None = None
+) -> Explanation:
+    """What the number of a `measurement` with samples, in the run `run_id`, rests on.
+
+    A `document` is that of the run's verdicts, which say why it was compared with nothing.
+    """
     several = len(measurement.per_launch) > 1
     measured = measurement.outcome == "measured"
     return Explanation(
         benchmark=measurement.id,
-        subject=f"run {run_id}: {_outcome(measurement)}, judged by nothing",
+        subject=f"run {run_id}: {_outcome(measurement)}, compared with nothing",
         noun="launch" if several else "round",
         points=tuple(_of_launches(measurement) if several else _rounds(measurement)),
         units={_STEP: "s"} if measured else {},
+        verdicts=() if document is None else document.verdicts_on(measurement.id),
+        notes=() if document is None else tuple(document.notes),
         facts=tuple(_facts(measurement)) if measured else (),
         advice=tuple(_advice(measurement)) if measured else (),
     )
@@ -108,11 +116,12 @@ def _timing(samples: Samples) -> Iterator[str]:
     yield "warm-up: " + ", then ".join(filter(None, [first, warmup]))
 
 
-def _advice(measurement: Measurement) -> Iterator[str]:
+def _advice(measurement: Measurement) -> Iterator[Advice]:
     raised = doubts(measurement.flags)
-    yield from (f"{flag}: {_CURES[flag]}" for flag in raised)
+    yield from (Advice(text=f"{flag}: {_CURES[flag]}") for flag in raised)
     if not raised:
-        yield "a narrower interval: --measure.ci_half_width=0.005, or a longer --measure.min_time_s"
+        narrower = "a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
+        yield Advice(text=f"{narrower}--measure.min_time_s=1")
     if len(measurement.per_launch) < 2:
-        yield "what another process would measure: --launches=3"
-    yield "whether it changed: --baseline=last, a baseline, or gpubench ab"
+        yield Advice(text="what other processes would measure: --launches=3")
+    yield Advice(text="whether it changed: --baseline=last, a baseline's name, or gpubench ab")

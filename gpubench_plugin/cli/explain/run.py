@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.compare import FEWEST, Likeness, counted, value_of
 from gpubench_plugin.compare.baselines import Reference, reference
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.reports import Explanation, Point, number
+from gpubench_plugin.reports import Advice, Explanation, Point, number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,10 +123,11 @@ def _limits(
 
 def _counts(samples: Sequence[Run], others: int) -> Iterator[str]:
     if samples:
-        pinned = sum(result.pinned for one in samples for result in one.results.values())
-        yield f"{counted(len(samples), 'earlier run')}, {pinned} of them pinned"
+        pinned = _pinned(samples)
+        of_them = f", {pinned} of them pinned" if pinned else ""
+        yield f"{counted(len(samples), 'earlier run')}{of_them}"
     if others:
-        yield f"{counted(others, 'more')} that cannot be compared with it"
+        yield f"{counted(others, 'earlier run')} not comparable with this one"
 
 
 def _levels(final: Sequence[Verdict]) -> Iterator[str]:
@@ -138,7 +139,7 @@ def _levels(final: Sequence[Verdict]) -> Iterator[str]:
         text = f"{verdict.metric}: level {level}, this run {head}"
         if (ends := _prediction(verdict)) is not None:
             low, high = (number(value, verdict.unit) for value in ends)
-            text += f"; a run as the earlier ones would lie between {low} and {high} (99 %)"
+            text += f"; another run of the same code would lie between {low} and {high} (99 %)"
         yield text
 
 
@@ -156,22 +157,36 @@ def _prediction(verdict: Verdict) -> tuple[float, float] | None:
 
 def _advice(
     final: Sequence[Verdict], samples: Sequence[Run], run: Run, benchmark: str, label: str
-) -> Iterator[str]:
+) -> Iterator[Advice]:
+    """What would decide what is not decided, and what to do about a regression."""
     kinds = {verdict.kind for verdict in final}
     if not kinds & {"inconclusive", "regressed"}:
         return
-    pinned = sum(result.pinned for one in samples for result in one.results.values())
-    methods = {verdict.method for verdict in final}
-    if "inconclusive" in kinds and "history" in methods and pinned < FEWEST:
-        yield (
-            f"{FEWEST} pinned runs of one commit, of which there are {pinned}: gpubench baseline "
-            f"set {shlex.quote(label)} RUN …"
+    history = any(verdict.method == "history" for verdict in final)
+    pinned = _pinned(samples)
+    if "inconclusive" in kinds and history and pinned < FEWEST:
+        yield Advice(
+            text=f"{FEWEST} pinned runs of one commit (there are {pinned}):",
+            command=f"gpubench baseline set {shlex.quote(label)} RUN RUN …",
         )
     commit = samples[-1].commit if samples else None
-    base = f"--base={commit[:9]}" if commit else "--base=REF"
-    yield f"both sides in turns: gpubench ab {base} -- {shlex.quote(benchmark)}"
-    if "regressed" in kinds and methods & {"history"}:
-        yield (
-            f"if it is meant: gpubench accept {run.run_id} {shlex.quote(benchmark)} "
-            f"--baseline={shlex.quote(label)} --reason=WHY"
+    base = commit[:_SHORT] if commit else "REF"
+    yield Advice(
+        text="both sides measured in turns:",
+        command=f"gpubench ab --base={base} -- {shlex.quote(benchmark)}",
+    )
+    if "regressed" in kinds and history:
+        yield Advice(
+            text="if the new level is meant:",
+            command=f"gpubench accept {run.run_id} {shlex.quote(benchmark)} "
+            f"--baseline={shlex.quote(label)} --reason=WHY",
         )
+
+
+_SHORT: Final = 9
+"""Characters of a commit that are shown."""
+
+
+def _pinned(samples: Sequence[Run]) -> int:
+    """How many of the samples are pinned: each has but the one benchmark that is explained."""
+    return sum(result.pinned for one in samples for result in one.results.values())
