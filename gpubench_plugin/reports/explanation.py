@@ -6,6 +6,7 @@ measurement alone. What there is nothing to say of is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -155,7 +156,8 @@ def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.kind,
         "method": verdict.method,
         "effect": verdict.effect,
-        "interval": verdict.interval and [*verdict.interval],
+        "interval": verdict.interval
+        and [end if math.isfinite(end) else None for end in verdict.interval],
         "limit": verdict.limit,
         "reason": verdict.reason,
     }

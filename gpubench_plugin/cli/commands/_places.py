@@ -77,8 +77,10 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Write `lines` to the standard output."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    """Write `lines` to the standard output; a sign that it cannot show is written as an escape."""
+    encoding = sys.stdout.encoding or "ascii"
+    text = "".join(f"{line}\n" for line in lines)
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def note(lines: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from gpubench_plugin.cli.commands._places import (
     say,
 )
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import BrokenFile, UsageProblem, not_one_of
 
 if TYPE_CHECKING:
     import argparse
@@ -176,7 +176,9 @@ def _explained_run(text: str, benchmark: str, places: Places) -> Explanation:
             url=places.registry,
             results_dir=places.results_dir,
             here=places.here,
+            glyphs=glyphs(),
         )
-    record = read_record(directory)
-    (measurement,) = (one for one in record.benchmarks if one.id == name)
-    return explained_measurement(run.run_id, measurement, document)
+    measurement = next((one for one in read_record(directory).benchmarks if one.id == name), None)
+    if measurement is None:
+        raise BrokenFile(f"{directory.config_resolved} has no configuration of {name}")
+    return explained_measurement(run.run_id, measurement, document, glyphs=glyphs())

@@ -76,7 +76,9 @@ class _Launches:
     def __init__(self, state: State, document: VerdictDocument | None):
         self._state = state
         recorded = [document.base_label, *document.head_labels] if document else []
-        self.labels = dict(zip(SIDES, recorded if len(recorded) == len(SIDES) else SIDES, strict=True))
+        self.labels = dict(
+            zip(SIDES, recorded if len(recorded) == len(SIDES) else SIDES, strict=True)
+        )
         both = state.complete(REHEARSAL)
         if both is None:
             raise UsageProblem(

@@ -22,6 +22,7 @@ from gpubench_plugin.reports import Advice, Explanation, Point, number
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Measurement, Samples
+    from gpubench_plugin.reports import Glyphs
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"
@@ -40,7 +41,11 @@ _CURES: Final[Mapping[str, str]] = {
 
 
 def explained_measurement(
-    run_id: str, measurement: Measurement, document: VerdictDocument | None = None
+    run_id: str,
+    measurement: Measurement,
+    document: VerdictDocument | None = None,
+    *,
+    glyphs: Glyphs,
 ) -> Explanation:
     """What the number of a `measurement` with samples, in the run `run_id`, rests on.
 
@@ -56,7 +61,7 @@ def explained_measurement(
         units={_STEP: "s"} if measured else {},
         verdicts=() if document is None else document.verdicts_on(measurement.id),
         notes=() if document is None else tuple(document.notes),
-        facts=tuple(_facts(measurement)) if measured else (),
+        facts=tuple(_facts(measurement, glyphs)) if measured else (),
         advice=tuple(_advice(measurement)) if measured else (),
     )
 
@@ -78,31 +83,31 @@ def _rounds(measurement: Measurement) -> Iterator[Point]:
         yield Point(label=str(position), role="round", values={_STEP: seconds})
 
 
-def _facts(measurement: Measurement) -> Iterator[str]:
-    yield _median(measurement)
+def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
+    yield _median(measurement, glyphs)
     if measurement.samples is not None:
-        yield from _timing(measurement.samples)
+        yield from _timing(measurement.samples, glyphs)
     for flag in measurement.flags:
         yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
 
 
-def _median(measurement: Measurement) -> str:
+def _median(measurement: Measurement, glyphs: Glyphs) -> str:
     """The median with its interval."""
     metrics = measurement.metrics
     median = metrics.get(_STEP)
     if median is None:
         return "no step was timed"
-    text = f"{_STEP}: median {number(median.value, 's')}"
+    text = f"{_STEP}: median {number(median.value, 's', glyphs)}"
     low, high = map(metrics.get, ends_of(_STEP))
     if low is None or high is None:
         return f"{text}; too few rounds for an interval"
     return (
-        f"{text}, {measurement.confidence:.0%} interval {number(low.value, 's')} to "
-        f"{number(high.value, 's')}: of this process, others differ by more"
+        f"{text}, {measurement.confidence:.0%} interval {number(low.value, 's', glyphs)} to "
+        f"{number(high.value, 's', glyphs)}: of this process, others differ by more"
     )
 
 
-def _timing(samples: Samples) -> Iterator[str]:
+def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
     timing = samples.timing
     yield (
         f"{samples.calls} calls in {len(samples.block_s)} blocks, timed by {samples.timer}: "
@@ -110,9 +115,11 @@ def _timing(samples: Samples) -> Iterator[str]:
         f"{timing.calls_per_duration} calls"
     )
     first = (
-        "" if samples.first_step_s is None else f"first call {number(samples.first_step_s, 's')}"
+        ""
+        if samples.first_step_s is None
+        else f"first call {number(samples.first_step_s, 's', glyphs)}"
     )
-    warmup = f"{samples.warmup_calls} calls in {number(sum(samples.warmup_s), 's')}"
+    warmup = f"{samples.warmup_calls} calls in {number(sum(samples.warmup_s), 's', glyphs)}"
     yield "warm-up: " + ", then ".join(filter(None, [first, warmup]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.explain import limits
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.records import Result, Run, Verdict
+    from gpubench_plugin.reports import Glyphs
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 
@@ -28,6 +29,7 @@ def explained_run(
     url: str,
     results_dir: Path,
     here: Path,
+    glyphs: Glyphs,
 ) -> Explanation:
     """Why `benchmark` has its verdicts in `run`.
 
@@ -38,20 +40,22 @@ def explained_run(
         url: the registry's URL, ``none``, or empty for the default one.
         results_dir: where runs and baselines are.
         here: what a relative path is seen from.
+        glyphs: the signs that can be shown.
     """
     final = document.verdicts_on(benchmark)
     earlier = _reference(document.base_label, run, benchmark, url, results_dir, here)
     samples, others = _samples(earlier.runs, run, benchmark)
+    head = run.results.get(benchmark)
     units = {verdict.metric: verdict.unit for verdict in final if verdict.metric}
     return Explanation(
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged by {document.base_label or 'earlier runs'}",
         noun="run",
-        points=tuple(_points(samples, run, benchmark, units)),
+        points=tuple(_points(samples, run, head, units)),
         units=units,
         verdicts=final,
-        limits=_limits(final, samples, run.results.get(benchmark), benchmark),
-        facts=(*_counts(samples, others), *_levels(final)),
+        limits=_limits(final, samples, head),
+        facts=(*_counts(samples, others), *_levels(final, glyphs)),
         environment_differences=document.differences,
         notes=(*document.notes, *(note for note in earlier.notes if note not in document.notes)),
         advice=tuple(_advice(final, samples, run, benchmark, document.base_label)),
@@ -76,43 +80,40 @@ def _reference(
         return Reference(label=label, kind="missing", notes=(note,))
 
 
-def _samples(earlier: Sequence[Run], run: Run, benchmark: str) -> tuple[list[Run], int]:
+_Sample = tuple["Run", "Result"]
+
+
+def _samples(earlier: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
     """The comparable runs that have measured it, oldest first, and how many are not comparable."""
+    found = ((one, one.results[benchmark]) for one in earlier if benchmark in one.results)
+    measured = [sample for sample in found if sample[1].outcome == "measured"]
     head = run.results.get(benchmark)
-    measured = [
-        one
-        for one in earlier
-        if benchmark in one.results and one.results[benchmark].outcome == "measured"
-    ]
     if head is None:
         return measured, 0
     likeness = Likeness(exempt=(), allow=False)
-    alike = [
-        one for one in measured if not likeness.differences(one, one.results[benchmark], run, head)
-    ]
+    alike = [sample for sample in measured if not likeness.differences(*sample, run, head)]
+    alike.sort(key=lambda sample: sample[0].run_id)
     return alike, len(measured) - len(alike)
 
 
 def _points(
-    samples: Sequence[Run], run: Run, benchmark: str, metrics: Sequence[str] | dict[str, str]
+    samples: Sequence[_Sample], run: Run, head: Result | None, metrics: Iterable[str]
 ) -> Iterator[Point]:
-    for one in (*sorted(samples, key=lambda sample: sample.run_id), run):
-        result = one.results.get(benchmark)
-        if result is None:
-            continue
+    this = [(run, head)] if head is not None else []
+    for one, result in (*samples, *this):
         values = {metric: value_of(result, metric) for metric in metrics}
         yield Point(
             label=one.run_id or one.label,
-            role="this run" if one is run else "pinned run" if result.pinned else "earlier run",
+            role="this run" if result is head else "pinned run" if result.pinned else "earlier run",
             values={metric: value for metric, value in values.items() if value is not None},
             flags=result.flags,
         )
 
 
 def _limits(
-    final: Sequence[Verdict], samples: Sequence[Run], head: Result | None, benchmark: str
+    final: Sequence[Verdict], samples: Sequence[_Sample], head: Result | None
 ) -> dict[str, str]:
-    base = samples[-1].results[benchmark].limits if samples else {}
+    base = samples[-1][1].limits if samples else {}
     stated = head.limits if head is not None else {}
     return {
         verdict.metric: limits.origin(verdict.metric, verdict.limit, base=base, head=stated)
@@ -121,7 +122,7 @@ def _limits(
     }
 
 
-def _counts(samples: Sequence[Run], others: int) -> Iterator[str]:
+def _counts(samples: Sequence[_Sample], others: int) -> Iterator[str]:
     if samples:
         pinned = _pinned(samples)
         of_them = f", {pinned} of them pinned" if pinned else ""
@@ -130,15 +131,23 @@ def _counts(samples: Sequence[Run], others: int) -> Iterator[str]:
         yield f"{counted(others, 'earlier run')} not comparable with this one"
 
 
-def _levels(final: Sequence[Verdict]) -> Iterator[str]:
-    """Level, head, and where a run that is as the earlier ones would lie."""
+def _pinned(samples: Sequence[_Sample]) -> int:
+    return sum(result.pinned for _, result in samples)
+
+
+def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
+    """Level, head, and where another run of the same code would lie."""
     for verdict in final:
         if verdict.base is None or verdict.head is None:
             continue
-        level, head = (number(value, verdict.unit) for value in (verdict.base, verdict.head))
+        ends = _prediction(verdict)
+        level, head, *between = (
+            number(value, verdict.unit, glyphs)
+            for value in (verdict.base, verdict.head, *(ends or ()))
+        )
         text = f"{verdict.metric}: level {level}, this run {head}"
-        if (ends := _prediction(verdict)) is not None:
-            low, high = (number(value, verdict.unit) for value in ends)
+        if between:
+            low, high = between
             text += f"; another run of the same code would lie between {low} and {high} (99 %)"
         yield text
 
@@ -156,7 +165,7 @@ def _prediction(verdict: Verdict) -> tuple[float, float] | None:
 
 
 def _advice(
-    final: Sequence[Verdict], samples: Sequence[Run], run: Run, benchmark: str, label: str
+    final: Sequence[Verdict], samples: Sequence[_Sample], run: Run, benchmark: str, label: str
 ) -> Iterator[Advice]:
     """What would decide what is not decided, and what to do about a regression."""
     kinds = {verdict.kind for verdict in final}
@@ -167,9 +176,9 @@ def _advice(
     if "inconclusive" in kinds and history and pinned < FEWEST:
         yield Advice(
             text=f"{FEWEST} pinned runs of one commit (there are {pinned}):",
-            command=f"gpubench baseline set {shlex.quote(label)} RUN RUN …",
+            command=f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
         )
-    commit = samples[-1].commit if samples else None
+    commit = samples[-1][0].commit if samples else None
     base = commit[:_SHORT] if commit else "REF"
     yield Advice(
         text="both sides measured in turns:",
@@ -185,8 +194,3 @@ def _advice(
 
 _SHORT: Final = 9
 """Characters of a commit that are shown."""
-
-
-def _pinned(samples: Sequence[Run]) -> int:
-    """How many of the samples are pinned: each has but the one benchmark that is explained."""
-    return sum(result.pinned for one in samples for result in one.results.values())
