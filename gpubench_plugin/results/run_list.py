@@ -45,17 +45,6 @@ def latest_runs(
 
     Folders are looked into from the latest on, until there are `limit`.
     """
-    runs, notes = runs_from_latest(results_dir, registry, wanted=wanted)
-    return list(islice(runs, limit)), notes
-
-
-def runs_from_latest(
-    results_dir: Path, registry: Registry | None, *, wanted: Filter
-) -> tuple[Iterator[Overview], list[str]]:
-    """All runs that are wanted, the latest first, and lines for the user.
-
-    A folder is looked into when its turn comes.
-    """
     directories = runs_in(results_dir)
     notes: list[str] = []
     elsewhere: list[Overview] = []
@@ -65,7 +54,7 @@ def runs_from_latest(
         except RegistryError as error:
             notes.append(f"runs of other machines are not listed: {error}")
     both = merge(_here(directories, wanted), elsewhere, key=lambda run: run.run_id, reverse=True)
-    return (run for run in both if wanted.takes(run)), notes
+    return list(islice((run for run in both if wanted.takes(run)), limit)), notes
 
 
 def _here(directories: Sequence[RunDirectory], wanted: Filter) -> Iterator[Overview]:

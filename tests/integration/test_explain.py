@@ -11,6 +11,7 @@ import pytest
 
 from gpubench_plugin.cli.ab import Asked, State
 from gpubench_plugin.cli.main import main
+from gpubench_plugin.records import Verdict
 from tests.support import runs_builder
 from tests.support.runs_builder import MLP, RESNET, run_id
 
@@ -79,6 +80,22 @@ def test_a_run_is_named_by_id_folder_or_last_and_a_benchmark_by_a_part(
         assert shell(text, MLP) == (0, page, "")
     code, out, _ = shell("last", "mlp", "--format=json")
     assert json.loads(out)["benchmark"] == MLP
+
+
+def test_of_a_run_that_could_be_compared_with_nothing_its_rounds_are_shown(
+    shell: Shell, results: Path
+) -> None:
+    """Beside the verdict that says so."""
+    directory = write_run(results, 0)
+    nothing = Verdict(id=MLP, kind="no_baseline", reason="there is no run to compare with")
+    runs_builder.write_verdicts(directory, [nothing])
+
+    code, page, _ = shell("last", "mlp")
+
+    assert code == 0
+    assert "no baseline: there is no run to compare with" in page
+    assert "what it rests on\n  step_time_s: median 10.00 ms" in page
+    assert "what would make it surer" in page
 
 
 def test_a_comparison_is_named_by_id_folder_or_last(

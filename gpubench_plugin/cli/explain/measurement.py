@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.compare import counted
 from gpubench_plugin.flags import (
     CONTENDED,
     DEPENDENT,
@@ -60,6 +61,7 @@ def explained_measurement(
         points=tuple(_of_launches(measurement) if several else _rounds(measurement)),
         units={_STEP: "s"} if measured else {},
         verdicts=() if document is None else document.verdicts_on(measurement.id),
+        environment_differences=() if document is None else document.differences,
         notes=() if document is None else tuple(document.notes),
         facts=tuple(_facts(measurement, glyphs)) if measured else (),
         advice=tuple(_advice(measurement)) if measured else (),
@@ -110,16 +112,19 @@ def _median(measurement: Measurement, glyphs: Glyphs) -> str:
 def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
     timing = samples.timing
     yield (
-        f"{samples.calls} calls in {len(samples.block_s)} blocks, timed by {samples.timer}: "
-        f"{samples.rounds} rounds of {timing.durations_per_round} durations of "
-        f"{timing.calls_per_duration} calls"
+        f"{counted(samples.calls, 'call')} in {counted(len(samples.block_s), 'block')}, timed by "
+        f"{samples.timer}: {counted(samples.rounds, 'round')} of "
+        f"{counted(timing.durations_per_round, 'duration')} of "
+        f"{counted(timing.calls_per_duration, 'call')}"
     )
     first = (
         ""
         if samples.first_step_s is None
         else f"first call {number(samples.first_step_s, 's', glyphs)}"
     )
-    warmup = f"{samples.warmup_calls} calls in {number(sum(samples.warmup_s), 's', glyphs)}"
+    warmup = (
+        f"{counted(samples.warmup_calls, 'call')} in {number(sum(samples.warmup_s), 's', glyphs)}"
+    )
     yield "warm-up: " + ", then ".join(filter(None, [first, warmup]))
 
 

@@ -85,8 +85,8 @@ _Sample = tuple["Run", "Result"]
 
 def _samples(earlier: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
     """The comparable runs that have measured it, oldest first, and how many are not comparable."""
-    found = ((one, one.results[benchmark]) for one in earlier if benchmark in one.results)
-    measured = [sample for sample in found if sample[1].outcome == "measured"]
+    pairs = ((one, one.results[benchmark]) for one in earlier if benchmark in one.results)
+    measured = [(one, result) for one, result in pairs if result.outcome == "measured"]
     head = run.results.get(benchmark)
     if head is None:
         return measured, 0

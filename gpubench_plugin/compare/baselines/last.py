@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.comparability import Likeness, machine_differences
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.results import Filter, RunDirectory, run_in, runs_from_latest
+from gpubench_plugin.results import run_in, runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.records import Run
-    from gpubench_plugin.results import Overview
     from gpubench_plugin.results.registry import Reachable, Registry
 
 
 LOOKED_AT: Final = 50
-"""Complete runs that are read, at most, for a benchmark that the latest ones have not measured."""
+"""Runs that are read, at most, for a benchmark that the latest ones have not measured."""
 
 _SHORT: Final = 9
 """Characters of a commit that are shown."""
@@ -39,29 +39,54 @@ def last_runs(head: Run, *, results_dir: Path, reached: Reachable) -> LastRuns:
     """The complete runs before `head` that have last measured its benchmarks, comparably.
 
     Usually that is one run. A benchmark that it lacks, or measured with other settings, has the
-    latest earlier one; where none is comparable, the latest of this machine, of which the verdict
-    then says what differs.
+    latest earlier one, also one that only the registry has; where none is comparable, the latest of
+    this machine, of which the verdict then says what differs.
     """
-    runs, notes = runs_from_latest(results_dir, reached.registry, wanted=Filter(state="complete"))
-    search = _Search(head, reached.registry, notes)
-    if reached.note:
-        notes.append(
-            f"without the registry, only the runs in {results_dir} are seen: {reached.note}"
+    notes: list[str] = []
+    search = _Search(head)
+    search.through(_in_folders(results_dir, notes))
+    if search.missing and reached.registry is not None:
+        known = {directory.run_id for directory in runs_in(results_dir)}
+        registered = _registered(reached.registry, notes)
+        search.through(
+            run
+            for run in registered
+            if run.run_id not in known and not machine_differences(run, head, ())
         )
-    for overview in runs:
-        if overview.run_id == head.run_id or overview.started >= head.started:
-            continue
-        if not search.goes_on:
-            break
-        search.look_at(overview)
-    return search.ended()
+    elif search.missing and reached.note:
+        notes.append(f"only the runs in {results_dir} are seen: {reached.note}")
+    runs = search.chosen()
+    return LastRuns(runs=runs, notes=(*notes, *_origins(runs, head, search.looked_at)))
+
+
+def _in_folders(results_dir: Path, notes: list[str]) -> Iterator[Run]:
+    """The latest runs that have ended in order, the latest first."""
+    ended = (one for one in reversed(runs_in(results_dir)) if one.summary.exists())
+    for directory in islice(ended, LOOKED_AT):
+        try:
+            yield run_in(directory)
+        except GpubenchError as error:
+            notes.append(f"left out: {error}")
+
+
+def _registered(registry: Registry, notes: list[str]) -> Iterator[Run]:
+    """The latest runs of the registry, the latest first."""
+    try:
+        for row in registry.runs(limit=LOOKED_AT):
+            if (run := registry.run(row.run_id)) is not None:
+                yield replace(run, status=row.status)
+    except RegistryError as error:
+        notes.append(f"runs of the registry are not seen: {error}")
 
 
 @dataclass
 class _Search:
+    """The benchmarks of `head`, each with the run that it is compared with.
+
+    That is one of the `comparable` ones; of the `others` only where there is none.
+    """
+
     head: Run
-    registry: Registry | None
-    notes: list[str]
     looked_at: list[Run] = field(default_factory=list)
     comparable: dict[str, Run] = field(default_factory=dict)
     others: dict[str, Run] = field(default_factory=dict)
@@ -69,28 +94,21 @@ class _Search:
 
     @property
     def missing(self) -> list[str]:
-        """The benchmarks of the head of which no comparable run is known."""
+        """The benchmarks of which no comparable run is known."""
         measured = (one.id for one in self.head.results.values() if one.outcome == "measured")
         return [name for name in measured if name not in self.comparable]
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether another run may tell more; that too many would have to be read is noted."""
-        if not self.missing:
-            return False
-        if len(self.looked_at) < LOOKED_AT:
-            return True
-        self.notes.append(
-            f"only the latest {LOOKED_AT} complete runs were looked at for {listed(self.missing)}"
-        )
-        return False
+    def through(self, runs: Iterable[Run]) -> None:
+        """Look at the `runs`, the latest first, as long as something is missing."""
+        for run in runs:
+            is_earlier = run.run_id != self.head.run_id and run.started < self.head.started
+            if run.status == "complete" and is_earlier:
+                self.looked_at.append(run)
+                self._look_at(run)
+            if not self.missing:
+                return
 
-    def look_at(self, overview: Overview) -> None:
-        """Take from the run what is missing so far."""
-        run = self._read(overview)
-        if run is None:
-            return
-        self.looked_at.append(run)
+    def _look_at(self, run: Run) -> None:
         for name in self.missing:
             result = run.results.get(name)
             if result is None or result.outcome != "measured":
@@ -100,48 +118,31 @@ class _Search:
             else:
                 self.comparable[name] = run
 
-    def ended(self) -> LastRuns:
-        """What was found, and which run it is."""
-        chosen = {**self.others, **self.comparable}
-        runs = [
-            replace(run, results={n: run.results[n] for n, of in chosen.items() if of is run})
-            for run in reversed(self.looked_at)
-        ]
-        used = tuple(run for run in runs if run.results)
-        return LastRuns(runs=used, notes=(*self.notes, *self._origins(used)))
+    def chosen(self) -> tuple[Run, ...]:
+        """The runs that are compared with, oldest first, with what is compared and no more."""
+        by_name = {**self.others, **self.comparable}
+        runs = (
+            replace(run, results={n: run.results[n] for n, of in by_name.items() if of is run})
+            for run in sorted(self.looked_at, key=lambda run: run.started)
+        )
+        return tuple(run for run in runs if run.results)
 
-    def _read(self, overview: Overview) -> Run | None:
-        """The run in its folder; of the registry's only those of machines such as this one."""
-        try:
-            if overview.path is not None:
-                return run_in(RunDirectory(path=overview.path))
-            run = self.registry.run(overview.run_id) if self.registry is not None else None
-        except RegistryError as error:
-            self.notes.append(f"the run {overview.run_id}: {error}")
-            self.registry = None
-            return None
-        except GpubenchError as error:
-            self.notes.append(f"left out: {error}")
-            return None
-        return None if run is None or machine_differences(run, self.head, ()) else run
 
-    def _origins(self, runs: tuple[Run, ...]) -> Iterator[str]:
-        """Which runs they are, or why there is none."""
-        if not self.looked_at:
-            yield "no earlier run here yet: this one will be the first"
-        elif not runs:
-            number = len(self.looked_at)
-            those = (
-                "the earlier run here has"
-                if number == 1
-                else f"the {number} earlier runs here have"
-            )
-            yield f"{those} measured none of these benchmarks: this one will be the first"
-        for number, run in enumerate(reversed(runs)):
-            names = f", {listed([*run.results])}" if number else ""
-            yield f"compared with {run.run_id} ({', '.join(_facts(run, self.head))}){names}"
-        if runs and self.head.dirty:
-            yield "this run's code has uncommitted changes"
+def _origins(runs: tuple[Run, ...], head: Run, looked_at: list[Run]) -> Iterator[str]:
+    """Which runs they are, or why there is none."""
+    if not looked_at:
+        yield "no earlier run here yet: this one will be the first"
+    elif not runs:
+        number = len(looked_at)
+        earlier = (
+            f"the {number} earlier runs here have" if number > 1 else "the earlier run here has"
+        )
+        yield f"{earlier} measured none of these benchmarks: this one will be the first"
+    for number, run in enumerate(reversed(runs)):
+        names = f", {listed([*run.results])}" if number else ""
+        yield f"compared with {run.run_id} ({', '.join(_facts(run, head))}){names}"
+    if runs and head.dirty:
+        yield "this run's code has uncommitted changes"
 
 
 def _facts(run: Run, head: Run) -> Iterator[str]:

@@ -34,7 +34,7 @@ def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Me
     assert about.subject == "run r1: measured, compared with nothing"
     assert about.facts == (
         "step_time_s: median 11.00 ms; too few rounds for an interval",
-        "4 calls in 1 blocks, timed by perf_counter_ns: 2 rounds of 2 durations of 1 calls",
+        "4 calls in 1 block, timed by perf_counter_ns: 2 rounds of 2 durations of 1 call",
         "warm-up: first call 500.0 ms, then 5 calls in 50.00 ms",
         f"drifting: {MEANINGS['drifting']}",
     )

@@ -108,7 +108,7 @@ def test_runs_of_equal_machines_are_taken_from_the_registry(tmp_path: Path) -> N
 def test_no_more_than_some_runs_are_read_for_a_new_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That there may be more is said."""
+    """Else every session with one would read them all."""
     monkeypatch.setattr("gpubench_plugin.compare.baselines.last.LOOKED_AT", 2)
     for number in range(3):
         write_run(tmp_path, number, {RESNET: 0.020} if number else BOTH)
@@ -116,7 +116,6 @@ def test_no_more_than_some_runs_are_read_for_a_new_benchmark(
     last = look_up(tmp_path, 3)
 
     assert origins(last) == {RESNET: 2}
-    assert f"only the latest 2 complete runs were looked at for {MLP}" in last.notes
 
 
 def test_a_broken_run_is_left_out_and_named(tmp_path: Path) -> None:
