@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from gpubench_plugin.flags import MEANINGS, doubts, notes
 from gpubench_plugin.reports.dots import Dot, Sign, dot_lines, plural
 from gpubench_plugin.reports.table import column, lines, wrapped
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.text import printable, width
 from gpubench_plugin.reports.verdict_table import difference_text, signed, words
 
 if TYPE_CHECKING:
@@ -186,10 +186,14 @@ def _picture(
     if not pictured:
         return
     yield ()
-    roles = dict.fromkeys(point.role for point in pictured)
-    legend = "  ".join(f"{getattr(glyphs, _SIGNS[role])} {role}" for role in roles)
-    heading = f"{metric} of each {about.noun} in the order of time: {legend}"
-    yield from (((line, _BOLD),) for line in wrapped(heading, total))
+    roles = {point.role for point in pictured}
+    signs = {role: str(getattr(glyphs, sign)) for role, sign in _SIGNS.items() if role in roles}
+    legend = "  ".join(f"{sign} {role}" for role, sign in signs.items())
+    heading = printable(f"{metric} of each {about.noun} in the order of time:")
+    fits = width(heading) + 1 + width(legend) <= total
+    yield from (
+        ((line, _BOLD),) for line in ([f"{heading} {legend}"] if fits else [heading, legend])
+    )
     dots = [
         Dot(value=point.values[metric], sign=_SIGNS[point.role], flags=point.flags)
         for point in pictured
