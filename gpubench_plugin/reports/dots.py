@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import cut, fill, printable, width
 from gpubench_plugin.reports.verdict_table import number
 
@@ -35,7 +36,10 @@ _ROWS: Final = 9
 _LEAST_REACH: Final = 0.01
 """The picture reaches over 1 % at least, so that noise does not look like mountains."""
 _FAR: Final = 3.0
-"""Values so many times above or below the median lie outside: the others would look alike."""
+"""Values so many times above or below the medians of all signs lie outside: others would look alike
+beside them."""
+_WIDE: Final = 5.0
+"""Beyond this ratio of the greatest to the least value the scale is logarithmic."""
 _LEAST_ROOM: Final = 8
 _LONGEST_FLAG: Final = 16
 _ABOVE, _BELOW, _RAISED = "^", "v", "!"
@@ -64,7 +68,7 @@ def dot_lines(
         total: columns.
         glyphs: the signs that the terminal can show.
     """
-    scale = _Scale.of([dot.value for dot in dots])
+    scale = _Scale.of(dots)
     labels = {row: number(scale.at(row), unit, glyphs) for row in (0, _ROWS // 2, _ROWS - 1)}
     raised = {flag for dot in dots for flag in dot.flags}
     gutter = max(width(text) for text in (noun, *labels.values()))
@@ -82,37 +86,59 @@ def dot_lines(
                 marks = [(_RAISED if cell else " ", _DOUBTFUL) for cell in cells]
                 yield frame.line(printable(flag), marks)
         yield frame.ends(noun, first, first + sum(map(len, columns)) - 1, len(columns))
-    yield from (((text, _DOUBTFUL),) for text in scale.outside(dots, noun, unit, glyphs))
+    for text in scale.outside(dots, noun, unit, glyphs):
+        yield from (((line, _DOUBTFUL),) for line in wrapped(text, total))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Scale:
-    """Which row a value is in; `above` and `below` are those outside of it."""
+    """Which row a value is in; `above` and `below` are those outside of it.
+
+    `low` and `reach` are logarithms where the scale is logarithmic.
+    """
 
     low: float
     reach: float
+    logarithmic: bool
     above: frozenset[float]
     below: frozenset[float]
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> _Scale:
-        middle = median(values)
-        above = frozenset(one for one in values if 0 < middle * _FAR < one)
-        below = frozenset(one for one in values if one < middle / _FAR)
+    def of(cls, dots: Sequence[Dot]) -> _Scale:
+        signs = {dot.sign for dot in dots}
+        medians = [median(dot.value for dot in dots if dot.sign == sign) for sign in signs]
+        values = [dot.value for dot in dots]
+        above = frozenset(one for one in values if 0 < max(medians) * _FAR < one)
+        below = frozenset(one for one in values if one < min(medians) / _FAR)
         near = [one for one in values if one not in above and one not in below]
         least, greatest = min(near), max(near)
+        if logarithmic := 0 < least * _WIDE < greatest:
+            least, greatest = math.log(least), math.log(greatest)
         reach = max(greatest - least, abs(greatest) * _LEAST_REACH) or 1.0
-        return cls(low=(least + greatest - reach) / 2, reach=reach, above=above, below=below)
+        return cls(
+            low=(least + greatest - reach) / 2,
+            reach=reach,
+            logarithmic=logarithmic,
+            above=above,
+            below=below,
+        )
 
     def at(self, row: int) -> float:
-        return self.low + self.reach * row / (_ROWS - 1)
+        """The value in the middle of a row."""
+        place = self.low + self.reach * row / (_ROWS - 1)
+        return math.exp(place) if self.logarithmic else place
 
     def row(self, value: float) -> int:
-        share = (value - self.low) / self.reach
-        return min(max(round(share * (_ROWS - 1)), 0), _ROWS - 1)
+        """The row of a value, at the edge where it lies outside."""
+        if self.logarithmic and value <= 0:
+            return 0
+        place = math.log(value) if self.logarithmic else value
+        return min(max(round((place - self.low) / self.reach * (_ROWS - 1)), 0), _ROWS - 1)
 
     def outside(self, dots: Sequence[Dot], noun: str, unit: str, glyphs: Glyphs) -> Iterator[str]:
-        """How many of the dots lie outside, and how far."""
+        """That the scale is no usual one, how many dots lie outside of it, and how far."""
+        if self.logarithmic:
+            yield "the scale is logarithmic"
         for sign, values, where, end in (
             (_ABOVE, self.above, "above", max(self.above, default=0.0)),
             (_BELOW, self.below, "below", min(self.below, default=0.0)),

@@ -45,6 +45,17 @@ def test_a_wild_value_does_not_flatten_the_others() -> None:
     ]
 
 
+def test_sides_far_apart_share_a_logarithmic_scale() -> None:
+    """Neither is outside of the picture, and it says so."""
+    lines = picture(in_turns([1e-3] * 3, [1e-2, 1.1e-2, 1e-2]))
+
+    assert not any(sign in line for line in lines for sign in "^v")
+    assert lines[0] == "11.00 ms |   x   x   x"
+    assert lines[8].endswith("| o   o   o")
+    assert lines[4].startswith("3.317 ms |")
+    assert lines[-1] == "the scale is logarithmic"
+
+
 def test_noise_is_no_mountain() -> None:
     """The picture reaches over one per cent at least."""
     lines = picture(in_turns([1.0, 1.0001], [1.0002, 1.0]))
@@ -66,13 +77,14 @@ def test_flags_are_marked_beneath_the_dots_that_raised_them() -> None:
 @pytest.mark.parametrize("glyphs", [ASCII, UNICODE], ids=["ascii", "unicode"])
 def test_pictures_fit_the_terminal(total: int, glyphs: Glyphs) -> None:
     """Many launches go on in a second picture; many rounds share columns, and all are there."""
-    launches = in_turns([1.0, 1.3] * 60, [1.1, 1.2] * 60)
+    launches = in_turns([1.0, 1.3] * 60, [1.1, 1.2] * 59 + [1.1, 100.0])
     rounds = [Dot(value=1 + number % 7 / 10, sign="hollow") for number in range(500)]
 
     for dots in (launches, rounds):
         lines = picture(dots, total, glyphs, noun="round")
         assert max(map(width, lines)) <= total
-        assert lines[-1].split()[-1] == str(len(dots))
+        numbers = [line for line in lines if line.split()[0] == "round"]
+        assert numbers[-1].split()[-1] == str(len(dots))
         assert glyphs is UNICODE or all(line.isascii() for line in lines)
     marks = "".join(line.partition("|")[2] for line in picture(launches, total))
-    assert (marks.count("o"), marks.count("x")) == (120, 120)
+    assert (marks.count("o"), marks.count("x"), marks.count("^")) == (120, 119, 1)
