@@ -34,38 +34,22 @@ def doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Ver
     return replace(verdict, reason="; ".join(filter(None, words)))
 
 
-def unchanged_in_doubt(
-    verdicts: Iterable[Verdict], heads: Sequence[Run], bases: Sequence[Run] = ()
-) -> Iterator[str]:
-    """A line for each kind of doubt about what is taken to be as the base is.
+def unchanged_in_doubt(verdicts: Iterable[Verdict], heads: Sequence[Run]) -> Iterator[str]:
+    """A line for each kind of doubt about heads that are taken to be as the base is.
 
-    Tables give no reason for what is unchanged. Of several launches or runs of a side most must be
-    in doubt.
+    Tables give no reason for what is unchanged. Of several launches most must be in doubt.
     """
     names: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         if verdict.kind == "unchanged" and _is_judged_by_time(verdict):
-            sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
-            results = {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
-            raised = ", ".join(_mostly_raised(results))
-            few = _few({"head": results["head"]})
-            for words in (raised and f"in doubt: {raised}", *few):
+            results = list(_measured(heads, verdict.id))
+            counts = Counter(name for one in results for name in doubts(one.flags))
+            raised = ", ".join(name for name in DOUBTS if counts[name] > len(results) / 2)
+            for words in (raised and f"in doubt: {raised}", *_few({"head": results})):
                 names.setdefault(words, {})[verdict.id] = None
     names.pop("", None)
     for words, those in names.items():
         yield f"unchanged, but {words}: {listed([*those])}"
-
-
-def _mostly_raised(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
-    """``drifting`` where the head alone is in doubt, else ``drifting (base, head)``."""
-    for name in DOUBTS:
-        sides = [
-            side
-            for side, of_side in results.items()
-            if sum(name in one.flags for one in of_side) > len(of_side) / 2
-        ]
-        if sides:
-            yield name if sides == ["head"] else f"{name} ({', '.join(sides)})"
 
 
 def _is_judged_by_time(verdict: Verdict) -> bool:

@@ -172,16 +172,6 @@ def test_unchanged_launches_are_noted_where_most_are_in_doubt():
     assert notes(3) == ("unchanged, but in doubt: contended: test_a",)
 
 
-def test_what_is_unchanged_is_in_doubt_for_either_side():
-    """Which side is said, unless it is the head alone."""
-    base = run("a", _flagged(timed(1.0), "throttled", "contended"))
-    head = run("b", _flagged(timed(1.0), "contended"))
-    assert (
-        "unchanged, but in doubt: contended (base, head), throttled (base): test_a"
-        in compare_runs(base, head).notes
-    )
-
-
 def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():
     """Five have none at 95 %, six do; several launches have theirs over the launches."""
     limits = {"step_time_s": "<=2"}
