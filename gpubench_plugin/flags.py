@@ -7,7 +7,7 @@ what raises each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 CONTENDED: Final = "contended"
@@ -57,6 +57,31 @@ NOTES: Final = (
     CONDENSED,
     UNFINISHED,
 )
+
+
+MEANINGS: Final[Mapping[str, str]] = {
+    CONTENDED: "measuring threads waited for a processor for more than 5 % of the timed blocks",
+    THROTTLED: "the GPU lowered its clocks for heat or power",
+    UNSTEADY: "the warm-up ended by its limits, before the step was steady",
+    DRIFTING: "the rounds have a trend: slower or faster while it was measured",
+    NOT_CONVERGED: "time or rounds ran out before the median was known well enough",
+    DEPENDENT: "neighbouring rounds resemble each other: few of them stand for themselves",
+    SUSPENDED: "the process was stopped, frozen or asleep while it was measured",
+    INSTRUMENTED: "a debugger, a tracer or a debug mode of Python took part",
+    OUTLIERS: "more than 0.5 % of the durations lie far above the median",
+    STALLS: "a few calls take most of the time: work over time is 10 % below the median's promise",
+    FAST_CALLS: "many calls take far less: work over time is 10 % above the median's promise",
+    DESCHEDULED: "on one thread, less than 98 % of the wall time was processor time",
+    LAUNCH_BOUND: "the GPU waited for Python",
+    PRECISION_UNUSED: "nothing was computed in the precision that the id names",
+    UNCHECKED: "nothing was compared with the fp32 reference",
+    GROWING_MEMORY: "memory grew through all quarters of the timed calls: a leak",
+    SINCE_START: "the process' peak of memory is that since its start",
+    SKETCHED: "there were too many durations to keep; percentiles are those of a sketch",
+    CONDENSED: "a rank had more samples, flags or facts than it sends",
+    UNFINISHED: "the run has no end and no record of it: it was killed, or still runs",
+}
+"""What each flag says, in a line; ``docs/reference/flags.md`` says when exactly it is raised."""
 
 
 def doubts(flags: Iterable[str]) -> tuple[str, ...]:

@@ -84,7 +84,8 @@ FLAGS: Final[dict[str, dict[str, str]]] = {
     },
     "baseline": {
         "metavar": "RUN",
-        "help": "Compare with a baseline's name, a run, its folder, or a file of pytest-benchmark",
+        "help": "Compare with a baseline's name, a run, its folder, or a file of pytest-benchmark; "
+        "last: with the last comparable run of this machine",
     },
     "gate": {
         "metavar": "KIND",
@@ -136,6 +137,7 @@ INI: Final = {
     "device": ("auto", "Devices measured when --device is not given"),
     "preset": ("auto", "Preset used when --preset is not given"),
     "results-dir": ("results", "Folder of the runs, relative to the rootdir"),
+    "baseline": ("", "What to compare with when --baseline is not given: last, for example"),
     "registry": ("", "Database that indexes the runs when --registry is not given"),
     "timeout-s": ("600", "Seconds after which a benchmark that does not end is a hang"),
     "experiment": ("default", "Experiment used when --experiment is not given"),

@@ -94,28 +94,28 @@ class Settings:
             profile=bool(flags["profile"]),
             registry=chosen["registry"] or os.environ.get("GPUBENCH_REGISTRY", ""),
             adopt=bool(flags["adopt"]),
-            **_judging(flags),
+            **_judging(flags, chosen["baseline"]),
         )
 
 
 SETTINGS = pytest.StashKey[Settings]()
 
 
-def _judging(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Which baseline there is, and what the gate makes of what it finds."""
-    baseline, gate = flags["baseline"], flags["gate"]
-    if baseline == "":
+def _judging(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:
+    """What the gate makes of what it finds beside `baseline`, which the ini file may have given."""
+    gate = flags["gate"]
+    if flags["baseline"] == "":
         raise UsageProblem(
-            "--baseline=: empty; allowed: a baseline's name, a run, its folder, or a file"
+            "--baseline=: empty; allowed: a baseline's name, last, a run, its folder, or a file"
         )
     if gate is not None and gate not in GATES:
         raise not_one_of("--gate", gate, GATES)
-    if gate is not None and baseline is None:
+    if gate is not None and not baseline:
         raise UsageProblem(
             "--gate: there is nothing to compare with; name it with --baseline=<name, run or file>"
         )
     judging = {
-        "baseline": baseline or "",
+        "baseline": baseline,
         "gate": gate or "",
         "allow_incomparable": bool(flags["allow-incomparable"]),
     }

@@ -5,11 +5,20 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.reports.dots import Dot, dot_lines
+    from gpubench_plugin.reports.explanation import (
+        Advice,
+        Explanation,
+        Look,
+        Point,
+        explanation_as_json,
+        explanation_lines,
+    )
     from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
     from gpubench_plugin.reports.scaling import scaling_lines
     from gpubench_plugin.reports.status import StatusLine, status_line
     from gpubench_plugin.reports.table import column, lines, wrapped
-    from gpubench_plugin.reports.terminal import Line, header_lines, plain, summary_lines
+    from gpubench_plugin.reports.terminal import Line, header_lines, painted, plain, summary_lines
     from gpubench_plugin.reports.text import (
         ASCII,
         UNICODE,

@@ -115,6 +115,21 @@ def plain(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
+_CODES: Final[Mapping[str, int]] = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
+"""Of ECMA-48's SGR, by the names that pytest's writer has for them."""
+
+
+def painted(line: Line) -> str:
+    """The text of `line` with its markup, for a terminal that pytest does not write to."""
+    return "".join(_painted(span) for span in line)
+
+
+def _painted(span: Span) -> str:
+    text, markup = span
+    codes = ";".join(str(_CODES[name]) for name, on in markup.items() if on)
+    return f"\x1b[{codes}m{text}\x1b[0m" if codes else text
+
+
 def _by_file(measurements: Sequence[Measurement]) -> list[Measurement]:
     """The benchmarks of each file together, files in the order in which they came."""
     files = list(dict.fromkeys(_split(m.id)[0] for m in measurements))

@@ -144,6 +144,10 @@ class Glyphs:
     lower: str
     higher: str
     to: str
+    hollow: str
+    filled: str
+    diamond: str
+    axis: str
 
 
 UNICODE: Final = Glyphs(
@@ -156,6 +160,10 @@ UNICODE: Final = Glyphs(
     lower="↓",
     higher="↑",
     to="→",
+    hollow="○",
+    filled="●",
+    diamond="◆",
+    axis="│",
 )
 ASCII: Final = Glyphs(
     micro="u",
@@ -167,6 +175,10 @@ ASCII: Final = Glyphs(
     lower="(low)",
     higher="(high)",
     to="->",
+    hollow="o",
+    filled="x",
+    diamond="#",
+    axis="|",
 )
 
 

@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import Better, Json, Method, VerdictKind
+from gpubench_plugin.records import Better, Difference, Json, Method, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.records import Comparison, Part, Verdict
+    from gpubench_plugin.records import Comparison, Part
 
 SCHEMA_VERSION: Final = 1
 """Grows with every change of the format; older files stay readable, newer ones are refused."""
@@ -79,6 +79,28 @@ class BenchmarkVerdict(_Model):
     base_label: str = Field(default="", description="What it was compared with")
     head_label: str = Field(default="", description="What was judged")
 
+    def restored(self) -> Verdict:
+        """The verdict that was written; an end of an interval that is not bounded is infinite."""
+        low, high = self.interval or (None, None)
+        ends = (-math.inf if low is None else low, math.inf if high is None else high)
+        return Verdict(
+            id=self.id,
+            metric=self.metric,
+            unit=self.unit,
+            better=self.better,
+            kind=self.verdict,
+            method=self.method,
+            base=self.base,
+            head=self.head,
+            effect=self.effect,
+            interval=None if self.interval is None else ends,
+            launches=self.launches,
+            smallest_visible_effect=self.smallest_visible_effect,
+            pairs_needed=self.pairs_needed,
+            limit=self.limit,
+            reason=self.reason,
+        )
+
 
 class EnvironmentDifference(_Model):
     """A fact that differs between base and head; null where one lacks it."""
@@ -104,6 +126,18 @@ class VerdictDocument(_Model):
     def ids(self, kind: VerdictKind) -> frozenset[str]:
         """The benchmarks that have a verdict of that kind."""
         return frozenset(found.id for found in self.benchmarks if found.verdict == kind)
+
+    def verdicts_on(self, node_id: str) -> tuple[Verdict, ...]:
+        """Those on one benchmark, of its metrics and of the whole."""
+        return tuple(row.restored() for row in self.benchmarks if row.id == node_id)
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The facts that differ between base and head."""
+        return tuple(
+            Difference(key=one.key, base=one.base, head=one.head)
+            for one in self.environment_differences
+        )
 
 
 def document(comparisons: Sequence[Comparison]) -> Json:

@@ -161,6 +161,7 @@ def test_bad_input_is_said_in_one_message(shell: Shell) -> None:
     for arguments, said in (
         (("set", "a/b", run_id(0)), "cannot name a folder"),
         (("set", run_id(0), run_id(0)), "what a run or a file is called"),
+        (("set", "last", run_id(0)), "is the last comparable run, and needs no baseline"),
         (("set", "main", "2099"), "no run in"),
         (("set", "main", "2026"), None),
         (("show", "main"), "no baseline is called"),

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from gpubench_plugin.flags import DOUBTS, NOTES, doubts, notes
+from gpubench_plugin.flags import DOUBTS, MEANINGS, NOTES, doubts, notes
 
 _DOCS = Path(__file__).parents[2] / "docs/reference/flags.md"
 
@@ -26,3 +26,9 @@ def test_docs_list_every_flag_in_its_table() -> None:
     row = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
     assert sorted(row.findall(doubts_text)) == sorted(DOUBTS)
     assert sorted(row.findall(notes_text)) == sorted(NOTES)
+
+
+def test_every_flag_says_in_a_line_what_it_means() -> None:
+    """For who reads an explanation, without the reference at hand."""
+    assert set(MEANINGS) == {*DOUBTS, *NOTES}
+    assert max(map(len, MEANINGS.values())) <= 88

@@ -6,6 +6,7 @@ from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.ab.comparison import (
+        VERDICTS,
         Compared,
         compare,
         earlier_state,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
         limits_from,
         resumed,
     )
-    from gpubench_plugin.cli.ab.schedule import freeze, longest_left, order, rounds_of
-    from gpubench_plugin.cli.ab.sides import Side, SideName, Source, side, source
+    from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order, rounds_of
+    from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source, side, source
     from gpubench_plugin.cli.ab.state import STATE, Done, State
     from gpubench_plugin.cli.ab.trial import Contender, Trial
     from gpubench_plugin.cli.ab.workspaces import Workspace, workspace

@@ -96,7 +96,7 @@ def earlier_state(folder: Path) -> tuple[State, Asked]:
     try:
         return state, Asked.from_json(state.asked)
     except json_files.MALFORMED as error:
-        raise BrokenFile(f"--resume={folder}: not as it was written: {error!r:.300}") from None
+        raise BrokenFile(f"{folder}: not as it was written: {error!r:.300}") from None
 
 
 def compare(state: State, asked: Asked, progress: Progress) -> Compared:

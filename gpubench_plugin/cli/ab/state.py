@@ -69,7 +69,7 @@ class State:
         version = data.get("schema_version") if isinstance(data, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise UsageProblem(
-                f"--resume: {file}: schema_version {version}, but this version of gpubench reads "
+                f"{file}: schema_version {version}, but this version of gpubench reads "
                 f"up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
             )
         try:
@@ -81,7 +81,7 @@ class State:
                 done=[_done(launch) for launch in data["launches"]],
             )
         except json_files.MALFORMED as error:
-            raise BrokenFile(f"--resume: {file} is not as it was written: {error!r:.300}") from None
+            raise BrokenFile(f"{file} is not as it was written: {error!r:.300}") from None
 
     def write(self) -> None:
         """Write it down, whole or not at all; raises ResultsError."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpubench_plugin.compare.baselines import Baselines
     from gpubench_plugin.reports import Glyphs
@@ -77,8 +77,10 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Write `lines` to the standard output."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    """Write `lines` to the standard output; a sign that it cannot show is written as an escape."""
+    encoding = sys.stdout.encoding or "ascii"
+    text = "".join(f"{line}\n" for line in lines)
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def note(lines: Iterable[str]) -> None:
@@ -91,6 +93,11 @@ def note(lines: Iterable[str]) -> None:
 def columns() -> int:
     """Columns to fill: those of the terminal, 80 where there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
+def colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether there may be colours, as https://no-color.org has it."""
+    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def glyphs() -> Glyphs:

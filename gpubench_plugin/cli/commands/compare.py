@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from gpubench_plugin import catalog
+from gpubench_plugin.cli.commands._places import colored
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, gated, rate_of
 from gpubench_plugin.config import Limit
@@ -314,7 +315,7 @@ def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: boo
         comparisons,
         only_changed=only_changed,
         width=shutil.get_terminal_size((80, 24)).columns,
-        color=_colored(os.environ, terminal=sys.stdout.isatty()),
+        color=colored(os.environ, terminal=sys.stdout.isatty()),
         glyphs=glyphs_for(encoding),
     )
     try:
@@ -322,11 +323,6 @@ def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: boo
         sys.stdout.flush()
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
-    """As https://no-color.org has it."""
-    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def _lost(verdict: Verdict, worked: Collection[str]) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         schema_text,
         to_text,
     )
+    from gpubench_plugin.compare.baselines.last import LastRuns, last_runs
     from gpubench_plugin.compare.baselines.lookup import (
         Found,
         find,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         the_benchmark,
     )
     from gpubench_plugin.compare.baselines.model import (
+        LAST,
         Acceptance,
         Baseline,
         Change,

@@ -22,6 +22,10 @@ RUN_ID: Final = re.compile(r"\d+(T.*)?")
 """A run's id or its beginning, which ``--baseline`` takes as well: no baseline is called so."""
 
 
+LAST: Final = "last"
+"""What ``--baseline`` calls the last comparable run: no baseline is called so any more."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
     """From `run` on, `benchmark` has its accepted level: `time` is UTC in ISO 8601."""
@@ -79,9 +83,15 @@ def baseline_name(name: str) -> str:
     """`name`, which can be a baseline's.
 
     Raises:
-        UsageProblem: it cannot name a file, or is what a run or a file would be called.
+        UsageProblem: it cannot name a file, or is what a run or a file would be called, or
+            :data:`LAST`.
     """
     path_component("baseline", name)
+    if name == LAST:
+        raise UsageProblem(
+            f"baseline: --baseline={LAST} is the last comparable run, and needs no baseline; "
+            "allowed: any other word, such as 'main'"
+        )
     if RUN_ID.fullmatch(name) or name.endswith(".json"):
         raise UsageProblem(
             f"baseline: {name!r} is what a run or a file is called; allowed: any other word, "

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpubench_plugin.compare.baselines.model import RUN_ID
+from gpubench_plugin.compare.baselines.last import last_runs
+from gpubench_plugin.compare.baselines.model import LAST, RUN_ID
 from gpubench_plugin.compare.baselines.samples import LaterRuns, Window
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.errors import GpubenchError, RegistryError, UsageProblem
@@ -31,7 +32,9 @@ class Reference:
     Attributes:
         label: what messages call it, as the user named it.
         kind: ``history``: a baseline with samples from several runs; ``single``: one run or file,
-            for which there is the threshold only; ``missing``: no baseline is called so.
+            for which there is the threshold only; ``last``: of each benchmark the last comparable
+            run, for which there is no more; ``missing``: no baseline is called so, or no run is
+            there yet.
         runs: the oldest first. Those of a history hold only the results that are samples: a
             benchmark that is none in a run is not among that run's results.
         pinned: ids of the runs the baseline pins, found or not.
@@ -42,7 +45,7 @@ class Reference:
     """
 
     label: str
-    kind: Literal["history", "single", "missing"]
+    kind: Literal["history", "single", "last", "missing"]
     runs: tuple[Run, ...] = ()
     pinned: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -63,7 +66,8 @@ def reference(
     """What `text` names.
 
     A text with a folder separator, or that ends with ``.json``, is a path; then a baseline's name
-    is looked for, then a run's id or its beginning.
+    is looked for, then a run's id or its beginning. :data:`.model.LAST` is the last comparable run,
+    unless a baseline is called so from before.
 
     Args:
         text: as the user gave it to ``--baseline``, or to ``gpubench compare``.
@@ -89,7 +93,9 @@ def reference(
             return _single(text, _run_called(text, reached, results_dir, here), own)
         if (found := baselines.get(text)) is not None:
             history = _History(found, reached, results_dir, benchmarks, head=head, own=own)
-            return history.reference(baselines.notes)
+            return history.reference((*baselines.notes, *_shadowed(text)))
+        if text == LAST and head is not None:
+            return _last(head, results_dir, reached)
         return Reference(
             label=text,
             kind="missing",
@@ -98,6 +104,22 @@ def reference(
             unanswered=baselines.unanswered,
             slip=baselines.slip(text),
         )
+
+
+def _shadowed(name: str) -> Iterator[str]:
+    """That a baseline from before stands in the way of the last run."""
+    if name == LAST:
+        yield (
+            f"a baseline is called {LAST!r}, and is taken instead of the last run; pin its runs "
+            f"under another name and remove it: gpubench baseline rm {LAST}"
+        )
+
+
+def _last(head: Run, results_dir: Path, reached: Reachable) -> Reference:
+    last = last_runs(head, results_dir=results_dir, reached=reached)
+    return Reference(
+        label=LAST, kind="last" if last.runs else "missing", runs=last.runs, notes=last.notes
+    )
 
 
 def rested_on(

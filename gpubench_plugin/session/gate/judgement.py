@@ -282,6 +282,6 @@ def _function(node_id: str) -> str:
 def _compared(reference: Reference, head: Run, kind: Kind, options: Options) -> Comparison:
     from gpubench_plugin.compare import compare_history, compare_threshold
 
-    if kind == "threshold" and reference.runs:
+    if kind in {"threshold", "last"} and reference.runs:
         return compare_threshold(reference.runs, head, **options)
     return compare_history(reference.runs if kind == "history" else (), head, **options)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.compare.baselines import Baselines, Reference, names_a_run, reference
+from gpubench_plugin.compare.baselines import LAST, Baselines, Reference, names_a_run, reference
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.results import find_run, read_run
 from gpubench_plugin.results.registry import is_expected
@@ -65,7 +65,7 @@ def answer() -> None:
     json.dump({"slip": message}, sys.stdout)
 
 
-Kind = Literal["history", "threshold", "missing"]
+Kind = Literal["history", "threshold", "last", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +76,14 @@ class Lookup:
         settings: the session's.
         here: what a relative path is seen from.
         found: what it names; None where that is looked up when all is measured.
+        last: it is the last comparable run, which is looked up then as well.
         notes: lines for the header.
     """
 
     settings: Settings
     here: Path
     found: Reference | None
+    last: bool = False
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -90,7 +92,8 @@ class Lookup:
 
         Raises:
             UsageProblem: there is no such run or file, it cannot be read, it is no history
-                although one was asked for, or the name is likely a slip for another baseline's.
+                although one was asked for, or the name is likely a slip for another baseline's; or
+                the last run is to gate by more than a threshold.
         """
         text = settings.baseline
         try:
@@ -100,6 +103,10 @@ class Lookup:
                 return cls(settings=settings, here=here, found=None)
         except (RegistryError, ResultsError) as error:
             raise UsageProblem(f"--baseline={text}: {error}") from error
+        if text == LAST:
+            if settings.gate not in {"", "threshold"}:
+                raise _no_gate(settings.gate)
+            return cls(settings=settings, here=here, found=None, last=True)
         if is_expected(settings.registry, settings.results_dir):
             if said := slip(text, url=settings.registry, results_dir=settings.results_dir):
                 raise UsageProblem(f"--baseline={text}: {said}")
@@ -113,6 +120,8 @@ class Lookup:
         """How a run is judged by it."""
         if self.found is not None and self.found.kind == "missing":
             return "missing"
+        if self.last:
+            return "last"
         single = self.found is not None and self.found.kind == "single"
         return "threshold" if single or self.settings.gate == "threshold" else "history"
 
@@ -128,6 +137,15 @@ class Lookup:
         if why := _unread(found, head.run_id):
             raise ResultsError(f"--baseline={self.settings.baseline}: {why}")
         return found
+
+
+def _no_gate(gate: str) -> UsageProblem:
+    flag = "--gate" if gate == "auto" else f"--gate={gate}"
+    return UsageProblem(
+        f"{flag}: --baseline={LAST} is a single run, and two runs of the same code differ by a few "
+        "percent, so nothing can be told from noise; give the name of a baseline (see gpubench "
+        "baseline set), ask gpubench ab, or take the limit alone with --gate=threshold"
+    )
 
 
 def _run(settings: Settings, here: Path) -> Reference:

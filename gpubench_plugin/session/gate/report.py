@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from gpubench_plugin.records import Comparison
     from gpubench_plugin.reports import Glyphs, Line
     from gpubench_plugin.session.gate.judgement import Judgement
     from gpubench_plugin.session.gate.lookup import Lookup
@@ -78,6 +80,7 @@ _BAD: Final[Mapping[str, bool]] = {"red": True}
 _KINDS: Final = {
     "history": "history",
     "threshold": LABEL,
+    "last": f"the last comparable run of this machine; {LABEL}",
     "missing": "there is none",
 }
 
@@ -93,6 +96,12 @@ def header(lookup: Lookup) -> list[str]:
     return [said, *(f"baseline: {printable(note)}" for note in lookup.notes)]
 
 
+def _without_first(comparison: Comparison) -> Comparison:
+    """Without a row per benchmark of a first run, of which a note says enough."""
+    verdicts = (one for one in comparison.verdicts if one.metric or one.kind != "no_baseline")
+    return replace(comparison, verdicts=tuple(verdicts))
+
+
 def lines(
     judgement: Judgement, lookup: Lookup, width: int, glyphs: Glyphs, *, interrupted: bool
 ) -> Iterator[Line]:
@@ -105,7 +114,8 @@ def lines(
     if comparison is None:
         yield ((f"could not be judged: {printable(judgement.problem)}", _BAD),)
     else:
-        yield from verdict_lines(comparison, width, glyphs, only_changed=True)
+        shown = _without_first(comparison) if lookup.kind == "last" else comparison
+        yield from verdict_lines(shown, width, glyphs, only_changed=True)
         for said in judgement.policy.spoken(comparison.verdicts) if is_gate else ():
             yield ((said, _BAD if ": fail (" in said else _DOUBTFUL),)
     if not is_gate:

@@ -147,3 +147,36 @@ def test_a_baseline_of_which_no_pinned_run_can_be_read_is_not_judged_by(tmp_path
     runs[1].summary.write_text("{")
     with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read; set it anew"):
         early(tmp_path, "main").reference(head)
+
+
+def test_the_last_run_is_looked_up_once_all_is_measured(tmp_path: Path) -> None:
+    """Also where a registry may know of others: its libraries are not loaded before."""
+    directory = write_run(tmp_path, 1)
+    (tmp_path / "registry.sqlite").touch()
+
+    for gate in ("", "threshold"):
+        lookup = early(tmp_path, "last", gate, registry="")
+        assert (lookup.kind, lookup.found, lookup.notes) == ("last", None, ())
+
+    head = run_of(
+        "head", [measurement()], environment(), run_id="now", started="2027-01-01T00:00:00Z"
+    )
+    reference = early(tmp_path, "last", "threshold").reference(head)
+    assert [run.run_id for run in reference.runs] == [directory.run_id]
+
+
+@pytest.mark.parametrize("gate", ["auto", "history"])
+def test_the_last_run_gates_by_the_threshold_alone(tmp_path: Path, gate: str) -> None:
+    """The message says why, and what to do."""
+    with pytest.raises(UsageProblem, match=r"a single run.*baseline set.*--gate=threshold"):
+        early(tmp_path, "last", gate)
+
+
+def test_a_baseline_called_last_from_before_is_a_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gates as any other."""
+    monkeypatch.setattr("gpubench_plugin.compare.baselines.store.baseline_name", str)
+    Baselines(tmp_path).set("last", [write_run(tmp_path, 1).run_id], branch=None)
+
+    assert early(tmp_path, "last").kind == "history"

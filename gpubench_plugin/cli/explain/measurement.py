@@ -1,0 +1,139 @@
+"""A measurement alone, explained: its rounds, its warm-up, its flags, and what would narrow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.compare import counted
+from gpubench_plugin.flags import (
+    CONTENDED,
+    DEPENDENT,
+    DRIFTING,
+    INSTRUMENTED,
+    MEANINGS,
+    NOT_CONVERGED,
+    SUSPENDED,
+    THROTTLED,
+    UNSTEADY,
+    doubts,
+)
+from gpubench_plugin.records import ends_of
+from gpubench_plugin.reports import Advice, Explanation, Point, number
+
+if TYPE_CHECKING:
+    from gpubench_plugin.records import Measurement, Samples
+    from gpubench_plugin.reports import Glyphs
+    from gpubench_plugin.results.verdicts import VerdictDocument
+
+_STEP: Final = "step_time_s"
+
+_CURES: Final[Mapping[str, str]] = {
+    CONTENDED: "close what else runs; a longer --measure.max_time_s waits for a quiet stretch",
+    THROTTLED: "let the device cool, or lock its clocks below where it throttles",
+    UNSTEADY: "a longer warm-up: --measure.warmup_max_s and --measure.warmup_max_rounds",
+    DRIFTING: "look for what grows with each call (a list, a cache, memory), or warm up longer: "
+    "--measure.warmup_s",
+    NOT_CONVERGED: "more time: --measure.max_time_s and --measure.max_rounds",
+    DEPENDENT: "more rounds that stand for themselves: --measure.max_time_s",
+    SUSPENDED: "measure it again",
+    INSTRUMENTED: "measure without the debugger, tracer or debug mode",
+}
+
+
+def explained_measurement(
+    run_id: str,
+    measurement: Measurement,
+    document: VerdictDocument | None = None,
+    *,
+    glyphs: Glyphs,
+) -> Explanation:
+    """What the number of a `measurement` with samples, in the run `run_id`, rests on.
+
+    A `document` is that of the run's verdicts, which say why it was compared with nothing.
+    """
+    several = len(measurement.per_launch) > 1
+    measured = measurement.outcome == "measured"
+    return Explanation(
+        benchmark=measurement.id,
+        subject=f"run {run_id}: {_outcome(measurement)}, compared with nothing",
+        noun="launch" if several else "round",
+        points=tuple(_of_launches(measurement) if several else _rounds(measurement)),
+        units={_STEP: "s"} if measured else {},
+        verdicts=() if document is None else document.verdicts_on(measurement.id),
+        environment_differences=() if document is None else document.differences,
+        notes=() if document is None else tuple(document.notes),
+        facts=tuple(_facts(measurement, glyphs)) if measured else (),
+        advice=tuple(_advice(measurement)) if measured else (),
+    )
+
+
+def _outcome(measurement: Measurement) -> str:
+    reason = f": {measurement.reason}" if measurement.reason else ""
+    return f"{measurement.outcome.replace('_', ' ')}{reason}"
+
+
+def _of_launches(measurement: Measurement) -> Iterator[Point]:
+    for position, launch in enumerate(measurement.per_launch, start=1):
+        values = {name: m.value for name, m in launch.metrics.items() if name == _STEP}
+        yield Point(label=str(position), role="launch", values=values, flags=launch.flags)
+
+
+def _rounds(measurement: Measurement) -> Iterator[Point]:
+    rounds = measurement.samples.rounds_s if measurement.samples is not None else ()
+    for position, seconds in enumerate(rounds, start=1):
+        yield Point(label=str(position), role="round", values={_STEP: seconds})
+
+
+def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
+    yield _median(measurement, glyphs)
+    if measurement.samples is not None:
+        yield from _timing(measurement.samples, glyphs)
+    for flag in measurement.flags:
+        yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
+
+
+def _median(measurement: Measurement, glyphs: Glyphs) -> str:
+    """The median with its interval."""
+    metrics = measurement.metrics
+    median = metrics.get(_STEP)
+    if median is None:
+        return "no step was timed"
+    text = f"{_STEP}: median {number(median.value, 's', glyphs)}"
+    low, high = map(metrics.get, ends_of(_STEP))
+    if low is None or high is None:
+        return f"{text}; too few rounds for an interval"
+    return (
+        f"{text}, {measurement.confidence:.0%} interval {number(low.value, 's', glyphs)} to "
+        f"{number(high.value, 's', glyphs)}: of this process, others differ by more"
+    )
+
+
+def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
+    timing = samples.timing
+    yield (
+        f"{counted(samples.calls, 'call')} in {counted(len(samples.block_s), 'block')}, timed by "
+        f"{samples.timer}: {counted(samples.rounds, 'round')} of "
+        f"{counted(timing.durations_per_round, 'duration')} of "
+        f"{counted(timing.calls_per_duration, 'call')}"
+    )
+    first = (
+        ""
+        if samples.first_step_s is None
+        else f"first call {number(samples.first_step_s, 's', glyphs)}"
+    )
+    warmup = (
+        f"{counted(samples.warmup_calls, 'call')} in {number(sum(samples.warmup_s), 's', glyphs)}"
+    )
+    yield "warm-up: " + ", then ".join(filter(None, [first, warmup]))
+
+
+def _advice(measurement: Measurement) -> Iterator[Advice]:
+    raised = doubts(measurement.flags)
+    yield from (Advice(text=f"{flag}: {_CURES[flag]}") for flag in raised)
+    if not raised:
+        narrower = "a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
+        yield Advice(text=f"{narrower}--measure.min_time_s=1")
+    if len(measurement.per_launch) < 2:
+        yield Advice(text="what other processes would measure: --launches=3")
+    yield Advice(text="whether it changed: --baseline=last, a baseline's name, or gpubench ab")

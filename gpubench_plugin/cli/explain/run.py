@@ -1,0 +1,196 @@
+"""A run that was judged by earlier ones, explained: all of them in the order of time."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.cli.explain import limits
+from gpubench_plugin.compare import FEWEST, Likeness, counted, value_of
+from gpubench_plugin.compare.baselines import Reference, reference
+from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.reports import Advice, Explanation, Point, number
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.records import Result, Run, Verdict
+    from gpubench_plugin.reports import Glyphs
+    from gpubench_plugin.results.verdicts import VerdictDocument
+
+
+def explained_run(
+    run: Run,
+    document: VerdictDocument,
+    benchmark: str,
+    *,
+    url: str,
+    results_dir: Path,
+    here: Path,
+    glyphs: Glyphs,
+) -> Explanation:
+    """Why `benchmark` has its verdicts in `run`.
+
+    Args:
+        run: the run that was judged.
+        document: its verdicts.
+        benchmark: a node id.
+        url: the registry's URL, ``none``, or empty for the default one.
+        results_dir: where runs and baselines are.
+        here: what a relative path is seen from.
+        glyphs: the signs that can be shown.
+    """
+    final = document.verdicts_on(benchmark)
+    earlier = _reference(document.base_label, run, benchmark, url, results_dir, here)
+    samples, others = _samples(earlier.runs, run, benchmark)
+    head = run.results.get(benchmark)
+    units = {verdict.metric: verdict.unit for verdict in final if verdict.metric}
+    return Explanation(
+        benchmark=benchmark,
+        subject=f"run {run.run_id}, judged by {document.base_label or 'earlier runs'}",
+        noun="run",
+        points=tuple(_points(samples, run, head, units)),
+        units=units,
+        verdicts=final,
+        limits=_limits(final, samples, head),
+        facts=(*_counts(samples, others), *_levels(final, glyphs)),
+        environment_differences=document.differences,
+        notes=(*document.notes, *(note for note in earlier.notes if note not in document.notes)),
+        advice=tuple(_advice(final, samples, run, benchmark, document.base_label)),
+    )
+
+
+def _reference(
+    label: str, run: Run, benchmark: str, url: str, results_dir: Path, here: Path
+) -> Reference:
+    """What it was judged by, as far as that is still there."""
+    try:
+        return reference(
+            label,
+            settings_url=url,
+            results_dir=results_dir,
+            here=here,
+            benchmarks=(benchmark,),
+            head=run,
+        )
+    except GpubenchError as error:
+        note = f"what it was judged by cannot be read any more: {error}"
+        return Reference(label=label, kind="missing", notes=(note,))
+
+
+_Sample = tuple["Run", "Result"]
+
+
+def _samples(earlier: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
+    """The comparable runs that have measured it, oldest first, and how many are not comparable."""
+    pairs = ((one, one.results[benchmark]) for one in earlier if benchmark in one.results)
+    measured = [(one, result) for one, result in pairs if result.outcome == "measured"]
+    head = run.results.get(benchmark)
+    if head is None:
+        return measured, 0
+    likeness = Likeness(exempt=(), allow=False)
+    alike = [sample for sample in measured if not likeness.differences(*sample, run, head)]
+    alike.sort(key=lambda sample: sample[0].run_id)
+    return alike, len(measured) - len(alike)
+
+
+def _points(
+    samples: Sequence[_Sample], run: Run, head: Result | None, metrics: Iterable[str]
+) -> Iterator[Point]:
+    this = [(run, head)] if head is not None else []
+    for one, result in (*samples, *this):
+        values = {metric: value_of(result, metric) for metric in metrics}
+        yield Point(
+            label=one.run_id or one.label,
+            role="this run" if result is head else "pinned run" if result.pinned else "earlier run",
+            values={metric: value for metric, value in values.items() if value is not None},
+            flags=result.flags,
+        )
+
+
+def _limits(
+    final: Sequence[Verdict], samples: Sequence[_Sample], head: Result | None
+) -> dict[str, str]:
+    base = samples[-1][1].limits if samples else {}
+    stated = head.limits if head is not None else {}
+    return {
+        verdict.metric: limits.origin(verdict.metric, verdict.limit, base=base, head=stated)
+        for verdict in final
+        if verdict.metric and verdict.limit
+    }
+
+
+def _counts(samples: Sequence[_Sample], others: int) -> Iterator[str]:
+    if samples:
+        pinned = _pinned(samples)
+        of_them = f", {pinned} of them pinned" if pinned else ""
+        yield f"{counted(len(samples), 'earlier run')}{of_them}"
+    if others:
+        yield f"{counted(others, 'earlier run')} not comparable with this one"
+
+
+def _pinned(samples: Sequence[_Sample]) -> int:
+    return sum(result.pinned for _, result in samples)
+
+
+def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
+    """Level, head, and where another run of the same code would lie."""
+    for verdict in final:
+        if verdict.base is None or verdict.head is None:
+            continue
+        ends = _prediction(verdict)
+        level, head, *between = (
+            number(value, verdict.unit, glyphs)
+            for value in (verdict.base, verdict.head, *(ends or ()))
+        )
+        text = f"{verdict.metric}: level {level}, this run {head}"
+        if between:
+            low, high = between
+            text += f"; another run of the same code would lie between {low} and {high} (99 %)"
+        yield text
+
+
+def _prediction(verdict: Verdict) -> tuple[float, float] | None:
+    """The interval of the effect seen from the level: as wide, as a ratio, around it."""
+    if verdict.method != "history" or verdict.interval is None or not verdict.base:
+        return None
+    sign = -1.0 if verdict.better == "higher" else 1.0
+    ratios = sorted(1 + sign * end for end in verdict.interval)
+    if ratios[0] <= 0 or not math.isfinite(ratios[1]):
+        return None
+    half = math.sqrt(ratios[1] / ratios[0])
+    return verdict.base / half, verdict.base * half
+
+
+def _advice(
+    final: Sequence[Verdict], samples: Sequence[_Sample], run: Run, benchmark: str, label: str
+) -> Iterator[Advice]:
+    """What would decide what is not decided, and what to do about a regression."""
+    kinds = {verdict.kind for verdict in final}
+    if not kinds & {"inconclusive", "regressed"}:
+        return
+    history = any(verdict.method == "history" for verdict in final)
+    pinned = _pinned(samples)
+    if "inconclusive" in kinds and history and pinned < FEWEST:
+        yield Advice(
+            text=f"{FEWEST} pinned runs of one commit (there are {pinned}):",
+            command=f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
+        )
+    commit = samples[-1][0].commit if samples else None
+    base = commit[:_SHORT] if commit else "REF"
+    yield Advice(
+        text="both sides measured in turns:",
+        command=f"gpubench ab --base={base} -- {shlex.quote(benchmark)}",
+    )
+    if "regressed" in kinds and history:
+        yield Advice(
+            text="if the new level is meant:",
+            command=f"gpubench accept {run.run_id} {shlex.quote(benchmark)} "
+            f"--baseline={shlex.quote(label)} --reason=WHY",
+        )
+
+
+_SHORT: Final = 9
+"""Characters of a commit that are shown."""

@@ -1,0 +1,165 @@
+"""The last run, as ``--baseline=last`` has it: of each benchmark the latest comparable one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.compare.comparability import Likeness, machine_differences
+from gpubench_plugin.environment import listed
+from gpubench_plugin.errors import GpubenchError, RegistryError
+from gpubench_plugin.results import run_in, runs_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpubench_plugin.records import Run
+    from gpubench_plugin.results.registry import Reachable, Registry
+
+
+LOOKED_AT: Final = 50
+"""Runs that are read, at most, for a benchmark that the latest ones have not measured."""
+
+_SHORT: Final = 9
+"""Characters of a commit that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastRuns:
+    """The `runs`, oldest first, each with the results it is compared by, and lines for the user."""
+
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...]
+
+
+def last_runs(head: Run, *, results_dir: Path, reached: Reachable) -> LastRuns:
+    """The complete runs before `head` that have last measured its benchmarks, comparably.
+
+    Usually that is one run. A benchmark that it lacks, or measured with other settings, has the
+    latest earlier one, also one that only the registry has; where none is comparable, the latest of
+    this machine, of which the verdict then says what differs.
+    """
+    notes: list[str] = []
+    search = _Search(head)
+    search.through(_in_folders(results_dir, notes))
+    if search.missing and reached.registry is not None:
+        known = {directory.run_id for directory in runs_in(results_dir)}
+        registered = _registered(reached.registry, notes)
+        search.through(
+            run
+            for run in registered
+            if run.run_id not in known and not machine_differences(run, head, ())
+        )
+    elif search.missing and reached.note:
+        notes.append(f"only the runs in {results_dir} are seen: {reached.note}")
+    runs = search.chosen()
+    return LastRuns(runs=runs, notes=(*notes, *_origins(runs, head, search.looked_at)))
+
+
+def _in_folders(results_dir: Path, notes: list[str]) -> Iterator[Run]:
+    """The latest runs that have ended in order, the latest first."""
+    ended = (one for one in reversed(runs_in(results_dir)) if one.summary.exists())
+    for directory in islice(ended, LOOKED_AT):
+        try:
+            yield run_in(directory)
+        except GpubenchError as error:
+            notes.append(f"left out: {error}")
+
+
+def _registered(registry: Registry, notes: list[str]) -> Iterator[Run]:
+    """The latest runs of the registry, the latest first."""
+    try:
+        for row in registry.runs(limit=LOOKED_AT):
+            if (run := registry.run(row.run_id)) is not None:
+                yield replace(run, status=row.status)
+    except RegistryError as error:
+        notes.append(f"runs of the registry are not seen: {error}")
+
+
+@dataclass
+class _Search:
+    """The benchmarks of `head`, each with the run that it is compared with.
+
+    That is one of the `comparable` ones; of the `others` only where there is none.
+    """
+
+    head: Run
+    looked_at: list[Run] = field(default_factory=list)
+    comparable: dict[str, Run] = field(default_factory=dict)
+    others: dict[str, Run] = field(default_factory=dict)
+    likeness: Likeness = field(default_factory=lambda: Likeness(exempt=(), allow=False))
+
+    @property
+    def missing(self) -> list[str]:
+        """The benchmarks of which no comparable run is known."""
+        measured = (one.id for one in self.head.results.values() if one.outcome == "measured")
+        return [name for name in measured if name not in self.comparable]
+
+    def through(self, runs: Iterable[Run]) -> None:
+        """Look at the `runs`, the latest first, as long as something is missing."""
+        for run in runs:
+            is_earlier = run.run_id != self.head.run_id and run.started < self.head.started
+            if run.status == "complete" and is_earlier:
+                self.looked_at.append(run)
+                self._look_at(run)
+            if not self.missing:
+                return
+
+    def _look_at(self, run: Run) -> None:
+        for name in self.missing:
+            result = run.results.get(name)
+            if result is None or result.outcome != "measured":
+                continue
+            if self.likeness.differences(run, result, self.head, self.head.results[name]):
+                self.others.setdefault(name, run)
+            else:
+                self.comparable[name] = run
+
+    def chosen(self) -> tuple[Run, ...]:
+        """The runs that are compared with, oldest first, with what is compared and no more."""
+        by_name = {**self.others, **self.comparable}
+        runs = (
+            replace(run, results={n: run.results[n] for n, of in by_name.items() if of is run})
+            for run in sorted(self.looked_at, key=lambda run: run.started)
+        )
+        return tuple(run for run in runs if run.results)
+
+
+def _origins(runs: tuple[Run, ...], head: Run, looked_at: list[Run]) -> Iterator[str]:
+    """Which runs they are, or why there is none."""
+    if not looked_at:
+        yield "no earlier run here yet: this one will be the first"
+    elif not runs:
+        number = len(looked_at)
+        earlier = (
+            f"the {number} earlier runs here have" if number > 1 else "the earlier run here has"
+        )
+        yield f"{earlier} measured none of these benchmarks: this one will be the first"
+    for number, run in enumerate(reversed(runs)):
+        names = f", {listed([*run.results])}" if number else ""
+        yield f"compared with {run.run_id} ({', '.join(_facts(run, head))}){names}"
+    if runs and head.dirty:
+        yield "this run's code has uncommitted changes"
+
+
+def _facts(run: Run, head: Run) -> Iterator[str]:
+    """Age, commit and changes of the run."""
+    yield _age(run.started, head.started)
+    if run.commit:
+        yield f"commit {run.commit[:_SHORT]}"
+    if run.dirty:
+        yield "uncommitted changes"
+
+
+_UNITS: Final[Mapping[str, int]] = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
+
+
+def _age(before: str, now: str) -> str:
+    """How long ago in the largest unit that fits: ``3 hours ago``; both are in ISO 8601."""
+    seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(before)).total_seconds()
+    unit = next((name for name, length in _UNITS.items() if seconds >= length), "second")
+    number = int(seconds // _UNITS[unit])
+    return f"{number} {unit}{'s' * (number != 1)} ago"

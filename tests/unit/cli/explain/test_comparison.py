@@ -1,0 +1,121 @@
+"""A comparison of ``gpubench ab``, explained from what it left on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpubench_plugin.cli.ab import Asked, Done, Launched, SideName, State, write_files
+from gpubench_plugin.cli.explain import explained_comparison
+from gpubench_plugin.errors import ResultsError, UsageProblem
+from tests.unit.cli.ab.conftest import write_run
+from tests.unit.cli.ab.stage import Stage, Times, clear, stage_in
+
+pytestmark = pytest.mark.slow
+
+NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
+
+
+def loud(side: SideName, number: int) -> Times:
+    """Beside what :func:`clear` has, one benchmark of whose head nobody can tell anything."""
+    return {**clear(side, number), "t::loud": NOISE[number % 5] if side == "head" else 1.0}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return stage_in(tmp_path, write_run)
+
+
+def begun(stage: Stage, **asked: object) -> State:
+    state = stage.state()
+    state.asked = Asked(here=stage.folder, base="main", **asked).to_json()
+    state.write()
+    return state
+
+
+def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
+    """Over the whole suite, until the benchmark is decided; the last one is the verdict."""
+    findings = stage.trial(stage.fake(loud), begun(stage, pairs=10), pairs=10).run()
+    write_files(stage.folder, findings.comparison("12 launches"))
+    verdicts = {(v.id, v.metric): v for v in findings.comparison().verdicts}
+
+    decided = explained_comparison(stage.folder, "slow")
+    still_open = explained_comparison(stage.folder, "loud")
+
+    assert [look.pairs for look in decided.looks] == [5]
+    assert [look.pairs for look in still_open.looks] == [5, 10]
+    for about in (decided, still_open):
+        for verdict in about.looks[-1].verdicts:
+            assert verdict == verdicts[verdict.id, verdict.metric]
+        assert {v.kind for v in about.verdicts} == {v.kind for v in about.looks[-1].verdicts}
+    assert "12 launches" in decided.notes
+    assert decided.advice == ()
+
+
+def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(stage: Stage) -> None:
+    """Neither the rehearsal nor a pair with a launch that failed is among them."""
+    killed = Launched(seconds=1.0, code=-11, problem="was killed by SIGSEGV")
+    fake = stage.fake(clear, endings={6: killed})
+    findings = stage.trial(fake, begun(stage)).run()
+    write_files(stage.folder, findings.comparison())
+
+    about = explained_comparison(stage.folder, "slow")
+
+    sides = "".join(point.role[0] for point in about.points)
+    assert sides == (fake.sides[2:4] + fake.sides[6:])[: len(sides)]
+    assert len(sides) == 10
+    assert [point.label for point in about.points[:2]] == ["003-head", "004-base"]
+    metric = next(iter(about.units))
+    assert about.points[0].values[metric] == pytest.approx(1.3, rel=1e-3)
+    assert "base base, head head" in about.subject
+    assert about.unused == (
+        "005-base (pair 2): its pair was measured again",
+        "006-head (pair 2): was killed by SIGSEGV",
+    )
+
+
+def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage: Stage) -> None:
+    """Its verdicts so far are those of its pairs."""
+    stage.trial(stage.fake(loud), begun(stage, pairs=5), pairs=5).run()
+
+    about = explained_comparison(stage.folder, "loud")
+
+    assert about.subject.endswith("not ended: these are its verdicts so far")
+    assert {verdict.kind for verdict in about.verdicts} == {"inconclusive"}
+    assert f"gpubench ab --resume={stage.folder} --pairs=" in about.advice[0].command or (
+        "no number of pairs" in about.advice[0].text
+    )
+
+
+def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
+    """The judge of the replay is told it as well."""
+    limits = {"step_time_min_s": "40%"}
+    state = begun(stage, limits=limits)
+    findings = stage.trial(stage.fake(clear), state, limits=limits).run()
+    write_files(stage.folder, findings.comparison())
+
+    about = explained_comparison(stage.folder, "slow")
+
+    assert about.limits["step_time_min_s"] == "given with --limit"
+    assert about.looks[-1].verdicts[0].limit == "40%"
+
+
+def test_bad_input_is_one_message(stage: Stage) -> None:
+    """No such benchmark, nothing measured yet, and files that are gone or broken."""
+    begun(stage)
+    with pytest.raises(UsageProblem, match="nothing was measured on both sides yet"):
+        explained_comparison(stage.folder, "slow")
+    state = begun(stage)
+    stage.trial(stage.fake(clear), state).run()
+    with pytest.raises(UsageProblem, match=r"has 'slwo' in it .did you mean 't::slow'"):
+        explained_comparison(stage.folder, "slwo")
+    launch: Done = state.done[-1]
+    run = stage.folder / launch.folder / launch.run
+    (run / "summary.json").write_text("{")
+    with pytest.raises(ResultsError, match=r"summary\.json"):
+        explained_comparison(stage.folder, "slow")
+    (stage.folder / "state.json").write_text('{"schema_version": 99}')
+    with pytest.raises(UsageProblem, match=r"state\.json: schema_version 99") as problem:
+        explained_comparison(stage.folder, "slow")
+    assert "--resume" not in str(problem.value)

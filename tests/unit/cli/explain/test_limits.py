@@ -1,0 +1,30 @@
+"""Whose limit it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubench_plugin.cli.explain import limits
+
+
+@pytest.mark.parametrize(
+    ("given", "base", "head", "expected"),
+    [
+        ("", "", "", "the default"),
+        ("2%", "2%", "", "given with --limit"),
+        ("", "2%", " 2%", "stated by the benchmark, on both sides"),
+        ("", "2%", "60%", "stated on the base; the head states 60%"),
+        ("", "", "2%", "stated on the head; the base states none"),
+        ("", "", "60%", "the default; the base states none; the head states 60%"),
+    ],
+)
+def test_the_limit_is_said_to_be_whose_it_is(
+    given: str, base: str, head: str, expected: str
+) -> None:
+    """With what the other side states, so that a loosened limit is seen."""
+    stated = [{"step_time_s": text} if text else {} for text in (given, base, head)]
+
+    assert (
+        limits.origin("step_time_s", "2%", given=stated[0], base=stated[1], head=stated[2])
+        == expected
+    )

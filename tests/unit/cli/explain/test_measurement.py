@@ -1,0 +1,72 @@
+"""A measurement that was compared with nothing, explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpubench_plugin.cli.explain import explained_measurement
+from gpubench_plugin.cli.explain.measurement import _CURES
+from gpubench_plugin.flags import DOUBTS, MEANINGS
+from gpubench_plugin.records import Launch, Measurement, Metric, Samples
+from gpubench_plugin.reports import ASCII
+
+SAMPLES = Samples(
+    timer="perf_counter_ns",
+    durations_s=(0.010, 0.012, 0.011, 0.013),
+    durations_per_round=2,
+    block_s=(0.046,),
+    block_calls=(4,),
+    first_step_s=0.5,
+    warmup_s=(0.02, 0.03),
+    warmup_calls=5,
+)
+
+
+def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Measurement]) -> None:
+    """In the order of time; without an interval it says that there are too few."""
+    about = explained_measurement(
+        "r1", measured(samples=SAMPLES, flags=("drifting",)), glyphs=ASCII
+    )
+
+    assert [point.values["step_time_s"] for point in about.points] == [0.011, 0.012]
+    assert about.subject == "run r1: measured, compared with nothing"
+    assert about.facts == (
+        "step_time_s: median 11.00 ms; too few rounds for an interval",
+        "4 calls in 1 block, timed by perf_counter_ns: 2 rounds of 2 durations of 1 call",
+        "warm-up: first call 500.0 ms, then 5 calls in 50.00 ms",
+        f"drifting: {MEANINGS['drifting']}",
+    )
+    assert about.advice[0].text.startswith("drifting: look for what grows")
+    assert "--launches=3" in about.advice[1].text
+
+
+def test_of_several_launches_each_is_a_dot(measured: Callable[..., Measurement]) -> None:
+    """With its own flags."""
+    step = Metric(name="step_time_s", value=0.01, unit="s", better="lower")
+    launch = Launch(samples=None, metrics={"step_time_s": step}, flags=("contended",))
+
+    about = explained_measurement("r1", measured(per_launch=(launch, launch)), glyphs=ASCII)
+
+    assert (about.noun, len(about.points)) == ("launch", 2)
+    assert about.points[0].flags == ("contended",)
+    assert not any("--launches" in one.text for one in about.advice)
+
+
+def test_what_was_not_measured_has_its_outcome_and_no_numbers(
+    measured: Callable[..., Measurement],
+) -> None:
+    """The reason is the record's."""
+    skipped = measured(outcome="skipped", reason="no GPU", samples=None, metrics={})
+
+    about = explained_measurement("r1", skipped, glyphs=ASCII)
+
+    assert about.subject == "run r1: skipped: no GPU, compared with nothing"
+    assert (about.points, about.facts, about.advice) == ((), (), ())
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_every_doubt_has_a_cure(doubt: str) -> None:
+    """One line each."""
+    assert _CURES[doubt]

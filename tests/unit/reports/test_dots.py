@@ -1,0 +1,90 @@
+"""Pictures of values over time."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubench_plugin.reports import ASCII, UNICODE, Dot, Glyphs, dot_lines, plain, width
+
+
+def picture(
+    dots: list[Dot], total: int = 80, glyphs: Glyphs = ASCII, noun: str = "launch"
+) -> list[str]:
+    return [plain(line) for line in dot_lines(dots, "s", noun, total, glyphs)]
+
+
+def in_turns(base: list[float], head: list[float]) -> list[Dot]:
+    """A base and a head beside it, and so on."""
+    pairs = zip(base, head, strict=True)
+    return [
+        dot for b, h in pairs for dot in (Dot(value=b, sign="hollow"), Dot(value=h, sign="filled"))
+    ]
+
+
+def test_both_modes_of_a_side_are_seen_in_the_order_of_time() -> None:
+    """A head that is slow in every third launch is a row of its own; the axis has the unit."""
+    lines = picture(in_turns([1e-3] * 6, [1e-3, 1e-3, 1.5e-3] * 2))
+
+    assert lines[0] == "1.500 ms |           x           x"
+    assert lines[8] == "1.000 ms | o x o x o   o x o x o"
+    assert lines[9] == "  launch   1                    12"
+    assert {line.partition("|")[2].strip() for line in lines[1:8]} == {""}
+
+
+def test_a_wild_value_does_not_flatten_the_others() -> None:
+    """It is an arrow at the edge, and told beneath; so is one far below."""
+    dots = in_turns([1e-3, 1.02e-3, 1e-3], [1.04e-3, 0.1, 1e-5])
+
+    lines = picture(dots)
+
+    assert lines[0] == "1.040 ms |   x   ^"
+    assert lines[8].endswith("o       o v")
+    assert lines[-2:] == [
+        "^ 1 launch lies above the picture, at 100.0 ms",
+        "v 1 launch lies below the picture, at 10.00 us",
+    ]
+
+
+def test_sides_far_apart_share_a_logarithmic_scale() -> None:
+    """Neither is outside of the picture, and it says so."""
+    lines = picture(in_turns([1e-3] * 3, [1e-2, 1.1e-2, 1e-2]))
+
+    assert not any(sign in line for line in lines for sign in "^v")
+    assert lines[0] == "11.00 ms |   x   x   x"
+    assert lines[8].endswith("| o   o   o")
+    assert lines[4].startswith("3.317 ms |")
+    assert lines[-1] == "the scale is logarithmic"
+
+
+def test_noise_is_no_mountain() -> None:
+    """The picture reaches over one per cent at least."""
+    lines = picture(in_turns([1.0, 1.0001], [1.0002, 1.0]))
+
+    assert [line for line in lines if "o" in line and "|" in line] == [lines[4]]
+
+
+def test_flags_are_marked_beneath_the_dots_that_raised_them() -> None:
+    """Doubts before notes, one row each."""
+    dots = [
+        Dot(value=1.0, sign="hollow", flags=("outliers",)),
+        Dot(value=1.1, sign="filled", flags=("contended", "outliers")),
+    ]
+
+    assert picture(dots)[9:11] == ["contended |   !", " outliers | ! !"]
+
+
+@pytest.mark.parametrize("total", [40, 80, 200])
+@pytest.mark.parametrize("glyphs", [ASCII, UNICODE], ids=["ascii", "unicode"])
+def test_pictures_fit_the_terminal(total: int, glyphs: Glyphs) -> None:
+    """Many launches go on in a second picture; many rounds share columns, and all are there."""
+    launches = in_turns([1.0, 1.3] * 60, [1.1, 1.2] * 59 + [1.1, 100.0])
+    rounds = [Dot(value=1 + number % 7 / 10, sign="hollow") for number in range(500)]
+
+    for dots in (launches, rounds):
+        lines = picture(dots, total, glyphs, noun="round")
+        assert max(map(width, lines)) <= total
+        numbers = [line for line in lines if line.split()[0] == "round"]
+        assert numbers[-1].split()[-1] == str(len(dots))
+        assert glyphs is UNICODE or all(line.isascii() for line in lines)
+    marks = "".join(line.partition("|")[2] for line in picture(launches, total))
+    assert (marks.count("o"), marks.count("x"), marks.count("^")) == (120, 119, 1)

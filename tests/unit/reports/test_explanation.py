@@ -1,0 +1,108 @@
+"""The page that explains one benchmark."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from gpubench_plugin.records import Difference, Verdict
+from gpubench_plugin.reports import (
+    ASCII,
+    UNICODE,
+    Advice,
+    Explanation,
+    Glyphs,
+    Look,
+    Point,
+    explanation_as_json,
+    explanation_lines,
+    painted,
+    plain,
+    width,
+)
+
+COMMAND = "gpubench ab --resume=results/ab/20260101T000000Z_ab_abcdef --pairs=45 --a-long-option=x"
+VERDICT = Verdict(
+    id="test_a",
+    metric="step_time_s",
+    unit="s",
+    better="lower",
+    kind="regressed",
+    method="paired",
+    effect=0.1,
+    interval=(0.05, math.inf),
+    limit="2%",
+    reason="10 % slower, " + "and so on " * 20,
+)
+WHOLE = Explanation(
+    benchmark="benchmarks/test_a.py::test_a[\x1b[31m-ws1]",
+    subject="comparison 20260101T000000Z_ab_abcdef: base main, head the working tree, as it is now",
+    noun="launch",
+    points=(
+        Point(label="001-base", role="base", values={"step_time_s": 1e-3}, flags=("contended",)),
+        Point(label="002-head", role="head", values={"step_time_s": 1.1e-3}),
+    ),
+    units={"step_time_s": "s"},
+    verdicts=(VERDICT,),
+    limits={"step_time_s": "the default"},
+    looks=(Look(pairs=5, verdicts=(VERDICT,)),),
+    facts=("a fact " * 20,),
+    unused=("003-head (pair 2): was killed by SIGKILL",),
+    environment_differences=(Difference(key="git.branch", base="main", head=None),),
+    notes=("a note " * 20,),
+    advice=(Advice(text="about 45 pairs in all:", command=COMMAND),),
+)
+
+
+def page(about: Explanation, total: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
+    return [plain(line) for line in explanation_lines(about, total, glyphs)]
+
+
+@pytest.mark.parametrize("total", [60, 80, 200])
+def test_the_page_fits_the_terminal_and_steers_none(total: int) -> None:
+    """But for a command, which is there to be copied and stands whole on its line."""
+    for glyphs in (ASCII, UNICODE):
+        lines = page(WHOLE, total, glyphs)
+        assert f"    {COMMAND}" in lines
+        assert max(width(line) for line in lines if COMMAND not in line) <= total
+        assert "\x1b" not in "".join(lines)
+        assert glyphs is UNICODE or "".join(lines).isascii()
+
+
+def test_the_page_says_what_there_is_and_no_more() -> None:
+    """Verdict, limit, picture, flags, looks, what is not judged, environment, and what to do."""
+    text = "\n".join(page(WHOLE, 200))
+    for part in (
+        "step_time_s: slower: 10 % slower",
+        "limit 2%: the default",
+        "step_time_s of each launch in the order of time: ○ base  ● head",
+        "contended: measuring threads waited",
+        "looks, recomputed from the recorded launches",
+        "+5.00% to",
+        "003-head (pair 2): was killed by SIGKILL",
+        'git.branch: "main" → absent',
+        "what would decide",
+    ):
+        assert part in text
+    nothing = page(Explanation(benchmark="test_a", subject="run r: skipped: no GPU", noun="round"))
+    assert nothing == ["test_a", "run r: skipped: no GPU"]
+
+
+def test_colours_are_there_for_a_terminal_alone() -> None:
+    """A regression is red, and what is plain text has no code in it."""
+    lines = list(explanation_lines(WHOLE, 80, UNICODE))
+
+    assert any(painted(line).startswith("\x1b[31mstep_time_s: slower") for line in lines)
+    assert all("\x1b" not in plain(line) for line in lines)
+
+
+def test_json_has_the_same_in_types_of_its_own() -> None:
+    """An end that is not bounded is null."""
+    document = json.loads(json.dumps(explanation_as_json(WHOLE), allow_nan=False))
+
+    assert document["verdicts"][0]["interval"] == [0.05, None]
+    assert document["launches"][0]["flags"] == ["contended"]
+    assert document["looks"][0]["pairs"] == 5
+    assert document["advice"] == [{"text": "about 45 pairs in all:", "command": COMMAND}]
