@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpubench_plugin.compare import Matched, doubted, judge_pairs, match, unchanged_in_doubt
+from gpubench_plugin.compare import (
+    UNCHANGED_FROM,
+    Matched,
+    Series,
+    doubted,
+    judge_pairs,
+    match,
+    unchanged_in_doubt,
+)
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Difference, Run, Verdict
 
@@ -48,6 +56,7 @@ class Findings:
         self._order = list(dict.fromkeys((*head.results, *base.results)))
         self._suite = len(series)
         self._open: dict[_Key, Verdict | None] = dict.fromkeys(series)
+        self._decided: list[Series] = []
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
         self.environment_differences: tuple[Difference, ...] = matched.environment_differences
         self.notes = matched.notes
@@ -80,19 +89,48 @@ class Findings:
         """How many series could be judged."""
         return self._suite
 
-    def look(self, bases: Sequence[Run], heads: Sequence[Run]) -> None:
-        """Judge what is open by all pairs so far."""
+    @property
+    def pairs_needed(self) -> int | None:
+        """About how many pairs decide what the last look could not.
+
+        None before a look, and where more pairs would not help any of it.
+        """
+        needed = [one.pairs_needed for one in self._open.values() if one and one.pairs_needed]
+        return max(needed, default=None)
+
+    def look(
+        self,
+        bases: Sequence[Run],
+        heads: Sequence[Run],
+        *,
+        unchanged_from: int = UNCHANGED_FROM,
+    ) -> None:
+        """Judge what is open by all pairs so far, see :func:`gpubench_plugin.compare.judge_pairs`.
+
+        What earlier looks have decided stays, with the pairs that they had.
+        """
         self._heads = heads
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
         series = [one for one in matched.series if (one.id, one.metric) in self._open]
-        judged = judge_pairs(series, m=self._suite)
+        judged = judge_pairs(
+            series, m=self._suite, decided=self._decided, unchanged_from=unchanged_from
+        )
         self._open = {}
-        for verdict in (doubted(one, bases, heads) for one in judged):
+        for one, verdict in zip(series, judged, strict=True):
             known = self._open if verdict.kind == "inconclusive" else self._final
-            known[verdict.id, verdict.metric] = verdict
+            known[verdict.id, verdict.metric] = doubted(verdict, bases, heads)
+            if verdict.kind != "inconclusive":
+                self._decided.append(one)
         for verdict in matched.verdicts:  # of a benchmark that failed meanwhile, for example
             self._final.setdefault((verdict.id, verdict.metric), verdict)
+
+    def end(self, why: str) -> None:
+        """Say in the reason of all that is open why nobody has gone on."""
+        self._open = {
+            key: verdict and replace(verdict, reason=f"{verdict.reason}; {why}")
+            for key, verdict in self._open.items()
+        }
 
     def comparison(self, *notes: str) -> Comparison:
         """All verdicts, in the order of the head's benchmarks; what is open is inconclusive."""
