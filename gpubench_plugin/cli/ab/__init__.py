@@ -7,6 +7,7 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.cli.ab.comparison import (
         Compared,
+        advice,
         compare,
         earlier_state,
         new_state,

@@ -156,11 +156,11 @@ def _compared(
         locations=trial.locations(),
         broken=tuple(findings.broken),
         judged=findings.suite,
-        advice=_advice(state, findings, asked.unchanged_from),
+        advice=advice(state, findings, asked.unchanged_from),
     )
 
 
-def _advice(state: State, findings: Findings, unchanged_from: int) -> str:
+def advice(state: State, findings: Findings, unchanged_from: int) -> str:
     """The command line that goes on with as many pairs as the reasons of what is open ask for."""
     if not findings.open:
         return ""

@@ -11,6 +11,7 @@ import pytest
 
 from gpubench_plugin.cli.ab import (
     Contender,
+    Findings,
     Launched,
     Look,
     Offers,
@@ -18,10 +19,14 @@ from gpubench_plugin.cli.ab import (
     SideName,
     Source,
     State,
+    advice,
 )
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
+from gpubench_plugin.records import Run
+from tests.support.made import timed
 from tests.unit.cli.ab.stage import Fake, Stage, Times, clear, stage_in
 
+ALIKE = timed(1.0, "a")
 NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
 
 
@@ -221,6 +226,20 @@ def test_until_decided_goes_on_past_fifteen_pairs(stage: Stage) -> None:
     findings = trial.run()
     (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
     assert (noisy.kind, noisy.launches) == ("inconclusive", 20)
+
+
+def test_the_command_that_decides_is_told(stage: Stage) -> None:
+    """With the pairs that the reasons ask for, or from which on things are called unchanged."""
+    stage.folder = stage.folder.rename(stage.folder.with_name("a b"))
+    findings = stage.trial(stage.fake(one_is_noisy), pairs=5).run()
+    state = State.read(stage.folder)
+    needed = findings.pairs_needed
+    assert needed is not None
+    command = f"gpubench ab '--resume={stage.folder}' --pairs={needed}"
+    assert advice(state, findings, unchanged_from=5) == command
+    alike = Findings(Run(label="", results={"a": ALIKE}), Run(label="", results={"a": ALIKE}))
+    assert advice(state, alike, unchanged_from=15).endswith("--pairs=15")
+    assert advice(state, alike, unchanged_from=5) == ""
 
 
 def test_each_look_is_noted(stage: Stage) -> None:
