@@ -43,6 +43,9 @@ DOUBTS: Final = (
 )
 """In the order in which a table names them."""
 
+DISTURBANCES: Final = (CONTENDED, THROTTLED, DESCHEDULED, SUSPENDED)
+"""What the machine did to a launch, whatever the launch measured: reasons to measure it again."""
+
 NOTES: Final = (
     OUTLIERS,
     STALLS,
@@ -93,3 +96,9 @@ def doubts(flags: Iterable[str]) -> tuple[str, ...]:
 def notes(flags: Iterable[str]) -> tuple[str, ...]:
     """The others of the `flags`, each once and in the order in which they were raised."""
     return tuple(name for name in dict.fromkeys(flags) if name not in DOUBTS)
+
+
+def disturbances(flags: Iterable[str]) -> tuple[str, ...]:
+    """Those of the `flags` that tell of the machine, in the order of :data:`DISTURBANCES`."""
+    raised = frozenset(flags)
+    return tuple(name for name in DISTURBANCES if name in raised)

@@ -41,7 +41,15 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.pairs import judge_pairs
     from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
     from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
-    from gpubench_plugin.compare.series import FEWEST, Series, change, counted, percent, within
+    from gpubench_plugin.compare.series import (
+        FEWEST,
+        Series,
+        change,
+        counted,
+        percent,
+        too_loud,
+        within,
+    )
     from gpubench_plugin.compare.statistics import (
         Bools,
         Estimates,

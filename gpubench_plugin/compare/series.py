@@ -76,6 +76,21 @@ def within(series: Series, interval: tuple[float, float]) -> str:
     return f"99 % interval {percent(near).removesuffix(' %')} to {percent(far)}"
 
 
+def too_loud(series: Series, interval: tuple[float, float]) -> str:
+    """How much launches vary, where therefore the interval holds zero and twice as much or half.
+
+    ``launches vary by 2.7×: quiet the machine`` says more than such an interval, and than the
+    effect in it. Empty elsewhere.
+    """
+    low, high = interval
+    far = (low < -1 or high > 0.5) if series.better == "higher" else (low < -0.5 or high > 1)
+    sides = [values for values in (_fit(series.base), _fit(series.head)) if values]
+    if not far or not low < 0 < high or not sides:
+        return ""
+    factor = max(max(values) / min(values) for values in sides)
+    return f"launches vary by {factor:.1f}×: quiet the machine"  # noqa: RUF001 # a factor
+
+
 def _word(series: Series, effect: float) -> str:
     if series.unit in {"s", "ms", "us", "ns"} and series.better == "lower":
         return "slower" if effect > 0 else "faster"

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpubench_plugin.compare.moderation import moderated, prior_of
 from gpubench_plugin.compare.plain import better_bar, fraction, log_ratio, verdict, worse_bar
-from gpubench_plugin.compare.series import Samples, Series, change, within
+from gpubench_plugin.compare.series import Samples, Series, change, too_loud, within
 from gpubench_plugin.compare.statistics import (
     Estimates,
     Findings,
@@ -68,9 +68,13 @@ class Tested:
 
     @property
     def finding(self) -> str:
-        """Effect and interval in words: ``4.1 % slower, 99 % interval 3.2 to 5.0 %``."""
+        """Effect and interval in words, ``4.1 % slower, 99 % interval 3.2 to 5.0 %``, or neither.
+
+        Where launches are too loud for that, how loud.
+        """
         series = self.sample.series
-        return f"{change(series, self.effect)}, {within(series, self.interval)}"
+        words = f"{change(series, self.effect)}, {within(series, self.interval)}"
+        return too_loud(series, self.interval) or words
 
     def verdict(self, method: Method, reason: str, *, pairs_needed: int | None = None) -> Verdict:
         """The verdict with its `reason`."""

@@ -177,7 +177,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     (user.repo / "bench/test_new.py").write_text(NEW)
     before = user.state()
     results = user.folder / "results"
-    options = ("--base=main", "--pairs=5", f"--results-dir={results}")
+    options = ("--base=main", "--pairs=5", "--unchanged-from=5", f"--results-dir={results}")
     process = user.start(*options, "--", "bench", *QUICK)
     folder = _interrupt_in_the_first_pair(process, results)
     out, err = process.communicate(timeout=60)
@@ -233,7 +233,7 @@ def test_an_interruption_leaves_nothing_behind(story: Story) -> None:
 
 @pytest.mark.exhaustive
 def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
-    """The rehearsal is kept, the pair that was half done begins again, then all five are there.
+    """It is rehearsed again, the pair that was half done begins again, then all five are there.
 
     So it is although it was killed in between, which has left nothing behind in the end.
     """
@@ -241,8 +241,8 @@ def test_a_resumed_comparison_measures_what_is_missing(story: Story) -> None:
     state = json.loads((story.folder / "state.json").read_text())
     pairs = [(launch["pair"], launch["side"]) for launch in state["launches"]]
     assert sorted(set(pairs)) == sorted((p, s) for p in range(6) for s in ("base", "head"))
-    assert len(pairs) == 13
-    assert "rehearsal" not in story.resumed.err
+    assert len(pairs) == 15
+    assert "rehearsal again" in story.resumed.err
     assert story.after == story.before
 
 
@@ -299,7 +299,7 @@ def test_github_gets_its_page_and_annotations(story: Story) -> None:
     """The slow benchmark is marked in its file; launches write nothing there themselves."""
     page = (story.user.folder / "page.md").read_text()
     assert "slower" in page
-    assert "gpubench ab --base=main --pairs=5 -- bench" in page
+    assert "gpubench ab --base=main --pairs=5 --unchanged-from=5 -- bench" in page
     errors = [line for line in story.resumed.out.splitlines() if line.startswith("::error")]
     line = 1 + BENCHMARKS.splitlines().index('@pytest.mark.parametrize("kind", ["a b::[c]"])')
     assert any(f"file=bench/test_it.py,line={line}," in one and "slow" in one for one in errors)
@@ -339,6 +339,9 @@ def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> Non
         (("--base=mian",), 2, "did you mean 'main'?"),
         (("--base=main", "--head=nowhere"), 2, "--head: 'nowhere' is neither a folder nor"),
         (("--base=main", "--pairs=3"), 2, "allowed: 5, 10, 15"),
+        (("--base=main", "--pairs=30", "--until-decided"), 2, "not with --until-decided"),
+        (("--base=main", "--time=20"), 2, "allowed: such as 90s, 20m, 2h or 1h30m"),
+        (("--base=main", "--unchanged-from=7"), 2, "allowed: 5, 10, 15"),
         (("--base=main", "--format=tabel"), 2, "did you mean 'table'?"),
         (("--base=main", "--limit=step_time_s=3"), 2, "is no limit"),
         (("--base=main", "--launch-timeout=0"), 2, "not a number of seconds above 0"),

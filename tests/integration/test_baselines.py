@@ -136,6 +136,10 @@ def test_an_act_that_another_one_overrules_is_no_success(
         ({"dirty": True}, "its code had uncommitted changes"),
         ({"regressed": [MLP]}, "it regressed"),
         ({"benchmarks": [measurement(outcome="oom")]}, "it has no measured benchmark"),
+        (
+            {"benchmarks": [measurement(flags=("throttled",))]},
+            "throttled or unsteady are 1 of the 1 benchmarks that it measured",
+        ),
     ],
 )
 def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
@@ -153,6 +157,14 @@ def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
     assert shell("baseline", "show", "main") == 0
     assert said.rsplit(maxsplit=1)[-1] in shell.out
     assert "overruled" in shell.out
+
+
+def test_a_contended_run_is_pinned_and_said(shell: Shell) -> None:
+    """Where most of it is: on a busy machine there may be no other."""
+    run = write_run(shell.results, 0, [measurement(flags=("contended",))])
+    assert shell("baseline", "set", "main", run.run_id) == 0
+    said = "contended are 1 of the 1 benchmarks that it measured; pinned all the same"
+    assert f"{run.run_id}: {said}" in shell.out
 
 
 def test_bad_input_is_said_in_one_message(shell: Shell) -> None:

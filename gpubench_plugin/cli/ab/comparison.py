@@ -42,7 +42,8 @@ class Compared:
     """What came out: `folder` holds all of it.
 
     `locations` are file and line of the benchmarks; `broken` those that work on the base and fail
-    on the head; `judged` counts the series that could be judged.
+    on the head; `judged` counts the series that could be judged. `advice` is the command line that
+    would decide what is open, empty where there is none.
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Compared:
     locations: dict[str, tuple[str, int]]
     broken: tuple[str, ...]
     judged: int
+    advice: str = ""
 
 
 def new_state(results_dir: Path, asked: Asked) -> State:
@@ -119,6 +121,7 @@ def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
     _require_same(state, asked, sources)
     repository = Repository.around(asked.here)
     with state.held(), ended_by_signals(), workspace(repository, progress.say) as space:
+        state.ask(asked.to_json())
         contenders, notes = _contenders(sources, asked, space, repository)
         own = _own_repository(sources, repository)
         trial = Trial(
@@ -155,7 +158,18 @@ def _compared(
         locations=trial.locations(),
         broken=tuple(findings.broken),
         judged=findings.suite,
+        advice=advice(state, findings, asked.unchanged_from),
     )
+
+
+def advice(state: State, findings: Findings, unchanged_from: int) -> str:
+    """The command line that goes on with as many pairs as the reasons of what is open ask for."""
+    if not findings.open:
+        return ""
+    judged = max((look.pairs for look in state.looks), default=0)
+    pairs = max(findings.pairs_needed or 0, unchanged_from)
+    resume = ["gpubench", "ab", f"--resume={state.folder}", f"--pairs={pairs}"]
+    return _shell(resume) if pairs > judged else ""
 
 
 def _sources(asked: Asked) -> dict[SideName, Source]:
@@ -230,6 +244,7 @@ def _notes(trial: Trial, state: State) -> list[str]:
     said = [f"{launches} launches, interleaved from seed {state.seed}"]
     if failed:
         said.append(f"launches that failed, so that their pair was repeated: {failed}")
+    said += trial.disturbance_notes()
     if not trial.freezes_rounds:
         said.append(
             "the number of rounds is not fixed, since a side's gpubench is too old for it: a "

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gpubench_plugin.compare import (
+    UNCHANGED_FROM,
     Matched,
     Series,
     Side,
@@ -93,13 +94,34 @@ class Findings:
         """How many step times and other metrics could be judged."""
         return self._suite
 
-    def look(self, bases: Sequence[Run], heads: Sequence[Run]) -> None:
-        """Judge what is open by all pairs so far."""
+    @property
+    def pairs_needed(self) -> int | None:
+        """About how many pairs decide what the last look could not.
+
+        None before a look, and where more pairs would not help any of it.
+        """
+        needed = [one.pairs_needed for one in self._open.values() if one and one.pairs_needed]
+        return max(needed, default=None)
+
+    def look(
+        self,
+        bases: Sequence[Run],
+        heads: Sequence[Run],
+        *,
+        unchanged_from: int = UNCHANGED_FROM,
+    ) -> None:
+        """Judge what is open by all pairs so far, see :func:`gpubench_plugin.compare.judge_pairs`.
+
+        What earlier looks have decided stays, with the pairs that they had.
+        """
         self._heads = heads
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
         series = [one for one in matched.series if subject_of(one) in self._open]
-        verdicts = whole(series, judge_pairs(series, m=self._tests, decided=self._decided))
+        judged = judge_pairs(
+            series, m=self._tests, decided=self._decided, unchanged_from=unchanged_from
+        )
+        verdicts = whole(series, judged)
         self._open = {}
         for subject, one in verdicts.items():
             verdict = doubted(one, bases, heads)
@@ -108,6 +130,13 @@ class Findings:
         self._decided += [one for one in series if subject_of(one) not in self._open]
         for verdict in matched.verdicts:  # of a benchmark that failed meanwhile, for example
             self._final.setdefault((verdict.id, verdict.metric), verdict)
+
+    def end(self, why: str) -> None:
+        """Say in the reason of all that is open why nobody has gone on."""
+        self._open = {
+            key: verdict and replace(verdict, reason=f"{verdict.reason}; {why}")
+            for key, verdict in self._open.items()
+        }
 
     def comparison(self, *notes: str) -> Comparison:
         """All verdicts, in the order of the head's benchmarks; what is open is inconclusive."""

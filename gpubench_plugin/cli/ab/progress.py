@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, TextIO
 
 from gpubench_plugin.cli.ab.schedule import REHEARSAL
@@ -12,6 +13,26 @@ from gpubench_plugin.reports import cut, glyphs_for, printable
 
 _CLEAR: Final = "\r\x1b[K"
 """Back to the line's beginning, and erase it (ECMA-48, EL)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A launch that begins: number `launch` of the `launches` that there may be.
+
+    A pair is measured `again` where its first launches do not count, or are lost. `benchmarks` is
+    how many run, None: all. `left_s` is the longest that all launches take, `likely_s` how long
+    they take if noise goes on as it is; None where nobody knows.
+    """
+
+    pair: int
+    pairs: int
+    side: SideName
+    launch: int
+    launches: int
+    again: bool = False
+    benchmarks: int | None = None
+    left_s: float | None = None
+    likely_s: float | None = None
 
 
 class Progress:
@@ -26,16 +47,9 @@ class Progress:
         self._glyphs = glyphs_for(getattr(stream, "encoding", None))
         self._shown = False
 
-    def launch(
-        self, *, pair: int, pairs: int, side: SideName, benchmarks: int | None, left_s: float | None
-    ) -> None:
-        """A launch begins; with so many `benchmarks`; `left_s` is the longest it takes."""
-        what = "rehearsal" if pair == REHEARSAL else f"pair {pair} of at most {pairs}"
-        parts = [what, side]
-        if benchmarks is not None:
-            parts.append(counted(benchmarks, "benchmark"))
-        if left_s is not None:
-            parts.append(f"at most {duration(left_s)} left")
+    def launch(self, turn: Turn) -> None:
+        """A launch begins."""
+        parts = list(_in_words(turn))
         text = f"gpubench ab: {', '.join(parts)}"
         if self._rewrites:
             columns = shutil.get_terminal_size().columns - 1
@@ -61,6 +75,20 @@ class Progress:
         encoding = getattr(self._stream, "encoding", None) or "ascii"
         self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         self._stream.flush()
+
+
+def _in_words(turn: Turn) -> Iterator[str]:
+    """``launch 13 of 32, pair 6 of at most 15, head, 3 benchmarks, at most 12 min left``."""
+    pair = f"pair {turn.pair} of at most {turn.pairs}"
+    yield f"launch {turn.launch} of {turn.launches}"
+    yield ("rehearsal" if turn.pair == REHEARSAL else pair) + " again" * turn.again
+    yield turn.side
+    if turn.benchmarks is not None:
+        yield counted(turn.benchmarks, "benchmark")
+    if turn.left_s is not None:
+        yield f"at most {duration(turn.left_s)} left"
+    if turn.likely_s is not None:
+        yield f"likely {duration(turn.likely_s)}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,12 +6,13 @@ The arguments for the launches' pytest are the user's, checked and valid in eith
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.compare import LOOK, PAIRS, Side
+from gpubench_plugin.compare import LOOK, PAIRS, UNCHANGED_FROM, Side
 from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import HIDDEN, redacted_command
 from gpubench_plugin.errors import UsageProblem
@@ -24,7 +25,9 @@ class Asked:
     `here` is the folder the user stood in; texts of sides and Pythons are as they were typed, None
     where they were not given. `limits` are by metric; of those that the benchmarks state the ones
     of the side `limits_from` count. `launch_timeout_s` is None where the rehearsal says how long a
-    launch may take.
+    launch may take. With `until_decided` the number of `pairs` does not count. `time_s` is how long
+    each go may take, None: as long as it takes. Nothing is called unchanged by fewer pairs than
+    `unchanged_from`.
     """
 
     here: Path
@@ -36,6 +39,9 @@ class Asked:
     limits_from: Side = "base"
     allow_incomparable: bool = False
     pairs: int = PAIRS
+    until_decided: bool = False
+    time_s: float | None = None
+    unchanged_from: int = UNCHANGED_FROM
     launch_timeout_s: float | None = None
     arguments: tuple[str, ...] = ()
 
@@ -46,14 +52,14 @@ class Asked:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What :meth:`to_json` wrote.
+        """What :meth:`to_json` wrote, or an earlier version, which called unchanged by five pairs.
 
         Raises:
             KeyError, TypeError, ValueError: it is not as it was written.
         """
         from pydantic import TypeAdapter
 
-        return TypeAdapter(cls).validate_python(dict(data))
+        return TypeAdapter(cls).validate_python({"unchanged_from": LOOK, **data})
 
     def options(self) -> list[str]:
         """The command line that asks for it, from ``--base`` on, without secrets."""
@@ -62,12 +68,27 @@ class Asked:
         given = {name.replace("_", "-"): told[name] for name in sides if told[name] is not None}
         return [
             *(f"--{name}={value}" for name, value in given.items()),
-            *([] if self.pairs == PAIRS else [f"--pairs={self.pairs}"]),
+            *self._extent(),
             *(f"--limit={metric}={limit}" for metric, limit in self.limits.items()),
             *([] if self.limits_from == "base" else [f"--limits-from={self.limits_from}"]),
             *(["--allow-incomparable"] if self.allow_incomparable else []),
             *("--", *told["arguments"]),
         ]
+
+    def _extent(self) -> Iterator[str]:
+        if self.until_decided:
+            yield "--until-decided"
+        elif self.pairs != PAIRS:
+            yield f"--pairs={self.pairs}"
+        if self.time_s is not None:
+            yield f"--time={time_text(self.time_s)}"
+        if self.unchanged_from != UNCHANGED_FROM:
+            yield f"--unchanged-from={self.unchanged_from}"
+
+    @property
+    def last_pair(self) -> int:
+        """The pair after which nobody goes on."""
+        return _MOST_PAIRS if self.until_decided else self.pairs
 
     @property
     def complete(self) -> bool:
@@ -82,6 +103,10 @@ class Asked:
         return ("python.", "torch.", "packages.")
 
 
+_MOST_PAIRS: Final = 200
+"""What so many do not decide is too close to its limit: no reason advises more of them."""
+
+
 def check_pairs(pairs: int) -> int:
     """The number of pairs, which ends at a look; raises UsageProblem."""
     if pairs < LOOK or pairs % LOOK:
@@ -90,6 +115,38 @@ def check_pairs(pairs: int) -> int:
             "since a look is taken after every five"
         )
     return pairs
+
+
+_UNCHANGED_FROM: Final = (LOOK, 2 * LOOK, 3 * LOOK)
+
+
+def check_unchanged_from(pairs: int) -> int:
+    """From how many pairs on things may be called unchanged; raises UsageProblem."""
+    if pairs not in _UNCHANGED_FROM:
+        allowed = ", ".join(map(str, _UNCHANGED_FROM))
+        raise UsageProblem(f"--unchanged-from={pairs}: not allowed; allowed: {allowed}")
+    return pairs
+
+
+_TIME: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
+
+
+def time_from(text: str) -> float:
+    """The seconds in a text such as ``90s``, ``20m``, ``2h`` or ``1h30m``; raises UsageProblem."""
+    parts = _TIME.fullmatch(text.strip())
+    hours, minutes, seconds = (int(part or 0) for part in parts.groups()) if parts else (0, 0, 0)
+    total = 3600.0 * hours + 60 * minutes + seconds
+    if not total:
+        raise UsageProblem(f"--time={text}: no time; allowed: such as 90s, 20m, 2h or 1h30m")
+    return total
+
+
+def time_text(seconds: float) -> str:
+    """What :func:`time_from` reads: ``1h30m``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = {"h": hours, "m": minutes, "s": rest}
+    return "".join(f"{number}{unit}" for unit, number in parts.items() if number)
 
 
 def limits_from(texts: Sequence[str]) -> dict[str, str]:
@@ -183,13 +240,14 @@ def _moved(text: str, here: Path, repository: Path | None) -> str:
     return os.path.relpath(path, here) + separator + test
 
 
-_ANEW: Final = frozenset({"pairs", "launch_timeout_s"})
+_ANEW: Final = frozenset({"pairs", "until_decided", "time_s", "unchanged_from", "launch_timeout_s"})
 
 
 def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
     """What is asked of the comparison now; what was not `given` is as `before`.
 
-    Only the fields in ``_ANEW`` may change; all else stays as it was asked for at first.
+    Only the fields in ``_ANEW`` may change; all else stays as it was asked for at first. Nothing is
+    called unchanged by fewer pairs than before.
 
     Args:
         before: what the comparison was asked for at first.
@@ -210,6 +268,11 @@ def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
         raise UsageProblem(
             f"{option}: it goes on with what was asked at first. {'; '.join(changed)}. Leave that "
             "out, or begin anew without --resume"
+        )
+    if given.get("unchanged_from", before.unchanged_from) < before.unchanged_from:
+        raise UsageProblem(
+            f"--unchanged-from={given['unchanged_from']}: with {option} not below "
+            f"{before.unchanged_from}, which it began with"
         )
     if not before.complete and "arguments" not in given:
         raise UsageProblem(

@@ -5,9 +5,11 @@ All later launches time each benchmark in that number of rounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
@@ -92,3 +94,19 @@ def longest_left(
     if len(latest) < len(SIDES):
         return None
     return pairs_left * sum(latest.values()) + sum(latest[side] for side in running)
+
+
+class Budget:
+    """The time that a comparison may take, from now on; without end where `seconds` is None.
+
+    Time that the machine sleeps does not count.
+    """
+
+    def __init__(self, seconds: float | None, now: Callable[[], float] = monotonic):
+        self._now = now
+        self._end = inf if seconds is None else now() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, infinite without an end; below 0 when they are over."""
+        return self._end - self._now()

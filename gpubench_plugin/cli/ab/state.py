@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
+from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
+from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 
 SCHEMA_VERSION: Final = 1
 STATE: Final = "state.json"
+
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +27,8 @@ class Done:
 
     `attempt` counts the tries of its pair, which is repeated as a whole where one of its launches
     failed. `folder` is the launch's own, below the comparison's; `run` its run directory, below
-    that, empty where no benchmark was selected.
+    that, empty where no benchmark was selected. `replaced` says why the pair was measured again
+    though both of its launches ended in order: then another attempt counts.
     """
 
     pair: int
@@ -33,6 +38,15 @@ class Done:
     run: str = ""
     seconds: float
     problem: str = ""
+    replaced: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One look that was taken, after so many `pairs`, and from how many on called unchanged."""
+
+    pairs: int
+    unchanged_from: int
 
 
 @dataclass(kw_only=True)
@@ -40,9 +54,9 @@ class State:
     """A comparison in `folder`.
 
     `asked` is the command line by option, `identity` what must stay as it was: commits, changes,
-    Pythons, arguments, by dot key. `seed` says which side begins. `files` is not written down: of
-    a comparison that begins now it tells each side's files from others, by name; it is empty of one
-    that goes on.
+    Pythons, arguments, by dot key. `seed` says which side begins. The pairs of `looks` that were
+    taken stay as they are. `files` is not written down: of a comparison that begins now it tells
+    each side's files from others, by name; it is empty of one that goes on.
     """
 
     folder: Path
@@ -50,6 +64,7 @@ class State:
     identity: Mapping[str, Any]
     seed: int
     done: list[Done] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     files: Mapping[SideName, Mapping[str, bytes]] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -73,15 +88,19 @@ class State:
                 f"up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
             )
         try:
-            return cls(
+            state = cls(
                 folder=folder,
                 asked=dict(data["asked"]),
                 identity=dict(data["identity"]),
                 seed=int(data["seed"]),
-                done=[_done(launch) for launch in data["launches"]],
+                done=[_read(Done, launch) for launch in data["launches"]],
+                looks=[_read(Look, look) for look in data.get("looks", ())],
             )
         except json_files.MALFORMED as error:
             raise BrokenFile(f"{file} is not as it was written: {error!r:.300}") from None
+        if "looks" not in data:
+            state.looks = state._past_looks()
+        return state
 
     def write(self) -> None:
         """Write it down, whole or not at all; raises ResultsError."""
@@ -93,6 +112,7 @@ class State:
                 "identity": self.identity,
                 "seed": self.seed,
                 "launches": [asdict(launch) for launch in self.done],
+                "looks": [asdict(look) for look in self.looks],
             },
         )
 
@@ -124,6 +144,30 @@ class State:
         self.done.append(launch)
         self.write()
 
+    def ask(self, asked: Mapping[str, Any]) -> None:
+        """Note what is asked for from now on."""
+        if asked != self.asked:
+            self.asked = asked
+            self.write()
+
+    def look(self, pairs: int) -> Look | None:
+        """The look after so many pairs, if it was taken."""
+        return next((look for look in self.looks if look.pairs == pairs), None)
+
+    def add_look(self, look: Look) -> None:
+        """Note a look that was taken."""
+        self.looks.append(look)
+        self.write()
+
+    def mark_replaced(self, pair: int, why: str) -> None:
+        """Let the latest attempt at the pair count no more; it stays in the record."""
+        last = self.attempts(pair)
+        self.done = [
+            replace(one, replaced=why) if (one.pair, one.attempt) == (pair, last) else one
+            for one in self.done
+        ]
+        self.write()
+
     def require_same(self, identity: Mapping[str, Any]) -> None:
         """Refuse to go on with other code, Pythons or arguments.
 
@@ -143,12 +187,28 @@ class State:
         return max((launch.attempt for launch in self.done if launch.pair == pair), default=0)
 
     def complete(self, pair: int) -> dict[SideName, Done] | None:
-        """Both launches of the pair, of the attempt in which both ended in order, or None."""
-        last = self.attempts(pair)
+        """Both launches of the pair, of the attempt that counts, or None."""
+        both = self.both(pair, self.attempts(pair))
+        return None if both is None or both["head"].replaced else both
+
+    def repeats(self) -> int:
+        """How many pairs were measured again because they were disturbed."""
+        return sum(bool(launch.replaced) for launch in self.done) // len(SIDES)
+
+    def rehearsal(self) -> dict[SideName, Done] | None:
+        """Both launches of the first rehearsal that was complete, or None.
+
+        Later ones only warm up what was lost meanwhile.
+        """
+        attempts = range(1, self.attempts(REHEARSAL) + 1)
+        return next(filter(None, (self.both(REHEARSAL, one) for one in attempts)), None)
+
+    def both(self, pair: int, attempt: int) -> dict[SideName, Done] | None:
+        """Both launches of an attempt at the pair if both ended in order, else None."""
         both = {
             launch.side: launch
             for launch in self.done
-            if launch.pair == pair and launch.attempt == last and not launch.problem
+            if (launch.pair, launch.attempt) == (pair, attempt) and not launch.problem
         }
         return both if len(both) == len(SIDES) else None
 
@@ -159,8 +219,14 @@ class State:
             for side in SIDES
         }
 
+    def _past_looks(self) -> list[Look]:
+        """Those of an earlier version, which noted none: after five pairs each, of any verdict."""
+        pairs = max((launch.pair for launch in self.done), default=0)
+        ends = range(LOOK, pairs + 1, LOOK)
+        return [Look(pairs=end, unchanged_from=LOOK) for end in ends if self.complete(end)]
 
-def _done(data: Mapping[str, Any]) -> Done:
+
+def _read(kind: type[_Record], data: Mapping[str, Any]) -> _Record:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(Done).validate_python(data)
+    return TypeAdapter(kind).validate_python(data)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
+from gpubench_plugin.cli.ab.disturbance import (
+    Attempt,
+    disturbance_notes,
+    flags_in_words,
+    is_disturbed,
+    to_repeat,
+)
 from gpubench_plugin.cli.ab.findings import Findings
 from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
 from gpubench_plugin.cli.ab.preflight import Offers, imported, require_own_code
-from gpubench_plugin.cli.ab.progress import Progress, counted
-from gpubench_plugin.cli.ab.request import Asked
-from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
+from gpubench_plugin.cli.ab.progress import Progress, Turn, counted
+from gpubench_plugin.cli.ab.request import Asked, time_text
+from gpubench_plugin.cli.ab.schedule import REHEARSAL, Budget, freeze, longest_left, order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
-from gpubench_plugin.cli.ab.state import Done, State
+from gpubench_plugin.cli.ab.state import Done, Look, State
 from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
@@ -50,6 +58,7 @@ class Trial:
         repository: the top of the working tree that a side was taken from, if one was.
         launcher: starts pytest.
         progress: tells the user.
+        now: the clock by which the time that was given runs out.
     """
 
     def __init__(
@@ -61,6 +70,7 @@ class Trial:
         repository: Path | None,
         launcher: Launcher,
         progress: Progress,
+        now: Callable[[], float] = monotonic,
     ):
         self._state = state
         self._asked = asked
@@ -69,11 +79,14 @@ class Trial:
         self._launcher = launcher
         self._progress = progress
         self._files = state.files or {n: one.source.files() for n, one in contenders.items()}
+        self._budget = Budget(asked.time_s, now)
+        self._read: dict[str, Run] = {}
+        self._warm = False
         self._failed = 0
         self._rounds: Path | None = None
 
     def run(self) -> Findings:
-        """Go on until every benchmark is decided, or the last pair has ended.
+        """Go on until every benchmark is decided, the last pair has ended, or the time is over.
 
         Raises:
             UsageProblem: pytest did not take its arguments, both sides ran the same code, a tree
@@ -82,8 +95,19 @@ class Trial:
             ResultsError: two launches in a row failed, or a file could not be written.
         """
         self._require_unchanged()
-        rehearsal = self._pair(REHEARSAL, None)
-        base, head = self._runs(rehearsal)
+        findings = self._rehearsed()
+        for pairs in range(LOOK, self._asked.last_pair + 1, LOOK):
+            if not findings.open:
+                break
+            if not self._measured(pairs, findings):
+                self._end(pairs, findings)
+                break
+            self._look(pairs, findings)
+        return findings
+
+    def _rehearsed(self) -> Findings:
+        """What the first rehearsal finds; its rounds are those of all later launches."""
+        base, head = self._runs(self._state.rehearsal() or self._rehearse(None))
         findings = Findings(
             base,
             head,
@@ -93,26 +117,104 @@ class Trial:
             exempt=self._asked.exempt,
         )
         self._freeze(base, head)
-        runs: dict[SideName, list[Run]] = {side: [] for side in SIDES}
-        before = 0
-        for look in range(LOOK, self._asked.pairs + 1, LOOK):
-            if not findings.open:
-                break
-            for pair in range(before + 1, look + 1):
-                both = self._runs(self._pair(pair, findings))
-                for side, run in zip(SIDES, both, strict=True):
-                    runs[side].append(run)
-            findings.look(runs["base"], runs["head"])
-            before = look
-            self._progress.say(
-                f"{look} pairs: {findings.decided} of {findings.suite} decided"
-                + (f", {counted(len(findings.open), 'benchmark')} not yet" if findings.open else "")
-            )
         return findings
+
+    def _rehearse(self, findings: Findings | None) -> Mapping[SideName, Done]:
+        """Launch both sides as in a pair that is not judged: byte code and caches are of one go.
+
+        Without it the first judged launch would compile all modules.
+        """
+        self._warm = True
+        return self._launch_both(REHEARSAL, findings)
+
+    def _measured(self, pairs: int, findings: Findings) -> bool:
+        """Whether there are so many pairs, disturbed ones measured again, before time is over."""
+        for pair in range(pairs - LOOK + 1, pairs + 1):
+            if self._state.complete(pair) is None and not self._may_begin(pair, pairs):
+                return False
+            self._pair(pair, findings)
+        while self._budget.left_s > 0 and (disturbed := self._to_repeat(pairs, findings)):
+            self._repeat(disturbed, findings)
+        return True
+
+    def _may_begin(self, pair: int, pairs: int) -> bool:
+        """Whether there is time for the pair; at the first ones of a look, for all up to it.
+
+        The first look is always taken.
+        """
+        if pairs == LOOK:
+            return True
+        new = pair == pairs - LOOK + 1
+        needed = longest_left(pairs_left=LOOK, seconds=self._state.seconds(), running=())
+        return self._budget.left_s > (needed or 0 if new else 0)
+
+    def _to_repeat(self, pairs: int, findings: Findings) -> int | None:
+        if self._state.look(pairs) is not None:
+            return None
+        return to_repeat(self._attempts(pairs, findings.open), looked=pairs - LOOK)
+
+    def _repeat(self, pair: int, findings: Findings) -> None:
+        """Measure both sides of a disturbed pair again; its first launches stay in the record."""
+        both = zip(SIDES, self._runs(self._pair(pair, findings)), strict=True)
+        flags = {side: flags_in_words(run, findings.open) for side, run in both}
+        why = "; ".join(f"{side}: {names}" for side, names in flags.items() if names)
+        self._state.mark_replaced(pair, why)
+        self._progress.say(f"pair {pair} was disturbed ({why}): it is measured again")
+        self._pair(pair, findings)
+
+    def _look(self, pairs: int, findings: Findings) -> None:
+        """Judge what is open by so many pairs; a look that was taken before is taken alike."""
+        look = self._state.look(pairs)
+        if look is None:
+            look = Look(pairs=pairs, unchanged_from=self._asked.unchanged_from)
+            self._state.add_look(look)
+        both = [self._runs(self._pair(pair, findings)) for pair in range(1, pairs + 1)]
+        bases, heads = zip(*both, strict=True)
+        findings.look(bases, heads, unchanged_from=look.unchanged_from)
+        self._progress.say(
+            f"{pairs} pairs: {findings.decided} of {findings.suite} decided"
+            + (f", {counted(len(findings.open), 'benchmark')} not yet" if findings.open else "")
+        )
+
+    def _end(self, pairs: int, findings: Findings) -> None:
+        """Say that time is over, before the look after so many pairs."""
+        measured = range(pairs - LOOK + 1, pairs)
+        waiting = sum(self._state.complete(pair) is not None for pair in measured)
+        why = f"the time (--time={time_text(self._asked.time_s or 0)}) was over before the look"
+        why += f" at {pairs} pairs"
+        findings.end(why + (f", for which {waiting} wait" if waiting else ""))
+        self._progress.say(why)
+
+    def disturbance_notes(self) -> list[str]:
+        """How many of the judged launches were disturbed, and what to do about it."""
+        pairs = sorted({done.pair for done in self._state.done} - {REHEARSAL})
+        tries = [runs for pair in pairs for runs in self._tries(pair)]
+        launches: dict[SideName, list[Run]] = {
+            "base": [base for base, _ in tries],
+            "head": [head for _, head in tries],
+        }
+        return list(disturbance_notes(launches, self._attempts(max(pairs, default=0))))
+
+    def _attempts(self, pairs: int, ids: Collection[str] | None = None) -> list[Attempt]:
+        """All tries of so many pairs by the benchmarks `ids`, or by all that ran."""
+        return [
+            Attempt(
+                pair=pair,
+                base=is_disturbed(base, base.results if ids is None else ids),
+                head=is_disturbed(head, head.results if ids is None else ids),
+            )
+            for pair in range(1, pairs + 1)
+            for base, head in self._tries(pair)
+        ]
+
+    def _tries(self, pair: int) -> Iterator[tuple[Run, Run]]:
+        for attempt in range(1, self._state.attempts(pair) + 1):
+            if both := self._state.both(pair, attempt):
+                yield self._runs(both)
 
     def locations(self) -> dict[str, tuple[str, int]]:
         """File and line of every benchmark of the head, by node id."""
-        done = (self._state.complete(REHEARSAL) or {}).get("head")
+        done = (self._state.rehearsal() or {}).get("head")
         if done is None:
             return {}
         report = self._state.folder / done.folder / "report"
@@ -123,32 +225,57 @@ class Trial:
         """Whether the gpubench of both sides can be told how many rounds to take."""
         return all(one.offers.freezes_rounds for one in self._contenders.values())
 
-    def _pair(self, pair: int, findings: Findings | None) -> Mapping[SideName, Done]:
-        """Both launches of a pair, side by side in time: half a pair is repeated as a whole."""
+    def _pair(self, pair: int, findings: Findings) -> Mapping[SideName, Done]:
+        """Both launches of a pair, after a rehearsal: half a pair is repeated as a whole."""
+        complete = self._state.complete(pair)
+        if complete is not None:
+            return complete
+        if not self._warm:
+            self._rehearse(findings)
+        return self._launch_both(pair, findings)
+
+    def _launch_both(self, pair: int, findings: Findings | None) -> Mapping[SideName, Done]:
+        """Launch both sides, one after the other, until both end in order."""
         while True:
-            complete = self._state.complete(pair)
-            if complete is not None:
-                return complete
             attempt = self._state.attempts(pair) + 1
             sides = order(pair, self._state.seed)
             for number, side in enumerate(sides):
-                self._announce(pair, side, sides[number:], findings)
+                self._announce(pair, sides[number:], findings)
                 if self._launch(pair, attempt, side, findings).problem:
                     break
+            if both := self._state.both(pair, attempt):
+                return both
 
     def _announce(
-        self, pair: int, side: SideName, running: tuple[SideName, ...], findings: Findings | None
+        self, pair: int, running: tuple[SideName, ...], findings: Findings | None
     ) -> None:
-        left = longest_left(
-            pairs_left=self._asked.pairs - pair, seconds=self._state.seconds(), running=running
-        )
+        last, repeats = self._asked.last_pair, self._state.repeats()
+        begun = len(SIDES) * (pair + repeats + 1) - len(running) + 1
+        needed = None if findings is None else findings.pairs_needed
         self._progress.launch(
-            pair=pair,
-            pairs=self._asked.pairs,
-            side=side,
-            benchmarks=None if findings is None else len(findings.open),
-            left_s=left,
+            Turn(
+                pair=pair,
+                pairs=last,
+                side=running[0],
+                launch=begun,
+                launches=len(SIDES) * (last + repeats + 1),
+                again=self._state.attempts(pair) > 0,
+                benchmarks=None if findings is None else len(findings.open),
+                left_s=self._left_s(last - pair, running),
+                likely_s=self._left_s(needed - pair, running)
+                if needed is not None and pair <= needed < last
+                else None,
+            )
         )
+
+    def _left_s(self, pairs_left: int, running: tuple[SideName, ...]) -> float | None:
+        """Seconds until so many more pairs have ended, or the pair in which time is over."""
+        seconds = self._state.seconds()
+        longest = longest_left(pairs_left=pairs_left, seconds=seconds, running=running)
+        pair = longest_left(pairs_left=1, seconds=seconds, running=())
+        if longest is None or pair is None:
+            return None
+        return min(longest, max(self._budget.left_s, 0) + pair)
 
     def _launch(self, pair: int, attempt: int, side: SideName, findings: Findings | None) -> Done:
         name = f"launches/{self._next_number():03}-{side}"
@@ -209,7 +336,7 @@ class Trial:
     def _timeout_s(self, pair: int, side: SideName) -> float:
         if self._asked.launch_timeout_s is not None:
             return self._asked.launch_timeout_s
-        rehearsal = self._state.complete(REHEARSAL)
+        rehearsal = self._state.rehearsal()
         if pair == REHEARSAL or rehearsal is None:
             return _REHEARSAL_S
         return rehearsal[side].seconds * _LAUNCHES_AT_MOST + _HANG_S
@@ -229,6 +356,11 @@ class Trial:
         return base, head
 
     def _run(self, done: Done) -> Run:
+        if done.folder not in self._read:
+            self._read[done.folder] = self._read_run(done)
+        return self._read[done.folder]
+
+    def _read_run(self, done: Done) -> Run:
         label = self._contenders[done.side].source.label
         if not done.run:
             return Run(label=label)

@@ -33,7 +33,19 @@ class Ab(Command):
         add("--head", metavar="REF|DIR", help="what is judged (default: the working tree as it is)")
         add("--base-python", metavar="PY", help="the base's Python (default: this one)")
         add("--head-python", metavar="PY", help="the head's Python (default: this one)")
-        add("--pairs", metavar="N", type=int, help="at most: 5, 10 or 15 (default: 15)")
+        add("--pairs", metavar="N", type=int, help="at most, a multiple of five (default: 15)")
+        add(
+            "--until-decided",
+            action="store_true",
+            help="go on until nothing is inconclusive, at most 200 pairs",
+        )
+        add("--time", metavar="TIME", help="begin no pair after so long: 90s, 20m, 1h30m")
+        add(
+            "--unchanged-from",
+            metavar="N",
+            type=int,
+            help="call nothing unchanged by fewer pairs: 5, 10 or 15 (default: 10)",
+        )
         add(
             "--limit",
             metavar="METRIC=LIMIT",
@@ -78,6 +90,8 @@ class Ab(Command):
             _tell(compared, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
             progress.say("the output was not read to its end")
+        if compared.advice:
+            progress.say(f"to decide what is inconclusive: {compared.advice}")
         return code
 
 
@@ -101,7 +115,7 @@ def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
 
 def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
     """The fields of `Asked` that were given; paths in them are seen from `here`."""
-    from gpubench_plugin.cli.ab import Repository, arguments_from, check_pairs, limits_from
+    from gpubench_plugin.cli.ab import Repository, arguments_from, limits_from
 
     repository = Repository.around(here)
     top = None if repository is None else repository.top
@@ -111,7 +125,7 @@ def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
         "limits": limits_from(options.limit or ()) or None,
         "limits_from": _side(options),
         "allow_incomparable": options.allow_incomparable or None,
-        "pairs": None if options.pairs is None else check_pairs(options.pairs),
+        **_extent(options),
         "launch_timeout_s": _timeout(options),
         "arguments": arguments_from(options.arguments, here=here, repository=top) or None,
     }
@@ -125,6 +139,22 @@ def _side(options: argparse.Namespace) -> str | None:
     if side is not None and side not in SIDES:
         raise not_one_of("--limits-from", side, SIDES)
     return side
+
+
+def _extent(options: argparse.Namespace) -> dict[str, Any]:
+    """How far the comparison goes: the later one of a number of pairs and no number counts."""
+    from gpubench_plugin.cli.ab import check_pairs, check_unchanged_from, time_from
+
+    pairs, least = options.pairs, options.unchanged_from
+    if options.until_decided and pairs is not None:
+        raise UsageProblem(f"--pairs={pairs}: not with --until-decided, which needs no number")
+    bounded = None if pairs is None else False
+    return {
+        "pairs": None if pairs is None else check_pairs(pairs),
+        "until_decided": options.until_decided or bounded,
+        "time_s": None if options.time is None else time_from(options.time),
+        "unchanged_from": None if least is None else check_unchanged_from(least),
+    }
 
 
 def _timeout(options: argparse.Namespace) -> float | None:

@@ -89,6 +89,11 @@ def _set(
         if_missing=options.if_missing,
     )
     say(_described(baseline))
+    say(
+        f"{one.run.run_id}: {remark}; pinned all the same"
+        for one in found
+        for remark in one.remarks
+    )
     if not options.if_missing:
         say(_replaced(baseline))
 
@@ -131,6 +136,14 @@ def _described(baseline: Baseline) -> Iterator[str]:
         yield "no other runs are samples"
     else:
         yield f"later runs on branch {printable(baseline.branch)} are samples too"
+
+
+def _remarks(found: list[Found]) -> Iterator[str]:
+    from gpubench_plugin.reports import printable
+
+    for one in found:
+        for remark in one.remarks:
+            yield f"{printable(one.run.run_id)}: {remark}; pinned all the same"
 
 
 def _replaced(baseline: Baseline) -> Iterator[str]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem, nearest
-from gpubench_plugin.flags import SUSPENDED
+from gpubench_plugin.flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.results import find_run, run_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from gpubench_plugin.records import Run
@@ -38,6 +38,20 @@ def objections(run: Run, regressions: int) -> list[str]:
     return found
 
 
+def unfit_as_level(run: Run) -> list[str]:
+    """What else speaks against pinning `run`: most of its numbers are known to be no level."""
+    raised, measured = _raised(run, (THROTTLED, UNSTEADY))
+    if 2 * raised <= measured:
+        return []
+    return [f"throttled or unsteady are {raised} of the {measured} benchmarks that it measured"]
+
+
+def _raised(run: Run, names: Collection[str]) -> tuple[int, int]:
+    """How many measured benchmarks raised a flag called so, and how many there are."""
+    measured = [result for result in run.results.values() if result.outcome == "measured"]
+    return sum(not set(names).isdisjoint(one.flags) for one in measured), len(measured)
+
+
 def regressions(directory: RunDirectory) -> int:
     """How many verdicts of the run in `directory` are regressions; 0 where it was never judged.
 
@@ -55,11 +69,19 @@ def regressions(directory: RunDirectory) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A run, what speaks against it as a sample, and its folder; None: only the registry has it."""
+    """A run, what speaks against pinning it, and its folder; None: only the registry has it."""
 
     run: Run
     objections: tuple[str, ...]
     directory: RunDirectory | None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What does not speak against it, but is worth knowing when it is pinned."""
+        raised, measured = _raised(self.run, (CONTENDED,))
+        if 2 * raised <= measured:
+            return []
+        return [f"contended are {raised} of the {measured} benchmarks that it measured"]
 
 
 def find(text: str, *, registry: Registry | None, results_dir: Path, here: Path) -> Found:
@@ -76,9 +98,10 @@ def find(text: str, *, registry: Registry | None, results_dir: Path, here: Path)
         run = registry.run(row.run_id) if registry is not None and row is not None else None
         if row is None or run is None:
             raise
-        return Found(run=run, objections=tuple(objections(run, int(row.regressed))), directory=None)
+        against = [*objections(run, int(row.regressed)), *unfit_as_level(run)]
+        return Found(run=run, objections=tuple(against), directory=None)
     run = run_in(directory)
-    against = _objections(run, directory)
+    against = [*_objections(run, directory), *unfit_as_level(run)]
     return Found(run=run, objections=tuple(against), directory=directory)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpubench_plugin.compare import change, counted, percent, within
+from gpubench_plugin.compare import change, counted, judge_pairs, percent, too_loud, within
 from tests.support.made import series
 
 
@@ -48,6 +48,28 @@ def test_an_interval_names_both_directions_only_where_it_holds_both():
     assert within(time, (0.037, 0.06)) == "99 % interval 3.7 to 6.0 %"
     assert within(time, (-0.06, -0.037)) == "99 % interval 3.7 to 6.0 %"
     assert within(time, (-0.004, 0.012)) == "99 % interval 0.40 % faster to 1.2 % slower"
+
+
+def test_launches_that_vary_too_much_have_no_interval():
+    """Nobody reads 99 % faster to 1e+04 % slower: the reason says how much they vary."""
+    time = series([1.0, 2.7, 1.5], [1.3, 1.4, 1.5])
+    rate = series([1.0, 1.5], [1.0, 2.0], metric="samples_per_s")
+    loud = "launches vary by {}×: quiet the machine"  # noqa: RUF001 # a factor
+    assert too_loud(time, (-0.4, 1.2)) == loud.format("2.7")
+    assert too_loud(time, (-0.99, 0.3)) == loud.format("2.7")
+    assert too_loud(rate, (-1.2, 0.1)) == loud.format("2.0")
+    assert too_loud(rate, (-0.1, 0.6)) == loud.format("2.0")
+    for one, interval in ((time, (-0.4, 0.9)), (time, (0.5, 3.0)), (rate, (-0.9, 0.4))):
+        assert too_loud(one, interval) == ""
+
+
+def test_a_reason_says_that_launches_vary():
+    """In the place of the effect and its interval."""
+    base, head = (1.0, 1.1, 0.9, 1.0, 1.2), (0.5, 2.0, 0.6, 1.9, 1.0)
+    (verdict,) = judge_pairs([series(base, head)])
+    assert "launches vary by 4.0" in verdict.reason
+    assert "interval" not in verdict.reason
+    assert "faster" not in verdict.reason
 
 
 def test_counts_have_their_plural():

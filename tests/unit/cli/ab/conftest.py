@@ -61,10 +61,16 @@ def samples(rounds: int) -> Samples:
     )
 
 
-def write_run(folder: Path, times: Mapping[str, float | str], *, rounds: int = 10) -> Path:
-    """A run's folder: by node id a step time in seconds, or why it failed."""
+def write_run(
+    folder: Path,
+    times: Mapping[str, float | str],
+    *,
+    rounds: int = 10,
+    flags: tuple[str, ...] = (),
+) -> Path:
+    """A run's folder: by node id a step time in seconds, or why it failed; all have the `flags`."""
     folder.mkdir(parents=True)
-    measured = tuple(_measurement(name, time, rounds) for name, time in times.items())
+    measured = tuple(_measurement(name, time, rounds, flags) for name, time in times.items())
     with journal.Journal(folder / "metrics.jsonl") as lines:
         lines.append({"event": "run_started", "run_id": folder.name, "command": []})
         for one in measured:
@@ -84,7 +90,7 @@ def write_run(folder: Path, times: Mapping[str, float | str], *, rounds: int = 1
     return folder
 
 
-def _measurement(name: str, time: float | str, rounds: int) -> Measurement:
+def _measurement(name: str, time: float | str, rounds: int, flags: tuple[str, ...]) -> Measurement:
     failed = isinstance(time, str)
     names = ("step_time_s", "step_time_min_s")
     metrics = {
@@ -100,6 +106,7 @@ def _measurement(name: str, time: float | str, rounds: int) -> Measurement:
         timer="perf_counter",
         samples=None if failed else samples(rounds),
         metrics=metrics,
+        flags=flags,
     )
 
 

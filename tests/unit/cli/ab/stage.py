@@ -29,12 +29,14 @@ Times = Mapping[str, float | str]
 class Fake:
     """Launches that write runs: `times` gives what is measured by side and number of the launch.
 
-    `endings` says for the launches by number what went wrong.
+    `endings` says for the launches by number what went wrong, `flags` what all of their benchmarks
+    raised.
     """
 
     write: Callable[..., Path]
     times: Callable[[SideName, int], Times]
     endings: dict[int, Launched] = field(default_factory=dict)
+    flags: dict[int, tuple[str, ...]] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     interrupted_at: int = 0
 
@@ -50,7 +52,8 @@ class Fake:
         left_out = json.loads(order.leave_out.read_text()) if order.leave_out else []
         times = self.times(order.side.name, number)
         going = {name: time for name, time in times.items() if name not in left_out}
-        run = self.write(order.folder / "results/default/r1", going, rounds=7 + number)
+        flags = self.flags.get(number, ())
+        run = self.write(order.folder / "results/default/r1", going, rounds=7 + number, flags=flags)
         return Launched(seconds=2.0, code=0, run=run)
 
     @property
@@ -68,14 +71,23 @@ class Stage:
     write: Callable[..., Path]
     output: io.StringIO = field(default_factory=io.StringIO)
 
-    def trial(self, fake: Fake, state: State | None = None, **asked: object) -> Trial:
+    def trial(
+        self,
+        fake: Fake,
+        state: State | None = None,
+        *,
+        now: Callable[[], float] = lambda: 0.0,
+        **asked: object,
+    ) -> Trial:
+        """A trial that may call things unchanged by five pairs, which is quickest."""
         return Trial(
             state or self.state(),
-            Asked(here=self.folder, base="main", **asked),
+            Asked(here=self.folder, base="main", **{"unchanged_from": 5, **asked}),
             self.contenders,
             repository=None,
             launcher=fake,
             progress=Progress(self.output),
+            now=now,
         )
 
     def state(self) -> State:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Asked, check_pairs, limits_from
+from gpubench_plugin.cli.ab import Asked, check_pairs, check_unchanged_from, limits_from, time_from
 from gpubench_plugin.errors import UsageProblem
 
 HERE = Path("/repo/sub")
@@ -32,6 +32,46 @@ def test_pairs_end_at_a_look() -> None:
     assert check_pairs(10) == 10
     with pytest.raises(UsageProblem, match="allowed: 5, 10, 15"):
         check_pairs(7)
+
+
+def test_more_pairs_than_fifteen_may_be_asked_for() -> None:
+    """Any multiple of five, or as many as it takes."""
+    assert check_pairs(45) == 45
+    assert Asked(here=HERE, base="main", pairs=45).last_pair == 45
+    assert Asked(here=HERE, base="main", until_decided=True).last_pair == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("20m", 1200), ("2h", 7200), ("1h30m", 5400)]
+)
+def test_a_time_has_units(text: str, seconds: float) -> None:
+    """Hours, minutes and seconds, and it is told again as it was given."""
+    assert time_from(text) == seconds
+    asked = Asked(here=HERE, base="main", until_decided=True, time_s=seconds, unchanged_from=5)
+    told = time_from(asked.options()[2].removeprefix("--time="))
+    assert told == seconds
+    assert (asked.options()[1], asked.options()[3]) == ("--until-decided", "--unchanged-from=5")
+
+
+@pytest.mark.parametrize("text", ["20", "", "m", "0s", "1.5h", "-5m", "30m1h", "9999999h"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """The message has what is allowed."""
+    with pytest.raises(UsageProblem, match=f"--time={text}: no time; allowed: such as 90s, 20m"):
+        time_from(text)
+
+
+def test_unchanged_is_called_from_a_look_on() -> None:
+    """One of the first three."""
+    assert check_unchanged_from(15) == 15
+    with pytest.raises(UsageProblem, match="--unchanged-from=7: not allowed; allowed: 5, 10, 15"):
+        check_unchanged_from(7)
+
+
+def test_what_an_earlier_version_asked_called_unchanged_by_five_pairs() -> None:
+    """A comparison that it began goes on with its own rule."""
+    recorded = Asked(here=HERE, base="main").to_json()
+    del recorded["unchanged_from"], recorded["time_s"], recorded["until_decided"]
+    assert Asked.from_json(recorded).unchanged_from == 5
 
 
 def test_secrets_are_not_written_down() -> None:

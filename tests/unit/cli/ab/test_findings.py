@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpubench_plugin.cli.ab import Findings
+from gpubench_plugin.compare import Series, judge_pairs
 from gpubench_plugin.errors import NothingComparable
-from gpubench_plugin.records import Metric, Result, Run
+from gpubench_plugin.records import Metric, Result, Run, Verdict
 
 
 def run(**times: float | str) -> Run:
@@ -42,7 +45,7 @@ def test_only_what_is_undecided_goes_on() -> None:
     findings = Findings(run(slow=1.0, same=1.0, noisy=1.0), run(slow=1.3, same=1.0, noisy=1.0))
     bases = [run(slow=q, same=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, same=1.0, noisy=n) for n in NOISY]
-    findings.look(bases, heads)
+    findings.look(bases, heads, unchanged_from=5)
     assert findings.open == {"noisy"}
     assert findings.left_out == ["slow", "same"]
     assert (findings.decided, findings.suite) == (2, 3)
@@ -70,12 +73,53 @@ def test_a_final_verdict_stays() -> None:
     findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
     bases = [run(slow=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    findings.look(bases, heads)
+    findings.look(bases, heads, unchanged_from=5)
     more = [run(noisy=1.0)] * 5, [run(noisy=n) for n in NOISY]
-    findings.look(bases + more[0], heads + more[1])
+    findings.look(bases + more[0], heads + more[1], unchanged_from=5)
     assert kinds(findings) == {"slow": "regressed", "noisy": "inconclusive"}
     (noisy,) = [v for v in findings.comparison().verdicts if v.id == "noisy"]
     assert noisy.launches == 10
+
+
+def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the pairs that it was decided by, and from how many on to call unchanged."""
+    known: list[tuple[set[tuple[str, int]], int]] = []
+
+    def judge(series: Sequence[Series], **options: Any) -> list[Verdict]:
+        decided = {(one.id, len(one.head)) for one in options["decided"]}
+        known.append((decided, options["unchanged_from"]))
+        return judge_pairs(series, **options)
+
+    monkeypatch.setattr("gpubench_plugin.cli.ab.findings.judge_pairs", judge)
+    findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    bases = [run(slow=q, noisy=1.0) for q in QUIET]
+    heads = [run(slow=1.3, noisy=n) for n in NOISY]
+    findings.look(bases, heads, unchanged_from=5)
+    findings.look(bases + [run(noisy=1.0)] * 5, heads + [run(noisy=n) for n in NOISY])
+    assert known == [(set(), 5), ({("slow", 5)}, 10)]
+
+
+def test_the_pairs_that_are_needed_are_those_of_the_reasons() -> None:
+    """The most that anything that is open needs; nothing is known before a look."""
+    findings = Findings(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
+    assert findings.pairs_needed is None
+    loud = [1 + 0.3 * (n - 1) for n in NOISY]
+    findings.look(
+        [run(a=1.0, b=1.0)] * 5, [run(a=n, b=m) for n, m in zip(loud, NOISY, strict=True)]
+    )
+    needed = [v.pairs_needed for v in findings.comparison().verdicts]
+    assert findings.pairs_needed == max(filter(None, needed))
+
+
+def test_what_is_open_says_why_nobody_went_on() -> None:
+    """At the end of its reason; what is decided does not change."""
+    findings = Findings(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    heads = [run(slow=1.3, noisy=n) for n in NOISY]
+    findings.look([run(slow=q, noisy=1.0) for q in QUIET], heads)
+    findings.end("the time was over")
+    reasons = {v.id: v.reason for v in findings.comparison().verdicts}
+    assert reasons["noisy"].endswith("; the time was over")
+    assert "the time" not in reasons["slow"]
 
 
 def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
@@ -85,10 +129,10 @@ def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
     findings = Findings(alike, alike)
     bases = [run(noisy=1.0, **dict.fromkeys(steady, q)) for q in QUIET]
     heads = [run(noisy=n, **dict.fromkeys(steady, q)) for q, n in zip(QUIET, NOISY, strict=True)]
-    findings.look(bases, heads)
+    findings.look(bases, heads, unchanged_from=5)
     first = findings.comparison()
     assert findings.open == {"noisy"}
-    findings.look(bases, heads)
+    findings.look(bases, heads, unchanged_from=5)
     assert findings.comparison() == first
 
 
@@ -114,7 +158,7 @@ def test_what_fails_on_the_way_is_errored() -> None:
     """A benchmark that fails in a later launch of the head is not merged with what is open."""
     findings = Findings(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
     heads = [run(a="boom" if n == 3 else 1.0, b=1.0) for n in range(5)]
-    findings.look([run(a=q, b=q) for q in QUIET], heads)
+    findings.look([run(a=q, b=q) for q in QUIET], heads, unchanged_from=5)
     assert kinds(findings)["a"] == "errored"
     assert findings.broken == ["a"]
     assert findings.open == set()

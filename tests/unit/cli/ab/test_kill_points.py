@@ -63,7 +63,8 @@ class Comparing(Scenario):
         verdicts = {verdict.id: verdict.kind for verdict in self.verdicts}
         assert verdicts == {"t::slow": "regressed", "t::same": "unchanged"}
         kept = self.before // 2 * 2
-        assert len(self.fake.orders) == LAUNCHES - kept
+        rehearsed_again = 2 if 0 < kept < LAUNCHES else 0
+        assert len(self.fake.orders) == LAUNCHES - kept + rehearsed_again
         done = State.read(folder / "ab").done
         assert len({launch.folder for launch in done}) == len(done)
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from gpubench_plugin.cli.ab import Progress, duration
+from gpubench_plugin.cli.ab import Progress, Turn, duration
 
 
 class Terminal(io.StringIO):
@@ -17,15 +17,23 @@ class Terminal(io.StringIO):
 
 
 def test_a_log_gets_a_line_per_launch() -> None:
-    """Plain lines, without anything that steers a terminal."""
+    """Plain lines with the number of the launch and the time that is left, nothing that steers."""
     stream = io.StringIO()
     progress = Progress(stream)
-    progress.launch(pair=0, pairs=15, side="base", benchmarks=None, left_s=None)
-    progress.launch(pair=2, pairs=15, side="head", benchmarks=1, left_s=300.0)
+    progress.launch(Turn(pair=0, pairs=15, side="base", launch=1, launches=32))
+    progress.launch(
+        Turn(pair=2, pairs=15, side="head", launch=5, launches=32, benchmarks=1, left_s=300.0)
+    )
+    progress.launch(
+        Turn(pair=6, pairs=9, side="base", launch=14, launches=34, left_s=9.0, likely_s=4.0)
+    )
+    progress.launch(Turn(pair=0, pairs=15, side="base", launch=1, launches=32, again=True))
     progress.clear()
     assert stream.getvalue().splitlines() == [
-        "gpubench ab: rehearsal, base",
-        "gpubench ab: pair 2 of at most 15, head, 1 benchmark, at most 5 min left",
+        "gpubench ab: launch 1 of 32, rehearsal, base",
+        "gpubench ab: launch 5 of 32, pair 2 of at most 15, head, 1 benchmark, at most 5 min left",
+        "gpubench ab: launch 14 of 34, pair 6 of at most 9, base, at most 9 s left, likely 4 s",
+        "gpubench ab: launch 1 of 32, rehearsal again, base",
     ]
 
 
@@ -33,8 +41,8 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     """It is taken away before something that stays, in which controls are shown as escapes."""
     stream = Terminal()
     progress = Progress(stream)
-    progress.launch(pair=1, pairs=5, side="base", benchmarks=3, left_s=None)
-    progress.launch(pair=1, pairs=5, side="head", benchmarks=3, left_s=None)
+    progress.launch(Turn(pair=1, pairs=5, side="base", launch=3, launches=12))
+    progress.launch(Turn(pair=1, pairs=5, side="head", launch=4, launches=12))
     progress.say("it failed:", ["\x1b[2Jred"])
     shown = stream.getvalue()
     assert shown.count("\r\x1b[K") == 3

@@ -73,9 +73,9 @@ def test_a_page_that_cannot_be_written_changes_no_verdict(
 
 
 def test_github_is_told_before_the_output_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader that goes away, or a full disk, costs neither the page nor the exit code."""
+    """A reader that goes away, or a full disk, costs no page, no exit code and no advice."""
     page = tmp_path / "page.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
@@ -86,6 +86,7 @@ def test_github_is_told_before_the_output_is_written(
         locations={},
         broken=(),
         judged=1,
+        advice="gpubench ab --resume=x --pairs=30",
     )
 
     class Gone(io.StringIO):
@@ -99,3 +100,5 @@ def test_github_is_told_before_the_output_is_written(
         code = Ab().run(Namespace(format="table", output=None))
     assert code == Exit.REGRESSION
     assert "slower" in page.read_text()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("to decide what is inconclusive: gpubench ab --resume=x --pairs=30")

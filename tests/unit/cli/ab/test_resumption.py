@@ -33,6 +33,7 @@ def test_what_is_not_given_is_as_before() -> None:
     same = {"base": "main", "limits": {"mfu": "3%"}, "arguments": ("bench",)}
     assert again(**same) == BEFORE
     assert again(pairs=10) == replace(BEFORE, pairs=10)
+    assert again(until_decided=True, time_s=9.0) == replace(BEFORE, until_decided=True, time_s=9.0)
     assert again(launch_timeout_s=9.0) == replace(BEFORE, launch_timeout_s=9.0)
 
 
@@ -52,6 +53,13 @@ def test_what_contradicts_it_is_refused_by_name(given: dict[str, Any], said: str
     with pytest.raises(UsageProblem, match=r"^--resume=DIR: ") as problem:
         again(**given)
     assert said in str(problem.value)
+
+
+def test_unchanged_is_never_called_earlier_than_before() -> None:
+    """What was not called unchanged by few pairs would be, knowing that it looks so; later may."""
+    assert again(unchanged_from=15).unchanged_from == 15
+    with pytest.raises(UsageProblem, match="not below 10, which it began with"):
+        again(unchanged_from=5)
 
 
 def test_all_that_contradicts_is_in_one_message() -> None:

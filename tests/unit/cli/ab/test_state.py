@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Done, State
+from gpubench_plugin.cli.ab import Done, Look, State
 from gpubench_plugin.errors import UsageProblem
 
 
@@ -50,6 +50,52 @@ def test_a_failed_launch_completes_no_pair(tmp_path: Path) -> None:
     made.add(done(1, "base"))
     made.add(done(1, "head", problem="was killed by SIGSEGV"))
     assert made.complete(1) is None
+
+
+def test_a_replaced_pair_is_not_complete(tmp_path: Path) -> None:
+    """Until it was measured again; what was replaced stays in the record with the reason."""
+    made = state(tmp_path)
+    made.add(done(1, "base"))
+    made.add(done(1, "head"))
+    made.mark_replaced(1, "base: contended")
+    assert State.read(tmp_path).complete(1) is None
+    assert made.repeats() == 1
+    made.add(done(1, "base", attempt=2))
+    made.add(done(1, "head", attempt=2))
+    again = State.read(tmp_path).complete(1) or {}
+    assert {one.attempt for one in again.values()} == {2}
+    assert [one.replaced for one in made.done] == ["base: contended"] * 2 + [""] * 2
+
+
+def test_the_first_rehearsal_is_the_one_that_counts(tmp_path: Path) -> None:
+    """Later ones warm up; one of which a launch failed was none."""
+    made = state(tmp_path)
+    made.add(done(0, "base", problem="was killed by SIGSEGV"))
+    for attempt in (2, 3):
+        for side in ("base", "head"):
+            made.add(done(0, side, attempt=attempt))
+    assert {one.attempt for one in (made.rehearsal() or {}).values()} == {2}
+
+
+def test_a_state_of_an_earlier_version_has_taken_its_looks(tmp_path: Path) -> None:
+    """It noted none: after five pairs each, which were enough for unchanged."""
+    made = state(tmp_path)
+    for pair in range(8):
+        for side in ("base", "head"):
+            made.done.append(done(pair, side))
+    made.write()
+    document = json.loads((tmp_path / "state.json").read_text())
+    del document["looks"]
+    for launch in document["launches"]:
+        del launch["replaced"]
+    (tmp_path / "state.json").write_text(json.dumps(document))
+    assert State.read(tmp_path).looks == [Look(pairs=5, unchanged_from=5)]
+
+
+def test_what_is_asked_anew_is_remembered(tmp_path: Path) -> None:
+    """So that it need not be given again when the comparison goes on once more."""
+    state(tmp_path).ask({"pairs": 30})
+    assert State.read(tmp_path).asked == {"pairs": 30}
 
 
 def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:

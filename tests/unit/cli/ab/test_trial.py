@@ -9,10 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Contender, Launched, Offers, Order, SideName, Source, State
+from gpubench_plugin.cli.ab import (
+    Contender,
+    Findings,
+    Launched,
+    Look,
+    Offers,
+    Order,
+    SideName,
+    Source,
+    State,
+    advice,
+)
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
+from gpubench_plugin.records import Run
+from tests.support.made import timed
 from tests.unit.cli.ab.stage import Fake, Stage, Times, clear, stage_in
 
+ALIKE = timed(1.0, "a")
 NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
 
 
@@ -67,9 +81,25 @@ def test_an_interrupted_comparison_goes_on(stage: Stage, at: int) -> None:
     second = stage.fake(clear)
     findings = stage.trial(second, State.read(stage.folder)).run()
     kept = (at - 1) // 2 * 2
-    assert len(second.orders) == 12 - kept
+    more = 12 - kept + (2 if kept else 0)  # it is rehearsed again
+    assert len(second.orders) == more
     assert findings.comparison().count("regressed") == 1
-    assert len({order.folder for order in first.orders + second.orders}) == at + 12 - kept
+    assert len({order.folder for order in first.orders + second.orders}) == at + more
+
+
+def test_a_comparison_that_goes_on_rehearses_again(stage: Stage) -> None:
+    """Byte code was lost meanwhile; the suite and the rounds are still those of the first time."""
+    with pytest.raises(KeyboardInterrupt):
+        stage.trial(stage.fake(clear, interrupted_at=5)).run()
+    rounds = (stage.folder / "rounds.json").read_text()
+    again = stage.fake(lambda side, number: {**clear(side, number), "t::late": 1.0})
+    findings = stage.trial(again, State.read(stage.folder)).run()
+    assert again.sides == "bhbhhbbhhb"
+    done = State.read(stage.folder).done
+    assert [(one.pair, one.attempt) for one in done[4:6]] == [(0, 2), (0, 2)]
+    assert findings.suite == 2
+    assert (stage.folder / "rounds.json").read_text() == rounds
+    assert "rehearsal again" in stage.output.getvalue()
 
 
 def test_a_finished_comparison_launches_nothing(stage: Stage) -> None:
@@ -79,7 +109,148 @@ def test_a_finished_comparison_launches_nothing(stage: Stage) -> None:
     stage.trial(again, State.read(stage.folder), pairs=5).run()
     assert again.orders == []
     stage.trial(more, State.read(stage.folder), pairs=10).run()
-    assert len(more.orders) == 10
+    assert len(more.orders) == 2 + 10
+
+
+def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
+    """Both sides of it, before the look; its first launches stay in the record with the reason."""
+    fake = stage.fake(clear, flags={4: ("contended", "unsteady")})
+    trial = stage.trial(fake)
+    findings = trial.run()
+    assert fake.sides == "bhhbbhhbbhhb" + "hb"
+    state = State.read(stage.folder)
+    first, again = (state.both(1, attempt) or {} for attempt in (1, 2))
+    assert {one.replaced for one in first.values()} == {"base: contended"}
+    assert state.complete(1) == again
+    assert {v.launches for v in findings.comparison().verdicts} == {5}
+    assert "pair 1 was disturbed (base: contended): it is measured again" in stage.output.getvalue()
+    assert any("1 of 6 of the base" in note for note in trial.disturbance_notes())
+
+
+def test_a_replaced_pair_does_not_count_after_a_kill(stage: Stage) -> None:
+    """What was replaced is measured, however the launch that should do so ended."""
+    fake = stage.fake(clear, flags={4: ("contended",)}, interrupted_at=14)
+    with pytest.raises(KeyboardInterrupt):
+        stage.trial(fake).run()
+    again = stage.fake(clear)
+    stage.trial(again, State.read(stage.folder)).run()
+    assert again.sides == "bh" + "hb"
+    assert State.read(stage.folder).repeats() == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "launches"),
+    [
+        (dict.fromkeys(range(3, 13), ("unsteady", "drifting", "dependent", "not_converged")), 12),
+        (dict.fromkeys((3, 6, 7, 10, 11), ("contended",)), 12),
+        (dict.fromkeys(range(3, 13), ("contended",)), 12),
+        (dict.fromkeys((3, 4), ("throttled",)), 14),
+    ],
+    ids=["the numbers' own", "the head's own", "always", "both sides of one pair"],
+)
+def test_only_a_disturbance_of_the_machine_is_measured_away(
+    stage: Stage, flags: dict[int, tuple[str, ...]], launches: int
+) -> None:
+    """Not what tells of the numbers, what one side alone raises, nor what never ends."""
+    fake = stage.fake(clear, flags=flags)
+    stage.trial(fake).run()
+    assert len(fake.orders) == launches
+
+
+def test_no_time_that_was_measured_causes_a_repeat(stage: Stage) -> None:
+    """A launch that is ten times slower, without a flag, counts as it is."""
+
+    def wild(side: SideName, number: int) -> Times:
+        return {"t::same": (10.0 if number == 5 else 1.0) + number * 1e-4}
+
+    fake = stage.fake(wild)
+    stage.trial(fake, pairs=5).run()
+    assert len(fake.orders) == 12
+
+
+def test_a_pair_that_a_look_has_judged_stays(stage: Stage) -> None:
+    """Also when the comparison goes on, or flags come later."""
+    disturbed = dict.fromkeys((4, 6), ("contended",))
+    first = stage.fake(one_is_noisy, flags=disturbed)
+    stage.trial(first, pairs=5).run()
+    assert State.read(stage.folder).repeats() == 1
+    later = stage.fake(one_is_noisy, flags={3: ("contended",)})
+    stage.trial(later, State.read(stage.folder), pairs=10).run()
+    replaced = {one.pair for one in State.read(stage.folder).done if one.replaced}
+    assert min(replaced) <= 5
+    assert len(replaced) == 2
+    assert replaced - set(range(1, 6)) == {6}
+
+
+class Clock:
+    """Each launch takes so many seconds by it; it says itself that it took two."""
+
+    def __init__(self, fake: Fake, launch_s: float = 2.0):
+        self._fake = fake
+        self._launch_s = launch_s
+
+    def __call__(self) -> float:
+        return self._launch_s * len(self._fake.orders)
+
+
+@pytest.mark.parametrize(
+    ("time_s", "pairs"),
+    [(1.0, 5), (40.0, 5), (50.0, 10), (100.0, 15)],
+    ids=["five at least", "no time for five more", "for five more", "for all"],
+)
+def test_the_time_ends_a_comparison(stage: Stage, time_s: float, pairs: int) -> None:
+    """Five pairs are always judged; no five more are begun than there is time for."""
+    fake = stage.fake(one_is_noisy)
+    findings = stage.trial(fake, now=Clock(fake), time_s=time_s, pairs=15).run()
+    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
+    assert (noisy.kind, noisy.launches) == ("inconclusive", pairs)
+    assert ("the time (--time=" in noisy.reason) == (pairs < 15)
+    assert len(fake.orders) == 2 + 2 * pairs
+
+
+def test_the_time_ends_after_the_pair_that_runs(stage: Stage) -> None:
+    """Where launches take longer than they did; the pairs that no look judges wait for it."""
+    fake = stage.fake(one_is_noisy)
+    findings = stage.trial(fake, now=Clock(fake, 10.0), time_s=150.0).run()
+    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
+    assert noisy.reason.endswith(
+        "the time (--time=2m30s) was over before the look at 10 pairs, for which 2 wait"
+    )
+    assert len(fake.orders) == 2 + 14
+
+
+def test_until_decided_goes_on_past_fifteen_pairs(stage: Stage) -> None:
+    """As long as there is time."""
+    fake = stage.fake(one_is_noisy)
+    trial = stage.trial(fake, now=Clock(fake), until_decided=True, time_s=90.0)
+    findings = trial.run()
+    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
+    assert (noisy.kind, noisy.launches) == ("inconclusive", 20)
+
+
+def test_the_command_that_decides_is_told(stage: Stage) -> None:
+    """With the pairs that the reasons ask for, or from which on things are called unchanged."""
+    stage.folder = stage.folder.rename(stage.folder.with_name("a b"))
+    fake = stage.fake(lambda _, number: {"t::noisy": 0.9 + NOISE[number % 5] / 10})
+    findings = stage.trial(fake, pairs=5).run()
+    state = State.read(stage.folder)
+    needed = findings.pairs_needed
+    assert needed is not None
+    command = f"gpubench ab '--resume={stage.folder}' --pairs={needed}"
+    assert advice(state, findings, unchanged_from=5) == command
+    alike = Findings(Run(label="", results={"a": ALIKE}), Run(label="", results={"a": ALIKE}))
+    assert advice(state, alike, unchanged_from=15).endswith("--pairs=15")
+    assert advice(state, alike, unchanged_from=5) == ""
+
+
+def test_each_look_is_noted(stage: Stage) -> None:
+    """With the pairs from which on it called unchanged: it is taken alike when one goes on."""
+    stage.trial(stage.fake(one_is_noisy), pairs=5, unchanged_from=10).run()
+    assert State.read(stage.folder).looks == [Look(pairs=5, unchanged_from=10)]
+    more = stage.fake(one_is_noisy)
+    stage.trial(more, State.read(stage.folder), pairs=10, unchanged_from=15).run()
+    looks = State.read(stage.folder).looks
+    assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=15)]
 
 
 CRASH = Launched(seconds=1.0, code=-11, problem="was killed by SIGSEGV", last_lines=("boom",))

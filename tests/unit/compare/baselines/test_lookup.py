@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.compare.baselines import find, registered, the_benchmark
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.results.registry import Registry
-from tests.support.runs_builder import MLP, RESNET, run_id, write_run
+from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,3 +71,30 @@ def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
         assert registered("", registry) is None
         with pytest.raises(UsageProblem, match="no run in"):
             objections("1999", registry)
+
+
+@pytest.mark.parametrize(
+    ("flags", "objections", "remarks"),
+    [
+        (["throttled", "unsteady", ""], 1, 0),
+        (["throttled", "", ""], 0, 0),
+        (["unsteady", ""], 0, 0),
+        (["contended", "contended", "drifting"], 0, 1),
+    ],
+)
+def test_a_run_most_of_which_is_no_level_is_not_pinned(
+    tmp_path: Path, flags: list[str], objections: int, remarks: int
+) -> None:
+    """Throttled or unsteady in over half of what it measured; contended is said alone."""
+    write_run(
+        tmp_path,
+        0,
+        [
+            *(measurement(f"t{n}", flags=(name,) if name else ()) for n, name in enumerate(flags)),
+            measurement("failed", outcome="failed"),
+        ],
+    )
+    found = find(run_id(0), registry=None, results_dir=tmp_path, here=tmp_path)
+    assert (len(found.objections), len(found.remarks)) == (objections, remarks)
+    for remark in found.remarks:
+        assert remark == "contended are 2 of the 3 benchmarks that it measured"

@@ -1,0 +1,118 @@
+"""Which pairs are measured again, and what is said of disturbed launches."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from gpubench_plugin.cli.ab import Attempt, cause, disturbance_notes, is_disturbed, to_repeat
+from gpubench_plugin.records import Result, Run
+
+
+def attempts(text: str) -> list[Attempt]:
+    """One per word, in the order of the pairs: which sides were disturbed, ``-`` for none."""
+    return [
+        Attempt(pair=number, base="b" in word, head="h" in word)
+        for number, word in enumerate(text.split(), start=1)
+    ]
+
+
+def run(**flags: tuple[str, ...]) -> Run:
+    results = {name: Result(id=name, outcome="measured", flags=of) for name, of in flags.items()}
+    return Run(label="run", results=results)
+
+
+def test_a_disturbed_pair_is_repeated() -> None:
+    """The first one that no look has judged yet."""
+    assert to_repeat(attempts("- b - - h"), looked=0) == 2
+    assert to_repeat(attempts("- b - - - h - - - -"), looked=5) == 6
+    assert to_repeat(attempts("- b - - - - - - - -"), looked=5) is None
+    assert to_repeat(attempts("- - - - -"), looked=0) is None
+
+
+def test_at_most_one_pair_in_three_is_repeated() -> None:
+    """Whatever is disturbed, and also where the repeats are."""
+    random = Random(3)
+    for share in (0.1, 0.2, 0.3, 0.5, 0.9):
+        tries: list[Attempt] = []
+        for pairs in range(1, 61):
+            tries.append(_drawn(random, pairs, share))
+            while pairs % 5 == 0 and (pair := to_repeat(tries, looked=pairs - 5)):
+                tries.append(_drawn(random, pair, share))
+            assert len(tries) - pairs <= pairs / 3
+
+
+def _drawn(random: Random, pair: int, share: float) -> Attempt:
+    return Attempt(pair=pair, base=random.random() < share, head=random.random() < share)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- - - - -", None),
+        ("- h - - -", "machine"),
+        ("b h - - - h -", "machine"),
+        ("h - h - -", "head"),
+        ("h h bh h h h h h", "head"),
+        ("b - b - b", "base"),
+        ("b h bh - h", "always"),
+        ("bh bh bh bh bh", "always"),
+    ],
+)
+def test_the_cause_is_told_from_both_sides(text: str, expected: str | None) -> None:
+    """What only one side raises again and again is its code's; what most pairs raise is no help."""
+    assert cause(attempts(text)) == expected
+    repeated = to_repeat(attempts(text), looked=0)
+    assert (repeated is not None) == (expected == "machine")
+
+
+def test_a_replaced_launch_stays_in_the_count() -> None:
+    """A head that raises its flag in each repeat, too, is soon known for it."""
+    tries = attempts("h - - - -")
+    assert to_repeat(tries, looked=0) == 1
+    tries += [Attempt(pair=1, base=False, head=True), *attempts("- - - - - - - - - -")[5:]]
+    assert cause(tries) == "head"
+    assert to_repeat(tries, looked=0) is None
+
+
+def test_half_of_the_benchmarks_disturb_a_launch() -> None:
+    """Of those that go on; flags that tell of the numbers alone disturb none."""
+    launch = run(a=("contended",), b=("unsteady", "drifting", "dependent", "not_converged"), c=())
+    assert not is_disturbed(launch, ["a", "b", "c"])
+    assert is_disturbed(launch, ["a", "b"])
+    assert not is_disturbed(launch, ["b"])
+    assert not is_disturbed(launch, [])
+    for flag in ("throttled", "contended", "descheduled", "suspended"):
+        assert is_disturbed(run(a=(flag,)), ["a"])
+
+
+def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
+    """By side and by flag, with the pairs that were measured again."""
+    quiet, loud, hot = run(a=()), run(a=("contended",)), run(a=("contended", "throttled"))
+    tries = [*attempts("- b - - h"), Attempt(pair=2, base=False, head=False)]
+    launches = {"base": [quiet, loud, *[quiet] * 4], "head": [*[quiet] * 4, hot, quiet]}
+    first, second = disturbance_notes(launches, tries)
+    assert first == (
+        "disturbed launches: 1 of 6 of the base, 1 of 6 of the head (contended 2, throttled 1); "
+        "pairs measured again: 1"
+    )
+    assert second.startswith("quiet the machine: close what else runs")
+    assert "--lock-gpu-clocks" in second
+    assert list(disturbance_notes({"base": [quiet], "head": [quiet]}, attempts("-"))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("h h h h h", "none, since it was the head more than twice as often: it may be its code"),
+        ("bh bh bh - b", "none, since in most pairs a launch was disturbed"),
+    ],
+)
+def test_the_report_says_why_nothing_was_repeated(text: str, said: str) -> None:
+    """Where it is the code of one side, or always so."""
+    tries = attempts(text)
+    states = {True: run(a=("contended",)), False: run(a=())}
+    launches = {"base": [states[t.base] for t in tries], "head": [states[t.head] for t in tries]}
+    note, _ = disturbance_notes(launches, tries)
+    assert note.endswith(said) or said in note
