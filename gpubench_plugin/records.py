@@ -497,8 +497,26 @@ variance; ``absolute`` compares with a fixed bound instead of a baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """What was found of one number of several that one verdict is about, as in :class:`Verdict`."""
+
+    metric: str
+    unit: str
+    better: Better
+    kind: VerdictKind
+    base: float | None
+    head: float | None
+    effect: float | None
+    interval: tuple[float, float] | None
+    limit: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What was found of one metric of one benchmark.
+    """What was found of one metric of one benchmark, or of its step time as a whole.
+
+    The step time is judged by several metrics at once: its `parts`, of which the verdict's own
+    numbers are the one that decided. `moved` are those that made it `regressed` or `improved`.
 
     `effect` and `interval` are fractions, positive where the head is slower or worse: head/base − 1
     for a metric that should be low, 1 − head/base for one that should be high. `launches` counts
@@ -523,6 +541,12 @@ class Verdict:
     pairs_needed: int | None = None
     limit: str = ""
     reason: str = ""
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """The metrics of its parts that are of the verdict's own kind, or its only one."""
+        return tuple(part.metric for part in self.parts if part.kind == self.kind) or (self.metric,)
 
     @property
     def unchecked(self) -> bool:

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
         compare_threshold,
     )
     from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
+    from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM, rate_of_look
     from gpubench_plugin.compare.matched_metrics import (
         device_timed,
         gated,
+        rate_of,
         step_time_of,
         value_of,
     )
     from gpubench_plugin.compare.matching import WINDOW, Matched, match
-    from gpubench_plugin.compare.paired import LOOK, PAIRS, UNCHANGED_FROM, judge_pairs
+    from gpubench_plugin.compare.moderation import moderated, prior_of
+    from gpubench_plugin.compare.pairs import judge_pairs
     from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
     from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
     from gpubench_plugin.compare.series import (
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
         Bools,
         Estimates,
         Floats,
+        Spread,
         benjamini_hochberg,
         find,
         paired,
@@ -49,5 +53,6 @@ if TYPE_CHECKING:
         spread_about_mean,
         spread_of_steps,
     )
+    from gpubench_plugin.compare.step_time import Subject, subject_of, whole
 
 __getattr__ = lazy_names(__name__)

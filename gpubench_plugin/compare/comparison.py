@@ -8,8 +8,9 @@ from typing import TypedDict, Unpack
 from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.matching import Matched, match
-from gpubench_plugin.compare.paired import judge_pairs
+from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.plain import LABEL, judge_threshold
+from gpubench_plugin.compare.step_time import whole
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Run, Verdict
 
@@ -84,8 +85,9 @@ def _comparison(
     judged: Sequence[Verdict],
     notes: tuple[str, ...] = (),
 ) -> Comparison:
+    on_series = whole(matched.series, judged).values()
     order = {name: i for i, name in enumerate({name: 0 for run in heads for name in run.results})}
-    verdicts = [doubted(one, bases, heads) for one in (*judged, *matched.verdicts)]
+    verdicts = [doubted(one, bases, heads) for one in (*on_series, *matched.verdicts)]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
     return Comparison(
         base=_label(bases),

@@ -6,20 +6,30 @@ Metrics that have no series get their verdicts here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
-from gpubench_plugin.compare.series import Series
+from gpubench_plugin.compare.series import Part, Series
 from gpubench_plugin.config import DEFAULT, Limit
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric, Result, Verdict, VerdictKind
 
 STEP_TIME: Final = "step_time_s"
 MINIMUM: Final = "step_time_min_s"
-_STEP_TIMES: Final = (STEP_TIME, MINIMUM)
+MEAN: Final = "step_time_mean_s"
+_STEP_TIMES: Final = (MINIMUM, STEP_TIME)
 MEMORY: Final = "peak_memory_bytes"
+_ROUNDS: Final = "rounds"
+
+HOST_RATE_LIMIT: Final = "5%"
+"""Of the total rate on a clock of the host, the noisiest of the three
+(``docs/evidence/paired_gate.md``)."""
+
+_MORE_ROUNDS: Final = 1.1
+"""A tenth more rounds lowers the minimum of normal ones by a twentieth of their standard deviation;
+beyond that minima are not compared."""
 
 _DEVICE_TIMERS: Final = ("cuda_events", "cuda_kernel")
 
@@ -34,34 +44,56 @@ def gated(*launches: Result, limits: Mapping[str, str] = {}) -> dict[str, str]:
 
     Those gated by default in any of the `launches` of one benchmark, then all others with a limit.
     Of the limits that launches state the latest one's counts; `limits` override them. A stated one
-    whose metric the benchmark does not have is among them all the same. A limit on a step time,
-    the median or the minimum, stands in the place of the default one.
+    whose metric the benchmark does not have is among them all the same. A percentage for one of the
+    step times, the median or the minimum, counts for both, unless each has its own; a fixed bound
+    on one stands in the place of all that is judged of the step time by default.
     """
     stated: dict[str, str] = {}
     for one in launches:
         stated |= one.limits
     stated |= limits
-    default = {name for one in launches for name in _by_default(one)}
-    if not stated.keys().isdisjoint(_STEP_TIMES):
-        default.difference_update(_STEP_TIMES)
-    texts: dict[str, str] = {
-        name: DEFAULT for name in (*_STEP_TIMES, *THROUGHPUT, MEMORY) if name in default
-    }
-    return {**texts, **stated}
+    default: dict[str, str] = {}
+    for one in launches:
+        default |= _by_default(one)
+    of_times = [stated[name].strip() for name in _STEP_TIMES if name in stated]
+    if any(text.startswith(("<", ">")) for text in of_times):
+        default = {name: text for name, text in default.items() if name == MEMORY}
+    elif of_times:
+        step_times = {name: of_times[0] for name in _STEP_TIMES if name in default}
+        rates = {name: text for name, text in default.items() if name not in (*_STEP_TIMES, MEMORY)}
+        default |= step_times
+        default |= {name: max(text, *of_times, key=_bound) for name, text in rates.items()}
+    ordered = (*_STEP_TIMES, *THROUGHPUT, MEAN, MEMORY)
+    return {**{name: default[name] for name in ordered if name in default}, **stated}
 
 
-def _by_default(result: Result) -> list[str]:
-    names = (
-        step_time_of(result.timer, result.metrics),
-        # Totals by the wall clock vary 20 to 144 % between launches on a CPU.
-        *(THROUGHPUT if device_timed(result.timer) else ()),
-        MEMORY,
-    )
-    return [name for name in names if name in result.metrics]
+def _bound(text: str) -> float:
+    """How much a percentage allows; nothing where it is no limit, which is told elsewhere."""
+    try:
+        return Limit.parse(text, "").bound
+    except UsageProblem:
+        return 0.0
+
+
+def _by_default(result: Result) -> dict[str, str]:
+    on_device = device_timed(result.timer)
+    names = (STEP_TIME, MEMORY) if on_device else (*_STEP_TIMES, MEMORY)
+    texts = {name: DEFAULT for name in names if name in result.metrics}
+    rate = rate_of(result.metrics)
+    return {**texts, rate: DEFAULT if on_device else HOST_RATE_LIMIT} if rate else texts
+
+
+def rate_of(metrics: Collection[str]) -> str:
+    """The metric that is the total rate: work over the length of all blocks, else their mean call.
+
+    Work per call is the same on both sides, so that all kinds of work say the same. Empty where
+    there is none.
+    """
+    return next((name for name in (*THROUGHPUT, MEAN) if name in metrics), "")
 
 
 def step_time_of(timer: str, metrics: Collection[str]) -> str:
-    """The step time by which a benchmark with these `metrics` is judged unless a limit says more.
+    """The step time that shows the level of a benchmark with these `metrics` most exactly.
 
     The median where the device keeps time; the minimum where the host does, whose other quantiles
     move with everything else on the machine.
@@ -113,19 +145,62 @@ def metrics_of(sides: Sides, limits: Mapping[str, str]) -> Iterator[Series | Ver
         UsageProblem: a text of `limits` is no limit. One that a head states itself costs its metric
             alone.
     """
+    stated = {name for one in sides.measured for name in one.limits} | limits.keys()
+    parts: list[Series | Verdict] = []
+    others: list[Series | Verdict] = []
     for name, text in gated(*sides.measured, limits=limits).items():
         try:
             limit = Limit.parse(text, f"gate.limits.{name}")
         except UsageProblem as error:
             if name in limits:
                 raise
-            yield Verdict(id=sides.id, metric=name, kind="errored", reason=str(error))
+            others.append(Verdict(id=sides.id, metric=name, kind="errored", reason=str(error)))
             continue
         metric = _latest(name, sides.measured)
         if metric is None:
-            yield _not_measured(sides, name, limit)
+            others.append(_not_measured(sides, name, limit))
         elif sides.bases or limit.kind != "relative":
-            yield _series(sides, metric, limit)
+            part = _part(name, limit, stated)
+            (parts if part else others).append(_series(sides, metric, limit, part))
+    yield from (*_step_time(sides, parts), *others)
+
+
+def _part(name: str, limit: Limit, stated: Collection[str]) -> Part | None:
+    """What of the step time the metric is; a rate with a limit of its own is a metric by itself."""
+    if limit.kind != "relative":
+        return None
+    if name in _STEP_TIMES:
+        return "floor" if name == MINIMUM else "median"
+    is_rate = name in (*THROUGHPUT, MEAN) and name not in stated
+    return "rate" if is_rate else None
+
+
+def _step_time(sides: Sides, parts: Sequence[Series | Verdict]) -> Iterator[Series | Verdict]:
+    """The parts of the step time that both sides have, with a word about those that are left out.
+
+    Where one contradicts its other side, none can be believed.
+    """
+    lacking = [one for one in parts if isinstance(one, Verdict)]
+    contradicting = [one for one in lacking if one.kind != "no_baseline"]
+    series = [] if contradicting else [one for one in parts if isinstance(one, Series)]
+    remarks = [one.reason for one in lacking]
+    if len(series) > 1 and (uneven := _uneven_rounds(sides)):
+        series = [one for one in series if one.part != "floor"]
+        remarks.append(uneven)
+    if not series:
+        yield from (contradicting or lacking)[:1]
+    for number, one in enumerate(series):
+        yield replace(one, remark="; ".join(remarks)) if remarks and not number else one
+
+
+def _uneven_rounds(sides: Sides) -> str:
+    """That minima are of different numbers of rounds on both sides; empty where they are not."""
+    heads = sides.heads if sides.paired else [*sides.heads[-1:]] * len(sides.bases)
+    for base, head in zip(sides.bases, heads, strict=True):
+        before, now = value_of(base, _ROUNDS), value_of(head, _ROUNDS)
+        if before and now and max(before, now) > _MORE_ROUNDS * min(before, now):
+            return f"minima are not compared: of {before:.0f} rounds in base, {now:.0f} in head"
+    return ""
 
 
 def removed_metrics(sides: Sides, limits: Mapping[str, str]) -> Iterator[Verdict]:
@@ -144,7 +219,7 @@ def _latest(name: str, results: Sequence[Result]) -> Metric | None:
     return next((one.metrics[name] for one in reversed(results) if name in one.metrics), None)
 
 
-def _series(sides: Sides, metric: Metric, limit: Limit) -> Series | Verdict:
+def _series(sides: Sides, metric: Metric, limit: Limit, part: Part | None) -> Series | Verdict:
     name, relative = metric.name, limit.kind == "relative"
     if relative and (why := _contradiction(sides, metric)):
         return _about(sides.id, metric, "incomparable", why, limit)
@@ -170,6 +245,8 @@ def _series(sides: Sides, metric: Metric, limit: Limit) -> Series | Verdict:
         base=base,
         head=tuple(value for value in now if value is not None),
         pinned=None if sides.paired else _pinned(sides.bases, before),
+        part=part,
+        loose=part == "rate" and not device_timed(sides.measured[-1].timer),
     )
 
 

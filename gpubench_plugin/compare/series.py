@@ -9,15 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from gpubench_plugin.config import Limit
 from gpubench_plugin.records import Better
+
+Part = Literal["floor", "median", "rate"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """One value per launch (of fresh processes) on each side, in the unit of the metric.
+
+    `part` is what it is of the step time of its benchmark, which has one verdict for all of them;
+    None of a series with a verdict of its own. A `loose` one is too noisy for anybody to be sure
+    that it is not worse: it is unchanged unless it is likely to be. `remark` ends the reason.
 
     For paired judging both sides have the same length and stand in the order of the pairs; for
     history `base` holds one value per earlier run, the oldest first, and `head` those of this run.
@@ -32,6 +38,9 @@ class Series:
     base: tuple[float, ...]
     head: tuple[float, ...]
     pinned: int | None = None
+    part: Part | None = None
+    loose: bool = False
+    remark: str = ""
 
     @property
     def level(self) -> tuple[float, ...]:

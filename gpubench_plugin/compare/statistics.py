@@ -1,4 +1,4 @@
-"""The t tests with Benjamini-Hochberg behind the paired and the history gate, for many series.
+"""The tests with Benjamini-Hochberg behind the paired and the history gate, for many series.
 
 All effects are log ratios, positive where the head is worse. Arrays end in the axis of the series
 of one suite; axes before it are suites, so that a simulation of thousands runs what judges one.
@@ -7,32 +7,59 @@ of one suite; axes before it are suites, so that a simulation of thousands runs 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from gpubench_plugin.compare.looks import FALSE_ALARMS, LOOK, MOST_PAIRS, rate_of_look
+
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
-Q: Final = 0.01 / 3
-"""The false discovery rate of one look: three add up to at most 1 % false alarms of a suite."""
+Q: Final = FALSE_ALARMS / 3
+"""The false discovery rate where there is one look only, in a history."""
+
+_RANK_LEVEL: Final = 0.05
+"""The p value of signed ranks above which no t, however large, calls anything.
+
+All of five pairs must be on one side then, and most of ten: so it takes more than a wild launch."""
+
+_SUSPICION: Final = 0.05
+"""The p value of one side from which on a rate that is worse is not called unchanged."""
 
 CONFIDENCE: Final = 0.995
 """Of the one-sided bounds of an effect; both together are a 99 % interval."""
 
 _POWER: Final = 0.8
-_MOST_PAIRS: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """What the ranks of the effects of pairs say of each series, whatever their distribution.
+
+    `median` is that of the effects; `above` and `below` are the p values of signed ranks that they
+    are above or below zero.
+    """
+
+    median: Floats
+    above: Floats
+    below: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimates:
-    """For each series the mean effect and its standard error; the degrees of freedom broadcast."""
+    """For each series the mean effect and its standard error; the degrees of freedom broadcast.
+
+    Of pairs there are `ranks` as well.
+    """
 
     mean: Floats
     error: Floats
     freedom: Floats
+    ranks: Ranks | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +67,7 @@ class Spread:
     """The standard deviation of each series, with the degrees of freedom it is known by."""
 
     deviation: Floats
-    freedom: float
+    freedom: Floats | float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +85,45 @@ class Findings:
     high: Floats
 
 
-def paired(differences: Floats) -> Estimates:
-    """Estimates of the paired t test; the pairs are the last axis of `differences`."""
+def paired(differences: Floats, spread: Spread | None = None) -> Estimates:
+    """Estimates of the paired t test; the pairs are the last axis of `differences`.
+
+    Their `spread` is their own standard deviation, unless a better one is known.
+    """
     pairs = differences.shape[-1]
-    mean = differences.mean(axis=-1)
-    error = differences.std(axis=-1, ddof=1) / np.sqrt(pairs)
-    return Estimates(mean=mean, error=error, freedom=np.asarray(pairs - 1.0))
+    known = spread_about_mean(differences) if spread is None else spread
+    return Estimates(
+        mean=differences.mean(axis=-1),
+        error=known.deviation / np.sqrt(pairs),
+        freedom=np.asarray(known.freedom),
+        ranks=signed_ranks(differences),
+    )
+
+
+def signed_ranks(differences: Floats) -> Ranks:
+    """F. Wilcoxon's signed ranks (1945); the last axis are the pairs.
+
+    Exact without ties; zeros have the lowest ranks and count on no side (J. Pratt, 1959).
+    """
+    ranks = np.abs(differences).argsort(axis=-1).argsort(axis=-1) + 1
+    at_least = _rank_sums(differences.shape[-1])
+    return Ranks(
+        median=np.median(differences, axis=-1),
+        above=at_least[(ranks * (differences > 0)).sum(axis=-1)],
+        below=at_least[(ranks * (differences < 0)).sum(axis=-1)],
+    )
+
+
+@cache
+def _rank_sums(pairs: int) -> Floats:
+    """The probability that the ranks of one side sum up to so much or more, without an effect."""
+    chances = np.zeros(pairs * (pairs + 1) // 2 + 1)
+    chances[0] = 1.0
+    for rank in range(1, pairs + 1):
+        chances[rank:] = chances[rank:] + chances[:-rank]
+        chances = chances / 2
+    at_least: Floats = chances[::-1].cumsum()[::-1]
+    return at_least
 
 
 def prediction(level: Floats, head: Floats, spread: Spread) -> Estimates:
@@ -104,7 +164,9 @@ def find(
     better: Floats,
     *,
     m: int,
+    q: float = Q,
     undecided: Bools | None = None,
+    loose: Bools | None = None,
 ) -> Findings:
     """One look at every series.
 
@@ -113,19 +175,30 @@ def find(
         worse: the effect from which on a series has regressed, per series.
         better: the effect down to which it has improved, negative.
         m: series in the whole suite; those that are not here count as not rejected.
+        q: the false discovery rate of this look.
         undecided: the series that are still looked at; the others count as not rejected.
+        loose: the series that are unchanged unless they are likely to be worse: too noisy for
+            anybody to be sure that they are not.
     """
     t = _t(estimates)
     above: Floats = np.asarray(stats.t.sf(t, estimates.freedom))
     below: Floats = np.asarray(stats.t.cdf(t, estimates.freedom))
+    suspect = (above <= _SUSPICION) & (estimates.mean >= worse)
+    if (ranks := estimates.ranks) is not None:
+        suspect |= (ranks.above <= _SUSPICION) & (ranks.median >= worse)
+        above = np.where(ranks.above <= _RANK_LEVEL, above, 1.0)
+        below = np.where(ranks.below <= _RANK_LEVEL, below, 1.0)
     if undecided is not None:
         above, below = np.where(undecided, above, 1.0), np.where(undecided, below, 1.0)
-    rejected = benjamini_hochberg(above, m)
+    rejected = benjamini_hochberg(above, m, q)
     regressed = rejected & (estimates.mean >= worse)
-    improved = benjamini_hochberg(below, m) & (estimates.mean <= better)
+    improved = benjamini_hochberg(below, m, q) & (estimates.mean <= better)
     half = stats.t.ppf(CONFIDENCE, estimates.freedom) * estimates.error
     high = estimates.mean + half
-    unchanged = ~regressed & ~improved & (high < worse)
+    not_worse = high < worse
+    if loose is not None:
+        not_worse = np.where(loose, ~suspect, not_worse)
+    unchanged = ~regressed & ~improved & not_worse
     if undecided is not None:
         unchanged &= undecided
     return Findings(
@@ -146,10 +219,10 @@ def benjamini_hochberg(p: Floats, m: int, q: float = Q) -> Bools:
     return chosen
 
 
-def level(rejected: Bools, m: int) -> Floats:
+def level(rejected: Bools, m: int, q: float = Q) -> Floats:
     """For each series the p value at which it would have been rejected beside the others."""
     others = rejected.sum(axis=-1, keepdims=True) - rejected
-    least: Floats = np.minimum(Q * (others + 1.0) / max(m, rejected.shape[-1]), 0.5)
+    least: Floats = np.minimum(q * (others + 1.0) / max(m, rejected.shape[-1]), 0.5)
     return least
 
 
@@ -164,7 +237,16 @@ def visible(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
     return least
 
 
-def pairs_needed(mean: float, sd: float, pairs: int, *, worse: float, at: float) -> int | None:
+def pairs_needed(
+    mean: float,
+    sd: float,
+    pairs: int,
+    *,
+    worse: float,
+    at: float,
+    unchanged_from: int,
+    shared: float = 0.0,
+) -> int | None:
     """About how many pairs decide a series that `pairs` could not, if it goes on like this.
 
     Args:
@@ -172,15 +254,20 @@ def pairs_needed(mean: float, sd: float, pairs: int, *, worse: float, at: float)
         sd: their standard deviation.
         pairs: how many there were.
         worse: the effect from which on it has regressed.
-        at: the p value at which it would be rejected.
+        at: the p value at which it would be rejected now; later looks are stricter.
+        unchanged_from: the number of pairs from which on it may be unchanged.
+        shared: degrees of freedom that the suite lends.
 
     Returns:
         A multiple of five, or None where even 200 would not do.
     """
-    n = np.arange(pairs // 5 * 5 + 5, _MOST_PAIRS + 1, 5, dtype=np.float64)
-    error = sd / np.sqrt(n)
-    called = (abs(mean) >= worse) & (abs(mean) >= stats.t.isf(at, n - 1) * error)
-    cleared = mean + stats.t.ppf(CONFIDENCE, n - 1) * error < worse
+    looks = np.arange(pairs // LOOK + 1, MOST_PAIRS // LOOK + 1)
+    n = looks * float(LOOK)
+    now = rate_of_look(max(pairs // LOOK, 1))
+    levels = at * np.array([rate_of_look(int(look)) for look in looks]) / now
+    error, freedom = sd / np.sqrt(n), n - 1 + shared
+    called = (abs(mean) >= worse) & (abs(mean) >= stats.t.isf(levels, freedom) * error)
+    cleared = (mean + stats.t.ppf(CONFIDENCE, freedom) * error < worse) & (n >= unchanged_from)
     enough = n[called | cleared]
     return int(enough[0]) if enough.size else None
 

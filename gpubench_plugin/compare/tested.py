@@ -11,10 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpubench_plugin.compare.moderation import moderated, prior_of
 from gpubench_plugin.compare.plain import better_bar, fraction, log_ratio, verdict, worse_bar
 from gpubench_plugin.compare.series import Samples, Series, change, too_loud, within
 from gpubench_plugin.compare.statistics import (
     Estimates,
+    Findings,
+    Floats,
+    Q,
+    Ranks,
+    Spread,
     find,
     level,
     paired,
@@ -48,7 +54,8 @@ class Sample:
 class Tested:
     """What one look found of one series, as fractions.
 
-    `level` is the p value at which it would have been called beside the others.
+    `level` is the p value at which it would have been called beside the others; `cleared` says that
+    it would be unchanged if there were launches enough to say so.
     """
 
     sample: Sample
@@ -57,6 +64,7 @@ class Tested:
     interval: tuple[float, float]
     visible: float
     level: float
+    cleared: bool
 
     @property
     def finding(self) -> str:
@@ -86,19 +94,53 @@ class Tested:
         )
 
 
-def paired_sample(series: Series, pairs: int) -> Sample:
-    """The sample of the first `pairs` pairs, two or more, of positive values."""
-    base, head = series.base[:pairs], series.head[:pairs]
-    effects = np.array([log_ratio(b, h, series.better) for b, h in zip(base, head, strict=True)])
-    spread = float(effects.std(ddof=1))
+def paired_samples(
+    series: Sequence[Series], pairs: Sequence[int], decided: Sequence[Series] = ()
+) -> list[Sample]:
+    """The sample of the first `pairs` pairs of each series, five or more, of positive values.
+
+    What series of one kind tell of their noise is shared, also by those of them that were `decided`
+    by an earlier look.
+    """
+    effects = [_effects(one, number) for one, number in zip(series, pairs, strict=True)]
+    spreads = [spread_about_mean(one) for one in effects]
+    known = [(_noise_kind(one), spread_about_mean(_effects(one, len(one.head)))) for one in decided]
+    suites: dict[str, list[Spread]] = {}
+    for kind, spread in (*zip(map(_noise_kind, series), spreads, strict=True), *known):
+        suites.setdefault(kind, []).append(spread)
+    priors = {kind: prior_of(_together(suite)) for kind, suite in suites.items()}
+    return [
+        _paired_sample(one, values, moderated(spread, priors[_noise_kind(one)], len(values)))
+        for one, values, spread in zip(series, effects, spreads, strict=True)
+    ]
+
+
+def _noise_kind(series: Series) -> str:
+    return series.part or series.metric
+
+
+def _effects(series: Series, pairs: int) -> Floats:
+    beside = zip(series.base[:pairs], series.head[:pairs], strict=True)
+    return np.array([log_ratio(base, head, series.better) for base, head in beside])
+
+
+def _together(spreads: Sequence[Spread]) -> Spread:
+    return Spread(
+        deviation=np.array([float(one.deviation) for one in spreads]),
+        freedom=np.array([float(one.freedom) for one in spreads]),
+    )
+
+
+def _paired_sample(series: Series, effects: Floats, spread: Spread) -> Sample:
+    deviation, freedom = (np.asarray(one).reshape(()) for one in (spread.deviation, spread.freedom))
     return Sample(
         series=series,
-        estimates=paired(effects),
-        spread=spread,
-        noise=spread / math.sqrt(2),  # a difference has the noise of two launches
-        base=_geometric_mean(base),
-        head=_geometric_mean(head),
-        launches=pairs,
+        estimates=paired(effects, Spread(deviation=deviation, freedom=freedom)),
+        spread=float(deviation),
+        noise=float(deviation) / math.sqrt(2),  # a difference has the noise of two launches
+        base=_geometric_mean(series.base[: len(effects)]),
+        head=_geometric_mean(series.head[: len(effects)]),
+        launches=len(effects),
     )
 
 
@@ -124,39 +166,65 @@ def prediction_sample(series: Series, samples: Samples) -> Sample:
     )
 
 
-def look(samples: Sequence[Sample], m: int) -> list[Tested]:
-    """What one look at all `samples` finds, in their order; `m` as in :func:`statistics.find`."""
-    estimates = Estimates(
-        mean=np.array([float(sample.estimates.mean) for sample in samples]),
-        error=np.array([float(sample.estimates.error) for sample in samples]),
-        freedom=np.array([float(sample.estimates.freedom) for sample in samples]),
-    )
+def look(
+    samples: Sequence[Sample], m: int, *, q: float = Q, unchanged_from: int = 0
+) -> list[Tested]:
+    """What one look at all `samples` finds, in their order; `m` and `q` as :func:`statistics.find`.
+
+    Nothing is unchanged that has fewer launches than `unchanged_from`.
+    """
+    estimates = _stacked([sample.estimates for sample in samples])
     series = [sample.series for sample in samples]
     worse = np.array([worse_bar(one.limit, one.better) for one in series])
     better = np.array([better_bar(one.limit, one.better) for one in series])
-    found = find(estimates, worse, better, m=m)
-    levels = level(found.rejected, m)
+    loose = np.array([one.loose for one in series])
+    findings = find(estimates, worse, better, m=m, q=q, loose=loose)
+    levels = level(findings.rejected, m, q)
     least = visible(estimates, worse, levels)
     return [
         Tested(
             sample=sample,
-            kind="regressed"
-            if found.regressed[number]
-            else "improved"
-            if found.improved[number]
-            else "unchanged"
-            if found.unchanged[number]
-            else "inconclusive",
+            kind=_kind(findings, number, unchanged=sample.launches >= unchanged_from),
             effect=fraction(float(estimates.mean[number]), sample.series.better),
             interval=(
-                fraction(float(found.low[number]), sample.series.better),
-                fraction(float(found.high[number]), sample.series.better),
+                fraction(float(findings.low[number]), sample.series.better),
+                fraction(float(findings.high[number]), sample.series.better),
             ),
             visible=fraction(float(least[number]), sample.series.better),
             level=float(levels[number]),
+            cleared=bool(findings.unchanged[number]),
         )
         for number, sample in enumerate(samples)
     ]
+
+
+def _stacked(estimates: Sequence[Estimates]) -> Estimates:
+    """One for each series as one for all."""
+    ranks = [one.ranks for one in estimates if one.ranks is not None]
+    return Estimates(
+        mean=_column(estimates, "mean"),
+        error=_column(estimates, "error"),
+        freedom=_column(estimates, "freedom"),
+        ranks=Ranks(
+            median=_column(ranks, "median"),
+            above=_column(ranks, "above"),
+            below=_column(ranks, "below"),
+        )
+        if ranks
+        else None,
+    )
+
+
+def _column(rows: Sequence[Estimates] | Sequence[Ranks], name: str) -> Floats:
+    return np.array([getattr(row, name).item() for row in rows])
+
+
+def _kind(findings: Findings, number: int, *, unchanged: bool) -> VerdictKind:
+    if findings.regressed[number]:
+        return "regressed"
+    if findings.improved[number]:
+        return "improved"
+    return "unchanged" if unchanged and findings.unchanged[number] else "inconclusive"
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.records import Comparison, Verdict
+    from gpubench_plugin.records import Comparison, Part, Verdict
 
 SCHEMA_VERSION: Final = 1
 """Grows with every change of the format; older files stay readable, newer ones are refused."""
@@ -31,6 +31,20 @@ SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PartVerdict(_Model):
+    """What was found of one number of several that one verdict is about."""
+
+    metric: str
+    unit: str
+    better: Better
+    verdict: VerdictKind
+    base: float | None
+    head: float | None
+    effect: float | None
+    interval: tuple[float | None, float | None] | None
+    limit: str
 
 
 class BenchmarkVerdict(_Model):
@@ -59,6 +73,9 @@ class BenchmarkVerdict(_Model):
     )
     limit: str = Field(default="", description="What it was judged by")
     reason: str = Field(description="Why, in one line")
+    parts: list[PartVerdict] = Field(
+        default=[], description="Of a step time: all numbers that it is judged by"
+    )
     base_label: str = Field(default="", description="What it was compared with")
     head_label: str = Field(default="", description="What was judged")
 
@@ -163,8 +180,25 @@ def _once(comparisons: Iterable[Comparison]) -> dict[str, None]:
     return dict.fromkeys(note for comparison in comparisons for note in comparison.notes)
 
 
+def _part(part: Part) -> PartVerdict:
+    return PartVerdict(
+        metric=_well_formed(part.metric),
+        unit=_well_formed(part.unit),
+        better=part.better,
+        verdict=part.kind,
+        base=_finite(part.base),
+        head=_finite(part.head),
+        effect=_finite(part.effect),
+        interval=_ends(part.interval),
+        limit=_well_formed(part.limit),
+    )
+
+
+def _ends(interval: tuple[float, float] | None) -> tuple[float | None, float | None] | None:
+    return interval and (_finite(interval[0]), _finite(interval[1]))
+
+
 def _verdict(verdict: Verdict, comparison: Comparison) -> BenchmarkVerdict:
-    low, high = verdict.interval or (None, None)
     return BenchmarkVerdict(
         id=_well_formed(verdict.id),
         metric=_well_formed(verdict.metric),
@@ -174,13 +208,14 @@ def _verdict(verdict: Verdict, comparison: Comparison) -> BenchmarkVerdict:
         head=_finite(verdict.head),
         verdict=verdict.kind,
         effect=_finite(verdict.effect),
-        interval=verdict.interval and (_finite(low), _finite(high)),
+        interval=_ends(verdict.interval),
         launches=verdict.launches,
         smallest_visible_effect=_finite(verdict.smallest_visible_effect),
         pairs_needed=verdict.pairs_needed,
         method=verdict.method,
         limit=_well_formed(verdict.limit),
         reason=_well_formed(verdict.reason),
+        parts=[_part(part) for part in verdict.parts],
         base_label=_well_formed(comparison.base),
         head_label=_well_formed(comparison.head),
     )

@@ -81,4 +81,4 @@ def run(label: str, *results: Result, **fields: Any) -> Run:
 
 
 def timed(seconds: float, name: str = "test_a") -> Result:
-    return result(name, step_time_s=seconds, step_time_min_s=seconds)
+    return result(name, step_time_min_s=seconds)

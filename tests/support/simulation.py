@@ -17,19 +17,25 @@ from scipy import stats
 
 from gpubench_plugin.compare import (
     FEWEST,
+    LOOK,
+    PAIRS,
+    UNCHANGED_FROM,
     Bools,
     Floats,
+    Spread,
     better_bar,
     find,
+    moderated,
     paired,
     prediction,
+    prior_of,
+    rate_of_look,
     spread_about_mean,
     spread_of_steps,
     worse_bar,
 )
 from gpubench_plugin.config import DEFAULT, Limit
 
-LOOKS: Final = (5, 10, 15)
 NOISES: Final = (0.005, 0.01, 0.02, 0.03)
 EFFECTS: Final = (0.0, 0.02, 0.03, 0.05, 0.10)
 BENCHMARKS: Final = 20
@@ -78,28 +84,45 @@ def processes(noise: float, seed: int) -> Sample:
     )
 
 
-def by_pairs(draw: Draw, effect: float, suites: int) -> Kinds:
+def by_pairs(draw: Draw, effect: float, suites: int, pairs: int = PAIRS) -> Kinds:
     """The verdicts of the paired gate after its looks; only undecided ones go on to the next."""
-    base, head = draw(suites, LOOKS[-1]), slower(draw(suites, LOOKS[-1]), effect)
-    return sequential(head - base)
+    base, head = draw(suites, pairs), slower(draw(suites, pairs), effect)
+    return sequential(head - base).kinds
 
 
-def sequential(differences: Floats) -> Kinds:
+@dataclass(frozen=True, kw_only=True)
+class Sequence:
+    """The verdicts, and the pairs that each took, both shaped (suites, benchmarks)."""
+
+    kinds: Kinds
+    pairs: NDArray[np.int_]
+
+
+def sequential(
+    differences: Floats, limit: Limit = LIMIT, unchanged_from: int = UNCHANGED_FROM
+) -> Sequence:
     """The verdicts on log ratios shaped (suites, benchmarks, pairs)."""
     kinds = np.full(differences.shape[:-1], "inconclusive", dtype="<U12")
-    for pairs in LOOKS:
+    used = np.zeros(kinds.shape, dtype=int)
+    deviation = np.zeros(kinds.shape)
+    for number, pairs in enumerate(range(LOOK, differences.shape[-1] + 1, LOOK), start=1):
         undecided = kinds == "inconclusive"
-        estimates = paired(differences[..., :pairs])
-        found = find(
-            estimates,
-            np.asarray(worse_bar(LIMIT, "lower")),
-            np.asarray(better_bar(LIMIT, "lower")),
+        used[undecided] = pairs
+        own = spread_about_mean(differences[..., :pairs])
+        deviation = np.where(undecided, own.deviation, deviation)
+        prior = prior_of(Spread(deviation=deviation, freedom=used - 1.0))
+        findings = find(
+            paired(differences[..., :pairs], moderated(own, prior, pairs)),
+            np.asarray(worse_bar(limit, "lower")),
+            np.asarray(better_bar(limit, "lower")),
             m=differences.shape[-2],
+            q=rate_of_look(number),
             undecided=undecided,
         )
         for kind in ("regressed", "improved", "unchanged"):
-            kinds[undecided & getattr(found, kind)] = kind
-    return kinds
+            if kind != "unchanged" or pairs >= unchanged_from:
+                kinds[undecided & getattr(findings, kind)] = kind
+    return Sequence(kinds=kinds, pairs=used)
 
 
 def by_history(

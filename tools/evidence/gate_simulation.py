@@ -98,7 +98,9 @@ SIMULATED: dict[str, Callable[[float, float, int], sim.Kinds]] = {
 
 REPLAYED: dict[str, Callable[[Recording, float, int], sim.Kinds]] = {
     "paired": lambda r, e, n: sim.by_pairs(r.draw(7), e, n),
-    "paired, neighbours": lambda r, e, n: sim.sequential(sim.slower(r.neighbours(7, n, 15), e)),
+    "paired, neighbours": lambda r, e, n: (
+        sim.sequential(sim.slower(r.neighbours(7, n, 15), e)).kinds
+    ),
     "history, 10 runs": lambda r, e, n: sim.by_history(r.draw(7), e, n),
     "history, 1 pinned of 20": lambda r, e, n: sim.by_history(r.draw(7), e, n, 20, pinned=1),
     "history, 10 runs of 3 launches": lambda r, e, n: sim.by_history(

@@ -9,15 +9,16 @@ from gpubench_plugin.compare import (
     UNCHANGED_FROM,
     Matched,
     Series,
+    Subject,
     doubted,
     judge_pairs,
     match,
+    subject_of,
     unchanged_in_doubt,
+    whole,
 )
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Comparison, Difference, Run, Verdict
-
-_Key = tuple[str, str]
 
 
 class Findings:
@@ -52,10 +53,10 @@ class Findings:
         self._exempt = tuple(exempt)
         self._labels = (base.label, head.label)
         matched = self._match([base], [head])
-        series = [(one.id, one.metric) for one in matched.series]
         self._order = list(dict.fromkeys((*head.results, *base.results)))
-        self._suite = len(series)
-        self._open: dict[_Key, Verdict | None] = dict.fromkeys(series)
+        self._tests = len(matched.series)
+        self._open: dict[Subject, Verdict | None] = dict.fromkeys(map(subject_of, matched.series))
+        self._suite = len(self._open)
         self._decided: list[Series] = []
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
         self.environment_differences: tuple[Difference, ...] = matched.environment_differences
@@ -81,12 +82,12 @@ class Findings:
 
     @property
     def decided(self) -> int:
-        """How many of the series that could be judged have a final verdict."""
+        """How much of what could be judged has a final verdict."""
         return self._suite - len(self._open)
 
     @property
     def suite(self) -> int:
-        """How many series could be judged."""
+        """How many step times and other metrics could be judged."""
         return self._suite
 
     @property
@@ -112,16 +113,17 @@ class Findings:
         self._heads = heads
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
-        series = [one for one in matched.series if (one.id, one.metric) in self._open]
+        series = [one for one in matched.series if subject_of(one) in self._open]
         judged = judge_pairs(
-            series, m=self._suite, decided=self._decided, unchanged_from=unchanged_from
+            series, m=self._tests, decided=self._decided, unchanged_from=unchanged_from
         )
+        verdicts = whole(series, judged)
         self._open = {}
-        for one, verdict in zip(series, judged, strict=True):
+        for subject, one in verdicts.items():
+            verdict = doubted(one, bases, heads)
             known = self._open if verdict.kind == "inconclusive" else self._final
-            known[verdict.id, verdict.metric] = doubted(verdict, bases, heads)
-            if verdict.kind != "inconclusive":
-                self._decided.append(one)
+            known[subject] = verdict
+        self._decided += [one for one in series if subject_of(one) not in self._open]
         for verdict in matched.verdicts:  # of a benchmark that failed meanwhile, for example
             self._final.setdefault((verdict.id, verdict.metric), verdict)
 

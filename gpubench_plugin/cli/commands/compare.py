@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.compare import gated
+from gpubench_plugin.compare import gated, rate_of
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
 from gpubench_plugin.records import Run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gpubench_plugin.compare.baselines import NamedRun
-    from gpubench_plugin.records import Comparison, Verdict, VerdictKind
+    from gpubench_plugin.records import Comparison, Result, Verdict, VerdictKind
     from gpubench_plugin.reports.formats import Format
 
 
@@ -90,10 +90,14 @@ class LimitOptions:
 
     def _general(self, run: Run) -> Run:
         results = {
-            name: replace(result, limits=dict.fromkeys(gated(result), self.general))
-            for name, result in run.results.items()
+            name: replace(result, limits=self._of(result)) for name, result in run.results.items()
         }
         return replace(run, results=results)
+
+    def _of(self, result: Result) -> dict[str, str]:
+        """Of all that is judged but the total rate, which follows the limit of the step time."""
+        names = [name for name in gated(result) if name != rate_of(result.metrics)]
+        return dict.fromkeys(names, self.general)
 
 
 Compared: TypeAlias = "tuple[Comparison, Collection[str]]"

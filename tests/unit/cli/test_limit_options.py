@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpubench_plugin.cli.commands.compare import LimitOptions
+from gpubench_plugin.compare import gated
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Metric, Result, Run
 
@@ -45,12 +46,13 @@ def test_what_is_no_limit_is_refused(text: str, message: str) -> None:
 
 
 def test_general_limit_is_that_of_every_judged_metric() -> None:
-    """It stands for what would be judged anyway, and makes nothing else be judged."""
+    """It makes nothing else be judged; the total rate follows the step time by itself."""
     options = LimitOptions.parse(["7%"])
     (host,) = options.applied([run("perf_counter")], [])
     (device,) = options.applied([run("cuda_events")], [])
     assert host.results["a"].limits == {"step_time_s": "7%"}
-    assert device.results["a"].limits == {"step_time_s": "7%", "samples_per_s": "7%"}
+    assert device.results["a"].limits == {"step_time_s": "7%"}
+    assert gated(device.results["a"]) == {"step_time_s": "7%", "samples_per_s": "7%"}
 
 
 def test_unknown_metric_is_refused_with_the_nearest() -> None:

@@ -21,14 +21,15 @@ def test_benchmarks_on_both_sides_become_series_with_a_limit():
     """One per gated metric, with unit, direction and the values of both runs."""
     numbers = {"step_time_s": 2.0, "step_time_min_s": 1.0, "peak_memory_bytes": 512.0}
     matched = unpaired([run("a", result(**numbers))], [run("b", result(**numbers))])
-    time, memory = matched.series
-    assert (time.metric, time.unit, time.better, time.limit.text) == (
+    floor, center, memory = matched.series
+    assert (floor.metric, floor.unit, floor.better, floor.limit.text) == (
         "step_time_min_s",
         "s",
         "lower",
         "2%",
     )
-    assert (time.base, time.head) == ((1.0,), (1.0,))
+    assert (floor.base, floor.head) == ((1.0,), (1.0,))
+    assert (center.metric, center.base) == ("step_time_s", (2.0,))
     assert (memory.metric, memory.base) == ("peak_memory_bytes", (512.0,))
     assert (matched.verdicts, matched.notes) == ((), ())
 
@@ -171,8 +172,8 @@ def test_what_the_comparison_is_about_makes_nothing_incomparable():
 
 def test_settings_make_only_their_benchmark_incomparable():
     """The others are compared."""
-    base = run("a", result("test_a", settings={"model.depth": 1}), result("test_b"))
-    head = run("b", result("test_a", settings={"model.depth": 2}), result("test_b"))
+    base = run("a", result("test_a", settings={"model.depth": 1}), timed(1.0, "test_b"))
+    head = run("b", result("test_a", settings={"model.depth": 2}), timed(1.0, "test_b"))
     matched = unpaired([base], [head])
     assert [one.id for one in matched.series] == ["test_b"]
     assert kinds(matched) == {("test_a", ""): "incomparable"}

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import paired
+from gpubench_plugin.compare import looks
+from gpubench_plugin.compare.pairs import judge_pairs
 from tests.support.made import series
 
 NOISE = np.random.default_rng(5).standard_normal((40, 2, 20))
@@ -20,7 +21,7 @@ def launches(pairs, noise, effect, number=0, **options):
 
 
 def judged(*args, **options):
-    return paired.judge_pairs([launches(*args, **options)])[0]
+    return judge_pairs([launches(*args, **options)])[0]
 
 
 @pytest.mark.parametrize("pairs", [5, 10, 15])
@@ -70,7 +71,7 @@ def test_an_effect_at_the_limit_needs_more_pairs_than_is_sensible():
     """Then no number is named."""
     base = [1.0, 1.0] * 5
     head = [1.0199999 * (1.03 if number % 2 else 1 / 1.03) for number in range(10)]
-    verdict = paired.judge_pairs([series(base, head)])[0]
+    verdict = judge_pairs([series(base, head)])[0]
     assert (verdict.kind, verdict.pairs_needed) == ("inconclusive", None)
     assert "too close to the limit" in verdict.reason
 
@@ -79,15 +80,15 @@ def test_an_effect_at_the_limit_needs_more_pairs_than_is_sensible():
     ("pairs", "used"), [(0, 0), (4, 0), (5, 5), (9, 5), (10, 10), (14, 10), (15, 15), (21, 20)]
 )
 def test_pairs_between_two_looks_wait_for_the_next(pairs, used):
-    """Beyond the last look all count."""
-    assert paired.used_pairs(pairs) == used
+    """A look is taken after every five of them, however many there are."""
+    assert looks.used_pairs(pairs) == used
 
 
 def test_waiting_pairs_change_no_verdict_and_are_named():
     """Nine pairs are judged as the first five, however the others look."""
     five, nine = launches(5, 0.005, 0.05), launches(9, 0.005, 0.05)
     wild = series(nine.base, (*nine.head[:5], 9.0, 9.0, 9.0, 9.0))
-    first, second = paired.judge_pairs([five])[0], paired.judge_pairs([wild])[0]
+    first, second = judge_pairs([five])[0], judge_pairs([wild])[0]
     assert (first.effect, first.kind) == (second.effect, second.kind)
     assert "4 more wait for the look at 10" in second.reason
     assert second.launches == 5
@@ -103,14 +104,14 @@ def test_fewer_than_five_pairs_say_nothing(pairs):
     assert verdict.effect == pytest.approx(verdict.head / verdict.base - 1)
     assert verdict.interval is None
     still = series([512.0] * pairs, [600.0] * pairs, metric="peak_memory_bytes")
-    assert paired.judge_pairs([still])[0].kind == "inconclusive"
+    assert judge_pairs([still])[0].kind == "inconclusive"
 
 
 def test_a_larger_suite_asks_for_more():
     """The same numbers are called in a suite of one and not in one of a hundred thousand."""
     alone = launches(5, 0.01, 0.05)
-    assert paired.judge_pairs([alone])[0].kind == "regressed"
-    assert paired.judge_pairs([alone], m=100_000)[0].kind == "inconclusive"
+    assert judge_pairs([alone])[0].kind == "regressed"
+    assert judge_pairs([alone], m=100_000)[0].kind == "inconclusive"
 
 
 def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
@@ -119,7 +120,7 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
     still = [
         series([512.0] * 5, [value] * 5, metric="peak_memory_bytes") for value in (512, 520, 600)
     ]
-    alone, (beside, *exact) = paired.judge_pairs([timed])[0], paired.judge_pairs([timed, *still])
+    alone, (beside, *exact) = judge_pairs([timed])[0], judge_pairs([timed, *still])
     assert alone == beside
     assert [(one.kind, one.method) for one in exact] == [
         ("unchanged", "exact"),
@@ -131,7 +132,7 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
 
 def test_memory_of_nothing_on_both_sides_is_exactly_equal():
     """Zero has no logarithm and needs none."""
-    verdict = paired.judge_pairs([series([0.0] * 5, [0.0] * 5, metric="peak_memory_bytes")])[0]
+    verdict = judge_pairs([series([0.0] * 5, [0.0] * 5, metric="peak_memory_bytes")])[0]
     assert (verdict.kind, verdict.method, verdict.effect) == ("unchanged", "exact", 0.0)
 
 
@@ -148,7 +149,7 @@ def test_memory_of_nothing_on_both_sides_is_exactly_equal():
 )
 def test_values_without_a_logarithm_are_an_error_with_its_reason(base, head, said):
     """Zeros, negative values and what is no number never crash."""
-    verdict = paired.judge_pairs([series(base, head)])[0]
+    verdict = judge_pairs([series(base, head)])[0]
     assert verdict.kind == "errored"
     assert verdict.reason.startswith(said)
 
@@ -156,28 +157,28 @@ def test_values_without_a_logarithm_are_an_error_with_its_reason(base, head, sai
 def test_a_verdict_holds_only_values_that_were_measured():
     """Of a zero in a pair of zeros, which no logarithm is made of, nothing is made up beside it."""
     values = [0.0, 1.0, 1.0, 2.0, 1.0]
-    verdict = paired.judge_pairs([series(values, values)])[0]
+    verdict = judge_pairs([series(values, values)])[0]
     assert (verdict.kind, verdict.base, verdict.head) == ("errored", 0.0, None)
 
 
 def test_equal_differences_are_sure_although_both_sides_vary():
     """A spread of nothing around five percent is a regression, around zero no change."""
     base = [1.0, 2.0, 4.0, 8.0, 16.0]
-    slower = paired.judge_pairs([series(base, [2 * value for value in base])])[0]
-    same = paired.judge_pairs([series(base, base)])[0]
+    slower = judge_pairs([series(base, [2 * value for value in base])])[0]
+    same = judge_pairs([series(base, base)], unchanged_from=5)[0]
     assert (slower.kind, slower.method, slower.effect) == ("regressed", "paired", 1.0)
     assert (same.kind, same.effect, same.reason[:9]) == ("unchanged", 0.0, "no change")
 
 
 def test_one_side_without_variance_is_judged_by_statistics():
     """A base that never varies beside a head that does."""
-    verdict = paired.judge_pairs([series([1.0] * 5, [1.05, 1.051, 1.049, 1.05, 1.052])])[0]
+    verdict = judge_pairs([series([1.0] * 5, [1.05, 1.051, 1.049, 1.05, 1.052])])[0]
     assert (verdict.kind, verdict.method) == ("regressed", "paired")
 
 
 def test_a_fixed_bound_is_judged_beside_pairs():
     """On the head's median, with no need for five pairs."""
-    verdict = paired.judge_pairs([series([1.0], [0.3], limit="<=0.25")])[0]
+    verdict = judge_pairs([series([1.0], [0.3], limit="<=0.25")])[0]
     assert (verdict.kind, verdict.method) == ("regressed", "absolute")
 
 
@@ -185,7 +186,7 @@ def test_a_higher_throughput_has_improved():
     """The direction of the metric turns effect and words."""
     less = launches(10, 0.005, -0.05, metric="samples_per_s")
     more = launches(10, 0.005, 0.05, metric="samples_per_s")
-    down, up = paired.judge_pairs([less, more])
+    down, up = judge_pairs([less, more])
     assert (down.kind, up.kind) == ("regressed", "improved")
     assert (down.effect > 0, up.effect < 0) == (True, True)
     assert down.effect == pytest.approx(1 - down.head / down.base)
@@ -195,21 +196,21 @@ def test_a_higher_throughput_has_improved():
 def test_limits_are_each_series_own():
     """Five percent is a regression at two percent and none at eight."""
     tight, wide = launches(15, 0.005, 0.05), launches(15, 0.005, 0.05, limit="8%")
-    assert [one.kind for one in paired.judge_pairs([tight, wide])] == ["regressed", "unchanged"]
+    assert [one.kind for one in judge_pairs([tight, wide])] == ["regressed", "unchanged"]
 
 
 def test_series_at_different_looks_are_judged_together():
     """Each by its own pairs, in the order in which they came."""
     mixed = [launches(pairs, 0.005, 0.05, pairs) for pairs in (15, 3, 5)]
-    assert [one.launches for one in paired.judge_pairs(mixed)] == [15, 3, 5]
+    assert [one.launches for one in judge_pairs(mixed)] == [15, 3, 5]
 
 
 def test_nothing_gives_nothing():
     """No series, no verdict."""
-    assert paired.judge_pairs([]) == []
+    assert judge_pairs([]) == []
 
 
 def test_sides_of_different_length_are_a_mistake_of_the_caller():
     """They cannot be pairs."""
     with pytest.raises(ValueError, match="2 values of the base, 1 of the head"):
-        paired.judge_pairs([series([1.0, 1.0], [1.0])])
+        judge_pairs([series([1.0, 1.0], [1.0])])

@@ -25,8 +25,8 @@ def test_launches_that_followed_each_other_are_judged_as_well():
     """Pairs of neighbours, as ``gpubench ab`` makes them, in either order."""
     for name in Recording.names():
         ratios = Recording(name).neighbours(1, SUITES, 15)
-        assert sim.rates(sim.sequential(ratios), 0.0).alarms <= 0.01
-        slow = sim.rates(sim.sequential(sim.slower(ratios, 0.05)), 0.05)
+        assert sim.rates(sim.sequential(ratios).kinds, 0.0).alarms <= 0.01
+        slow = sim.rates(sim.sequential(sim.slower(ratios, 0.05)).kinds, 0.05)
         assert (slow.caught >= 0.9, slow.cleared <= 0.01) == (True, True)
 
 

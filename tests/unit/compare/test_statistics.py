@@ -124,7 +124,13 @@ def test_the_level_of_a_series_rises_with_the_others_that_are_rejected():
 
 def test_the_pairs_needed_are_a_look_to_come_that_would_decide():
     """A multiple of five, more than there were; nothing where no number would do."""
-    worse = float(WORSE)
-    assert statistics.pairs_needed(0.05, 0.03, 5, worse=worse, at=1e-4) == 15
-    assert statistics.pairs_needed(0.0, 0.03, 15, worse=worse, at=1e-4) == 20
-    assert statistics.pairs_needed(worse * 0.999, 0.03, 15, worse=worse, at=1e-4) is None
+
+    def needed(mean, pairs, unchanged_from=10):
+        return statistics.pairs_needed(
+            mean, 0.03, pairs, worse=float(WORSE), at=1e-4, unchanged_from=unchanged_from
+        )
+
+    assert needed(0.05, 5) == 15
+    assert needed(0.0, 15) == 20
+    assert needed(0.0, 15, unchanged_from=40) == 40
+    assert needed(float(WORSE) * 0.999, 15) is None

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from gpubench_plugin.compare.looks import (
+    LOOK,
+    MOST_PAIRS,
+    UNCHANGED_FROM,
+    rate_of_look,
+    unseen,
+    used_pairs,
+)
 from gpubench_plugin.compare.plain import (
     at_once,
     exact,
@@ -12,30 +20,13 @@ from gpubench_plugin.compare.plain import (
     undecided,
     unusable,
     without_variance,
+    worse_bar,
 )
 from gpubench_plugin.compare.series import Series, counted, percent
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.tested import Tested
-
-
-LOOK: Final = 5
-"""A look is taken after each so many pairs."""
-
-PAIRS: Final = 15
-"""After so many pairs nobody goes on unless asked to."""
-
-UNCHANGED_FROM: Final = 10
-"""Before so many pairs nothing is called unchanged unless asked to."""
-
-
-def used_pairs(pairs: int) -> int:
-    """How many of so many pairs are judged: those up to the last look, 0 of fewer than five.
-
-    Pairs between two looks wait for the next one, so that nobody gains by looking after each pair.
-    """
-    return pairs // LOOK * LOOK
 
 
 def judge_pairs(
@@ -58,17 +49,21 @@ def judge_pairs(
             decided by.
         unchanged_from: nothing is called unchanged by fewer pairs.
     """
-    found = {number: plain for number, one in enumerate(series) if (plain := _plain_pairs(one))}
-    tested = [number for number in range(len(series)) if number not in found]
-    if tested:
-        from gpubench_plugin.compare.tested import look, paired_sample
+    plain = {number: verdict for number, one in enumerate(series) if (verdict := _plain_pairs(one))}
+    open_ = [one for number, one in enumerate(series) if number not in plain]
+    if not open_:
+        return list(plain.values())
+    from gpubench_plugin.compare.tested import look, paired_samples
 
-        samples = [
-            paired_sample(series[number], used_pairs(len(series[number].head))) for number in tested
-        ]
-        looked = look(samples, max(m or 0, family(series)))
-        found |= zip(tested, map(_verdict_of_pairs, looked), strict=True)
-    return [found[number] for number in range(len(series))]
+    pairs = [used_pairs(len(one.head)) for one in open_]
+    looks = look(
+        paired_samples(open_, pairs, decided),
+        max(m or 0, family((*series, *decided))),
+        q=rate_of_look(max(pairs) // LOOK),
+        unchanged_from=unchanged_from,
+    )
+    verdicts = iter([_verdict_of_pairs(one, unchanged_from) for one in looks])
+    return [plain.get(number) or next(verdicts) for number in range(len(series))]
 
 
 def _plain_pairs(series: Series) -> Verdict | None:
@@ -90,29 +85,39 @@ def _plain_pairs(series: Series) -> Verdict | None:
     return None if zero is None else unusable(series, zero, None)
 
 
-def _verdict_of_pairs(tested: Tested) -> Verdict:
-    from gpubench_plugin.compare.plain import worse_bar
-    from gpubench_plugin.compare.statistics import pairs_needed
-
+def _verdict_of_pairs(tested: Tested, unchanged_from: int) -> Verdict:
     sample, series = tested.sample, tested.sample.series
     rest = f"{tested.finding}, {counted(sample.launches, 'pair')}, limit {series.limit.text}"
     if waiting := len(series.head) - sample.launches:
         rest += f"; {waiting} more wait for the look at {sample.launches + LOOK}"
+    hidden = f"up to {percent(unseen(sample.launches))} of launches could be slow unseen"
+    if tested.kind == "unchanged":
+        return tested.verdict("paired", f"{rest}; {hidden}")
     if tested.kind != "inconclusive":
         return tested.verdict("paired", f"{rest}; could see ≥ {percent(tested.visible)}")
-    needed = pairs_needed(
+    needed = _pairs_needed(tested, unchanged_from)
+    if tested.cleared:
+        why = f"not worse so far, but {hidden}: unchanged is said from {unchanged_from} pairs on"
+        return tested.verdict("paired", f"{why} ({rest})", pairs_needed=needed)
+    advice = (
+        f"about {needed} pairs needed"
+        if needed
+        else f"too close to the limit for {MOST_PAIRS} pairs to tell"
+    )
+    why = f"launch noise {percent(sample.noise)}: could only see ≥ {percent(tested.visible)}"
+    return tested.verdict("paired", f"{why}; {advice} ({rest})", pairs_needed=needed)
+
+
+def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
+    from gpubench_plugin.compare.statistics import pairs_needed
+
+    sample = tested.sample
+    return pairs_needed(
         float(sample.estimates.mean),
         sample.spread,
         sample.launches,
-        worse=worse_bar(series.limit, series.better),
+        worse=worse_bar(sample.series.limit, sample.series.better),
         at=tested.level,
-    )
-    advice = (
-        f"about {needed} pairs needed" if needed else "too close to the limit for 200 pairs to tell"
-    )
-    return tested.verdict(
-        "paired",
-        f"launch noise {percent(sample.noise)}: could only see ≥ {percent(tested.visible)}; "
-        f"{advice} ({rest})",
-        pairs_needed=needed,
+        unchanged_from=unchanged_from,
+        shared=float(sample.estimates.freedom) - (sample.launches - 1),
     )
