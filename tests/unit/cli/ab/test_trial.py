@@ -31,8 +31,8 @@ NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
 
 
 @pytest.fixture
-def stage(tmp_path: Path, write_run: Callable[..., Path]) -> Stage:
-    return stage_in(tmp_path, write_run)
+def stage(in_memory: Path, write_run: Callable[..., Path]) -> Stage:
+    return stage_in(in_memory, write_run)
 
 
 def one_is_noisy(side: SideName, number: int) -> Times:
@@ -125,6 +125,18 @@ def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
     assert {v.launches for v in findings.comparison().verdicts} == {5}
     assert "pair 1 was disturbed (base: contended): it is measured again" in stage.output.getvalue()
     assert any("1 of 6 of the base" in note for note in trial.disturbance_notes())
+
+
+def test_unchanged_waits_where_a_slow_launch_may_be_gone(stage: Stage) -> None:
+    """A pair was replaced for the flags of the head alone: five more pairs must show nothing."""
+    fake = stage.fake(clear, flags={3: ("contended",)})
+    findings = stage.trial(fake).run()
+    looks = State.read(stage.folder).looks
+    assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=10)]
+    assert {v.id: v.launches for v in findings.comparison().verdicts} == {
+        "t::slow": 5,
+        "t::same": 10,
+    }
 
 
 def test_a_replaced_pair_does_not_count_after_a_kill(stage: Stage) -> None:
