@@ -61,6 +61,7 @@ class Findings:
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
         self.environment_differences: tuple[Difference, ...] = matched.environment_differences
         self.notes = matched.notes
+        self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
         self._worked = {i for i, one in base.results.items() if one.outcome == "measured"}
 
@@ -110,7 +111,7 @@ class Findings:
 
         What earlier looks have decided stays, with the pairs that they had.
         """
-        self._heads = heads
+        self._bases, self._heads = bases, heads
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
         series = [one for one in matched.series if subject_of(one) in self._open]
@@ -145,7 +146,7 @@ class Findings:
             head=head,
             verdicts=tuple(verdicts),
             environment_differences=self.environment_differences,
-            notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._heads)),
+            notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
         )
 
     def _match(self, bases: Sequence[Run], heads: Sequence[Run]) -> Matched:
