@@ -33,6 +33,10 @@ class Findings:
         allow_incomparable: compare whatever the machines and settings are.
         exempt: beginnings of the facts that may differ.
 
+    Attributes:
+        pairs_needed: about how many pairs decide what the last look could not, as its reasons say;
+            None before a look, and where more pairs would help nothing.
+
     Raises:
         NothingComparable: neither side has a benchmark.
     """
@@ -58,6 +62,7 @@ class Findings:
         self._open: dict[Subject, Verdict | None] = dict.fromkeys(map(subject_of, matched.series))
         self._suite = len(self._open)
         self._decided: list[Series] = []
+        self.pairs_needed: int | None = None
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
         self.environment_differences: tuple[Difference, ...] = matched.environment_differences
         self.notes = matched.notes
@@ -91,15 +96,6 @@ class Findings:
         """How many step times and other metrics could be judged."""
         return self._suite
 
-    @property
-    def pairs_needed(self) -> int | None:
-        """About how many pairs decide what the last look could not.
-
-        None before a look, and where more pairs would not help any of it.
-        """
-        needed = [one.pairs_needed for one in self._open.values() if one and one.pairs_needed]
-        return max(needed, default=None)
-
     def look(
         self,
         bases: Sequence[Run],
@@ -117,6 +113,10 @@ class Findings:
         series = [one for one in matched.series if subject_of(one) in self._open]
         judged = judge_pairs(
             series, m=self._tests, decided=self._decided, unchanged_from=unchanged_from
+        )
+        self.pairs_needed = max(
+            (one.pairs_needed for one in judged if one.kind == "inconclusive" and one.pairs_needed),
+            default=None,
         )
         verdicts = whole(series, judged)
         self._open = {}

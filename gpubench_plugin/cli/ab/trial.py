@@ -249,30 +249,31 @@ class Trial:
             attempt = self._state.attempts(pair) + 1
             sides = order(pair, self._state.seed)
             for number, side in enumerate(sides):
-                self._announce(pair, sides[number:], findings)
+                self._announce(pair, attempt, sides[number:], findings)
                 if self._launch(pair, attempt, side, findings).problem:
                     break
             if both := self._state.both(pair, attempt):
                 return both
 
     def _announce(
-        self, pair: int, running: tuple[SideName, ...], findings: Findings | None
+        self, pair: int, attempt: int, running: tuple[SideName, ...], findings: Findings | None
     ) -> None:
-        last, repeats = self._asked.last_pair, self._state.repeats()
-        begun = len(SIDES) * (pair + repeats + 1) - len(running) + 1
-        needed = None if findings is None else findings.pairs_needed
+        last, repeats, ended = self._asked.last_pair, self._state.repeats(), self._state.ended()
+        begun = repeats + ended + (pair != REHEARSAL)
+        left = last - ended - (pair != REHEARSAL)
+        needed = last if findings is None else findings.pairs_needed or last
         self._progress.launch(
             Turn(
                 pair=pair,
                 pairs=last,
                 side=running[0],
-                launch=begun,
+                launch=len(SIDES) * (begun + 1) - len(running) + 1,
                 launches=len(SIDES) * (last + repeats + 1),
-                again=self._state.attempts(pair) > 0,
+                again=attempt > 1,
                 benchmarks=None if findings is None else len(findings.open),
-                left_s=self._left_s(last - pair, running),
-                likely_s=self._left_s(needed - pair, running)
-                if needed is not None and pair <= needed < last
+                left_s=self._left_s(left, running),
+                likely_s=self._left_s(max(left - last + needed, 0), running)
+                if needed < last
                 else None,
             )
         )
