@@ -112,7 +112,7 @@ def _comparison(
         head=_label(heads),
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
-        notes=(*notes, *matched.notes, *unchanged_in_doubt(verdicts, heads)),
+        notes=(*notes, *matched.notes, *unchanged_in_doubt(verdicts, bases, heads)),
     )
 
 

@@ -27,29 +27,36 @@ def doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Ver
     """
     if not _is_judged_by_time(verdict):
         return verdict
-    sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
-    results = {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
+    results = _sides(verdict, bases, heads)
     raised = ", ".join(_raised(results))
     words = [verdict.reason, raised and f"in doubt: {raised}", *_few(results)]
     return replace(verdict, reason="; ".join(filter(None, words)))
 
 
-def unchanged_in_doubt(verdicts: Iterable[Verdict], heads: Sequence[Run]) -> Iterator[str]:
-    """A line for each kind of doubt about heads that are taken to be as the base is.
+def unchanged_in_doubt(
+    verdicts: Iterable[Verdict], bases: Sequence[Run], heads: Sequence[Run]
+) -> Iterator[str]:
+    """A line for each kind of doubt about what is taken to be as the base is.
 
-    Tables give no reason for what is unchanged. Of several launches most must be in doubt.
+    Tables give no reason for what is unchanged. Of several launches of a side most must be in
+    doubt.
     """
     names: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         if verdict.kind == "unchanged" and _is_judged_by_time(verdict):
-            results = list(_measured(heads, verdict.id))
-            counts = Counter(name for one in results for name in doubts(one.flags))
-            raised = ", ".join(name for name in DOUBTS if counts[name] > len(results) / 2)
-            for words in (raised and f"in doubt: {raised}", *_few({"head": results})):
+            results = _sides(verdict, bases, heads)
+            raised = ", ".join(_raised_by_most(results))
+            for words in (raised and f"in doubt: {raised}", *_few(results)):
                 names.setdefault(words, {})[verdict.id] = None
     names.pop("", None)
     for words, those in names.items():
         yield f"unchanged, but {words}: {listed([*those])}"
+
+
+def _sides(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> dict[str, list[Result]]:
+    """What a verdict rests on, by side; a fixed bound is not compared with any base."""
+    sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
+    return {side: list(_measured(runs, verdict.id)) for side, runs in sides.items()}
 
 
 def _is_judged_by_time(verdict: Verdict) -> bool:
@@ -63,12 +70,26 @@ def _measured(runs: Sequence[Run], node_id: str) -> Iterator[Result]:
             yield result
 
 
-def _raised(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
-    """``contended (base, head), drifting (2 of 5 in head)``."""
-    counted = {
+def _counts(results: Mapping[str, Sequence[Result]]) -> dict[str, Counter[str]]:
+    """How many results of a side raised each doubt."""
+    return {
         side: Counter(name for one in of_side for name in doubts(one.flags))
         for side, of_side in results.items()
     }
+
+
+def _raised_by_most(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """``contended (base, head), drifting (head)``: what more than half of a side raised."""
+    counted = _counts(results)
+    for name in DOUBTS:
+        sides = [side for side, counts in counted.items() if counts[name] > len(results[side]) / 2]
+        if sides:
+            yield f"{name} ({', '.join(sides)})"
+
+
+def _raised(results: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """``contended (base, head), drifting (2 of 5 in head)``."""
+    counted = _counts(results)
     for name in DOUBTS:
         sides = [
             side if count == len(results[side]) else f"{count} of {len(results[side])} in {side}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         cause,
         disturbance_notes,
         is_disturbed,
+        may_hide,
         to_repeat,
     )
     from gpubench_plugin.cli.ab.findings import Findings

@@ -79,6 +79,15 @@ def to_repeat(attempts: Sequence[Attempt], *, looked: int) -> int | None:
     return next((pair for pair in disturbed if pair > looked), None)
 
 
+def may_hide(attempts: Sequence[Attempt]) -> bool:
+    """Whether a pair was replaced though only the head was ever disturbed.
+
+    What was replaced may then be one of the slow launches of a head that is slow in a few.
+    """
+    replaced = len(attempts) > len({one.pair for one in attempts})
+    return replaced and not any(one.base for one in attempts)
+
+
 def flags_in_words(run: Run, ids: Collection[str]) -> str:
     """The machine's flags of those benchmarks in a launch, each once: ``contended, throttled``."""
     return ", ".join(_raised(run, ids))

@@ -35,6 +35,10 @@ class Findings:
         allow_incomparable: compare whatever the machines and settings are.
         exempt: beginnings of the facts that may differ.
 
+    Attributes:
+        pairs_needed: about how many pairs decide what the last look could not, as its reasons say;
+            None before a look, and where more pairs would help nothing.
+
     Raises:
         NothingComparable: neither side has a benchmark.
     """
@@ -62,9 +66,11 @@ class Findings:
         self._open: dict[Subject, Verdict | None] = dict.fromkeys(map(subject_of, matched.series))
         self._suite = len(self._open)
         self._decided: list[Series] = []
+        self.pairs_needed: int | None = None
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
         self.environment_differences: tuple[Difference, ...] = matched.environment_differences
         self.notes = matched.notes
+        self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
         self._worked = {i for i, one in base.results.items() if one.outcome == "measured"}
 
@@ -94,15 +100,6 @@ class Findings:
         """How many step times and other metrics could be judged."""
         return self._suite
 
-    @property
-    def pairs_needed(self) -> int | None:
-        """About how many pairs decide what the last look could not.
-
-        None before a look, and where more pairs would not help any of it.
-        """
-        needed = [one.pairs_needed for one in self._open.values() if one and one.pairs_needed]
-        return max(needed, default=None)
-
     def look(
         self,
         bases: Sequence[Run],
@@ -114,12 +111,16 @@ class Findings:
 
         What earlier looks have decided stays, with the pairs that they had.
         """
-        self._heads = heads
+        self._bases, self._heads = bases, heads
         going = self.open
         matched = self._match([_only(r, going) for r in bases], [_only(r, going) for r in heads])
         series = [one for one in matched.series if subject_of(one) in self._open]
         judged = judge_pairs(
             series, m=self._tests, decided=self._decided, unchanged_from=unchanged_from
+        )
+        self.pairs_needed = max(
+            (one.pairs_needed for one in judged if one.kind == "inconclusive" and one.pairs_needed),
+            default=None,
         )
         verdicts = whole(series, judged)
         self._open = {}
@@ -149,7 +150,7 @@ class Findings:
             head=head,
             verdicts=tuple(verdicts),
             environment_differences=self.environment_differences,
-            notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._heads)),
+            notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
         )
 
     def _match(self, bases: Sequence[Run], heads: Sequence[Run]) -> Matched:

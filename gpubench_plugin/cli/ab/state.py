@@ -191,6 +191,11 @@ class State:
         both = self.both(pair, self.attempts(pair))
         return None if both is None or both["head"].replaced else both
 
+    def ended(self) -> int:
+        """How many of the pairs that are judged are complete."""
+        pairs = {launch.pair for launch in self.done} - {REHEARSAL}
+        return sum(self.complete(pair) is not None for pair in pairs)
+
     def repeats(self) -> int:
         """How many pairs were measured again because they were disturbed."""
         return sum(bool(launch.replaced) for launch in self.done) // len(SIDES)

@@ -153,24 +153,27 @@ def test_a_fixed_bound_names_the_doubts_of_the_head_alone():
     assert {one.kind for one in found.verdicts} == {"unchanged"}
     assert found.notes == (
         "threshold, not statistical",
-        "unchanged, but in doubt: contended, not_converged: test_a",
+        "unchanged, but in doubt: contended (head), not_converged (head): test_a",
     )
     assert reasons["step_time_s"].endswith("; in doubt: contended (head), not_converged (head)")
     assert "doubt" not in reasons["peak_memory_bytes"]
 
 
 def test_unchanged_launches_are_noted_where_most_are_in_doubt():
-    """One of five that was held up says little of the others."""
-    bases = [run(f"a{n}", timed(1.0)) for n in range(5)]
+    """On either side; one of five that was held up says little of the others."""
 
-    def notes(doubtful):
+    def runs(label, doubtful):
         flags = [("contended",) if n < doubtful else () for n in range(5)]
-        heads = [run(f"b{n}", _flagged(timed(1.0), *flags[n])) for n in range(5)]
-        said = compare_paired(bases, heads).notes
+        return [run(f"{label}{n}", _flagged(timed(1.0), *flags[n])) for n in range(5)]
+
+    def notes(base, head):
+        said = compare_paired(runs("a", base), runs("b", head)).notes
         return tuple(note for note in said if note.startswith("unchanged"))
 
-    assert notes(2) == ()
-    assert notes(3) == ("unchanged, but in doubt: contended: test_a",)
+    assert notes(2, 2) == ()
+    assert notes(0, 3) == ("unchanged, but in doubt: contended (head): test_a",)
+    assert notes(3, 1) == ("unchanged, but in doubt: contended (base): test_a",)
+    assert notes(5, 5) == ("unchanged, but in doubt: contended (base, head): test_a",)
 
 
 def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():

@@ -6,7 +6,14 @@ from random import Random
 
 import pytest
 
-from gpubench_plugin.cli.ab import Attempt, cause, disturbance_notes, is_disturbed, to_repeat
+from gpubench_plugin.cli.ab import (
+    Attempt,
+    cause,
+    disturbance_notes,
+    is_disturbed,
+    may_hide,
+    to_repeat,
+)
 from gpubench_plugin.records import Result, Run
 
 
@@ -74,6 +81,15 @@ def test_a_replaced_launch_stays_in_the_count() -> None:
     tries += [Attempt(pair=1, base=False, head=True), *attempts("- - - - - - - - - -")[5:]]
     assert cause(tries) == "head"
     assert to_repeat(tries, looked=0) is None
+
+
+def test_a_replaced_launch_of_the_head_alone_may_hide_something() -> None:
+    """Not where the base was disturbed, too, nor where nothing was replaced."""
+    again = Attempt(pair=1, base=False, head=False)
+    assert may_hide([*attempts("h - - - -"), again])
+    assert not may_hide(attempts("h - - - -"))
+    assert not may_hide([*attempts("b - - - -"), again])
+    assert not may_hide([*attempts("h - b - -"), again])
 
 
 def test_half_of_the_benchmarks_disturb_a_launch() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.disturbed import Disturbed, judged
 from tests.support.simulation import rates
 
-SUITES = 1_000
+SUITES = 600
 
 
 def test_no_alarms_come_of_it_and_more_is_decided() -> None:

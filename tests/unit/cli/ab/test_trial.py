@@ -31,13 +31,32 @@ NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
 
 
 @pytest.fixture
-def stage(tmp_path: Path, write_run: Callable[..., Path]) -> Stage:
-    return stage_in(tmp_path, write_run)
+def stage(in_memory: Path, write_run: Callable[..., Path]) -> Stage:
+    return stage_in(in_memory, write_run)
 
 
 def one_is_noisy(side: SideName, number: int) -> Times:
     noisy = NOISE[number % 5] if side == "head" else 1.0
     return {**clear(side, number), "t::noisy": noisy}
+
+
+def a_little_noisy(side: SideName, number: int) -> Times:
+    return {"t::noisy": 0.9 + NOISE[number % 5] / 10}
+
+
+def test_the_time_that_is_left_is_said(stage: Stage) -> None:
+    """The longest, and after a look what its reasons make likely; launches take two seconds."""
+    fake = stage.fake(a_little_noisy)
+    needed = stage.trial(fake, pairs=10).run().pairs_needed
+    assert needed is not None
+    said = stage.output.getvalue()
+    assert "launch 3 of 22, pair 1 of at most 10, head, 1 benchmark, at most 40 s left\n" in said
+    more = stage.fake(a_little_noisy)
+    stage.trial(more, State.read(stage.folder), pairs=100).run()
+    likely = f"at most {4 * 90 // 60} min left, likely {4 * (needed - 10)} s\n"
+    assert f"launch 23 of 202, pair 11 of at most 100, head, 1 benchmark, {likely}" in (
+        stage.output.getvalue()
+    )
 
 
 def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
@@ -99,7 +118,9 @@ def test_a_comparison_that_goes_on_rehearses_again(stage: Stage) -> None:
     assert [(one.pair, one.attempt) for one in done[4:6]] == [(0, 2), (0, 2)]
     assert findings.suite == 2
     assert (stage.folder / "rounds.json").read_text() == rounds
-    assert "rehearsal again" in stage.output.getvalue()
+    said = stage.output.getvalue()
+    assert "launch 3 of 32, rehearsal again, base" in said
+    assert "launch 5 of 32, pair 2 of at most 15, base" in said
 
 
 def test_a_finished_comparison_launches_nothing(stage: Stage) -> None:
@@ -123,8 +144,23 @@ def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
     assert {one.replaced for one in first.values()} == {"base: contended"}
     assert state.complete(1) == again
     assert {v.launches for v in findings.comparison().verdicts} == {5}
-    assert "pair 1 was disturbed (base: contended): it is measured again" in stage.output.getvalue()
+    said = stage.output.getvalue()
+    assert "pair 1 was disturbed (base: contended): it is measured again" in said
+    assert "launch 13 of 34, pair 1 of at most 15 again, head, 2 benchmarks" in said
+    assert "launch 14 of 34, pair 1 of at most 15 again, base" in said
     assert any("1 of 6 of the base" in note for note in trial.disturbance_notes())
+
+
+def test_unchanged_waits_where_a_slow_launch_may_be_gone(stage: Stage) -> None:
+    """A pair was replaced for the flags of the head alone: five more pairs must show nothing."""
+    fake = stage.fake(clear, flags={3: ("contended",)})
+    findings = stage.trial(fake).run()
+    looks = State.read(stage.folder).looks
+    assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=10)]
+    assert {v.id: v.launches for v in findings.comparison().verdicts} == {
+        "t::slow": 5,
+        "t::same": 10,
+    }
 
 
 def test_a_replaced_pair_does_not_count_after_a_kill(stage: Stage) -> None:
@@ -231,7 +267,7 @@ def test_until_decided_goes_on_past_fifteen_pairs(stage: Stage) -> None:
 def test_the_command_that_decides_is_told(stage: Stage) -> None:
     """With the pairs that the reasons ask for, or from which on things are called unchanged."""
     stage.folder = stage.folder.rename(stage.folder.with_name("a b"))
-    fake = stage.fake(lambda _, number: {"t::noisy": 0.9 + NOISE[number % 5] / 10})
+    fake = stage.fake(a_little_noisy)
     findings = stage.trial(fake, pairs=5).run()
     state = State.read(stage.folder)
     needed = findings.pairs_needed
