@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Point,
         explanation_as_json,
         explanation_lines,
+        numbers_of,
     )
     from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
     from gpubench_plugin.reports.scaling import scaling_lines

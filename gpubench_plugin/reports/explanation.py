@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpubench_plugin.flags import MEANINGS, doubts, notes
@@ -88,6 +88,12 @@ class Explanation:
     advice: tuple[Advice, ...] = ()
 
 
+def numbers_of(verdict: Verdict) -> tuple[Verdict, ...]:
+    """Each number that the verdict is about as a verdict of its own: of a step time its parts."""
+    parts = (replace(verdict, parts=(), **vars(part)) for part in verdict.parts)
+    return tuple(parts) or (verdict,)
+
+
 _PLAIN: Final[Mapping[str, bool]] = {}
 _BOLD: Final = {"bold": True}
 _DOUBTFUL: Final = {"yellow": True}
@@ -160,6 +166,7 @@ def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
         and [end if math.isfinite(end) else None for end in verdict.interval],
         "limit": verdict.limit,
         "reason": verdict.reason,
+        "parts": [_verdict_as_json(one) for one in numbers_of(verdict)] if verdict.parts else [],
     }
 
 
@@ -174,9 +181,11 @@ def _verdicts(about: Explanation, total: int) -> Iterator[Line]:
         name = f"{verdict.metric}: " if verdict.metric else ""
         for line in wrapped(f"{name}{words(verdict)}: {verdict.reason}".removesuffix(": "), total):
             yield ((line, colour),)
-        if verdict.metric in about.limits and verdict.limit:
-            origin = f"limit {verdict.limit}: {about.limits[verdict.metric]}"
-            yield from _text([origin], total, indent="  ")
+        for one in numbers_of(verdict):
+            if one.limit and one.metric in about.limits:
+                whose = f"{one.metric}: " if verdict.parts else ""
+                origin = f"{whose}limit {one.limit}: {about.limits[one.metric]}"
+                yield from _text([origin], total, indent="  ")
 
 
 def _picture(
@@ -213,7 +222,12 @@ def _flags(points: Sequence[Point], total: int) -> Iterator[Line]:
 def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
     if not looks:
         return
-    rows = [(look.pairs, verdict) for look in looks for verdict in look.verdicts]
+    rows = [
+        (look.pairs, one)
+        for look in looks
+        for verdict in look.verdicts
+        for one in numbers_of(verdict)
+    ]
     yield ()
     yield (("looks, recomputed from the recorded launches", _BOLD),)
     table = [

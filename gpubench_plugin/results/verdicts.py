@@ -46,6 +46,20 @@ class PartVerdict(_Model):
     interval: tuple[float | None, float | None] | None
     limit: str
 
+    def restored(self) -> Part:
+        """The part that was written."""
+        return Part(
+            metric=self.metric,
+            unit=self.unit,
+            better=self.better,
+            kind=self.verdict,
+            base=self.base,
+            head=self.head,
+            effect=self.effect,
+            interval=_unbounded(self.interval),
+            limit=self.limit,
+        )
+
 
 class BenchmarkVerdict(_Model):
     """What was found of one metric of one benchmark; null where there is no such number."""
@@ -80,9 +94,7 @@ class BenchmarkVerdict(_Model):
     head_label: str = Field(default="", description="What was judged")
 
     def restored(self) -> Verdict:
-        """The verdict that was written; an end of an interval that is not bounded is infinite."""
-        low, high = self.interval or (None, None)
-        ends = (-math.inf if low is None else low, math.inf if high is None else high)
+        """The verdict that was written."""
         return Verdict(
             id=self.id,
             metric=self.metric,
@@ -93,12 +105,13 @@ class BenchmarkVerdict(_Model):
             base=self.base,
             head=self.head,
             effect=self.effect,
-            interval=None if self.interval is None else ends,
+            interval=_unbounded(self.interval),
             launches=self.launches,
             smallest_visible_effect=self.smallest_visible_effect,
             pairs_needed=self.pairs_needed,
             limit=self.limit,
             reason=self.reason,
+            parts=tuple(part.restored() for part in self.parts),
         )
 
 
@@ -230,6 +243,14 @@ def _part(part: Part) -> PartVerdict:
 
 def _ends(interval: tuple[float, float] | None) -> tuple[float | None, float | None] | None:
     return interval and (_finite(interval[0]), _finite(interval[1]))
+
+
+def _unbounded(ends: tuple[float | None, float | None] | None) -> tuple[float, float] | None:
+    """The interval that was written; an end that is not bounded is infinite."""
+    if ends is None:
+        return None
+    low, high = ends
+    return (-math.inf if low is None else low, math.inf if high is None else high)
 
 
 def _verdict(verdict: Verdict, comparison: Comparison) -> BenchmarkVerdict:

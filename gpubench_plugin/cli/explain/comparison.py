@@ -29,11 +29,12 @@ from gpubench_plugin.compare.baselines import the_benchmark
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import doubts
 from gpubench_plugin.records import Result, Run, Verdict
-from gpubench_plugin.reports import Advice, Explanation, Look, Point
+from gpubench_plugin.reports import Advice, Explanation, Look, Point, numbers_of
 from gpubench_plugin.results import RunDirectory, run_in, verdicts
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.ab import Asked
+    from gpubench_plugin.cli.ab import Look as LookTaken
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 
@@ -52,7 +53,8 @@ def explained_comparison(folder: Path, benchmark: str) -> Explanation:
     looks, replay = _looks(launches, asked, name)
     recorded = document.verdicts_on(name) if document is not None else ()
     final = recorded or tuple(v for v in replay.comparison().verdicts if v.id == name)
-    units = {verdict.metric: verdict.unit for verdict in final if verdict.metric}
+    shown = (*final, *(verdict for look in looks for verdict in look.verdicts))
+    units = {one.metric: one.unit for v in shown for one in numbers_of(v) if one.metric}
     points = tuple(launches.points(name, units))
     return Explanation(
         benchmark=name,
@@ -79,7 +81,7 @@ class _Launches:
         self.labels = dict(
             zip(SIDES, recorded if len(recorded) == len(SIDES) else SIDES, strict=True)
         )
-        both = state.complete(REHEARSAL)
+        both = state.rehearsal()
         if both is None:
             raise UsageProblem(
                 f"{state.folder}: nothing was measured on both sides yet; go on with gpubench ab "
@@ -94,6 +96,11 @@ class _Launches:
         while (both := self._state.complete(len(pairs) + 1)) is not None:
             pairs.append(both)
         return pairs
+
+    @property
+    def looks(self) -> list[LookTaken]:
+        """The looks that were taken, as far as their pairs are there."""
+        return [look for look in self._state.looks if look.pairs <= len(self.pairs)]
 
     @cached_property
     def runs(self) -> dict[SideName, list[Run]]:
@@ -133,7 +140,8 @@ class _Launches:
                 continue
             why = launch.problem or "it stands alone: the other side of its pair is missing"
             if not launch.problem and launch.attempt < self._state.attempts(launch.pair):
-                why = "its pair was measured again"
+                disturbed = f", since it was disturbed ({launch.replaced})" * bool(launch.replaced)
+                why = f"its pair was measured again{disturbed}"
             yield f"{_name(launch)} (pair {launch.pair}): {why}"
 
     def _run(self, launch: Done) -> Run:
@@ -154,17 +162,19 @@ def _looks(launches: _Launches, asked: Asked, name: str) -> tuple[list[Look], Fi
     findings = Findings(
         *(launches.rehearsal[side] for side in SIDES),
         limits=asked.limits,
+        limits_from=asked.limits_from,
         allow_incomparable=asked.allow_incomparable,
         exempt=asked.exempt,
     )
     looks = []
     before = [v for v in findings.comparison().verdicts if v.id == name]
-    for pairs in range(LOOK, len(launches.pairs) + 1, LOOK):
+    for look in launches.looks:
         if name not in findings.open:
             break
-        findings.look(*(launches.runs[side][:pairs] for side in SIDES))
+        so_far = (launches.runs[side][: look.pairs] for side in SIDES)
+        findings.look(*so_far, unchanged_from=look.unchanged_from)
         judged = [v for v in findings.comparison().verdicts if v.id == name]
-        looks.append(Look(pairs=pairs, verdicts=tuple(v for v in judged if v not in before)))
+        looks.append(Look(pairs=look.pairs, verdicts=tuple(v for v in judged if v not in before)))
         before = judged
     return looks, findings
 
@@ -188,21 +198,23 @@ def _limits(
 ) -> dict[str, str]:
     stated = {side: one.limits if (one := launches.last(side, name)) else {} for side in SIDES}
     return {
-        verdict.metric: limits.origin(
-            verdict.metric,
-            verdict.limit,
-            given=asked.limits,
-            base=stated["base"],
-            head=stated["head"],
+        one.metric: limits.origin(
+            one.metric, one.limit, given=asked.limits, base=stated["base"], head=stated["head"]
         )
         for verdict in final
-        if verdict.metric and verdict.limit
+        for one in numbers_of(verdict)
+        if one.metric and one.limit
     }
 
 
 def _changes(recorded: Sequence[Verdict], looks: Sequence[Look]) -> Iterator[str]:
     """Where this version's judge says otherwise than the one that was asked then."""
-    latest = {verdict.metric: verdict for look in looks for verdict in look.verdicts}
+    latest = {
+        one.metric: verdict
+        for look in looks
+        for verdict in look.verdicts
+        for one in numbers_of(verdict)
+    }
     for verdict in recorded:
         now = latest.get(verdict.metric)
         if now is not None and now.kind != verdict.kind:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+_STEP_TIMES: Final = ("step_time_min_s", "step_time_s")
+_RATES: Final = ("_per_s", "_mean_s")
 
 
 def origin(
@@ -23,21 +27,31 @@ def origin(
             command line.
         head: those that the head's result states.
     """
-    if given.get(metric) == limit:
+    if _stated(given, metric, limit) == limit:
         return "given with --limit"
-    stated = {
-        name: side[metric].strip()
-        for name, side in (("base", base), ("head", head))
-        if metric in side
-    }
+    sides = {"base": base, "head": head}
+    texts = {name: _stated(side, metric, limit) for name, side in sides.items()}
+    stated = {name: text for name, text in texts.items() if text is not None}
     whose = [name for name, text in stated.items() if text == limit]
     others = "; ".join(
         f"the {name} states {stated.get(name, 'none')}"
-        for name in ("base", "head")
-        if name not in whose and (stated or name in stated)
+        for name in sides
+        if name not in whose and stated
     )
-    if len(whose) == 2:
+    if len(whose) == len(sides):
         return "stated by the benchmark, on both sides"
     return "; ".join(
         filter(None, [f"stated on the {whose[0]}" if whose else "the default", others])
     )
+
+
+def _stated(side: Mapping[str, str], metric: str, limit: str) -> str | None:
+    """What a side states of the metric: a limit on one step time counts for the other one, too.
+
+    So it does for the rate, where it is the wider one.
+    """
+    if metric in side:
+        return side[metric].strip()
+    texts = [side[name].strip() for name in _STEP_TIMES if name in side]
+    follows = metric in _STEP_TIMES or (limit in texts and metric.endswith(_RATES))
+    return texts[0] if follows and texts else None

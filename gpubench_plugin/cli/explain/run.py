@@ -11,7 +11,7 @@ from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.compare import FEWEST, Likeness, counted, value_of
 from gpubench_plugin.compare.baselines import Reference, reference
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.reports import Advice, Explanation, Point, number
+from gpubench_plugin.reports import Advice, Explanation, Point, number, numbers_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def explained_run(
     earlier = _reference(document.base_label, run, benchmark, url, results_dir, here)
     samples, others = _samples(earlier.runs, run, benchmark)
     head = run.results.get(benchmark)
-    units = {verdict.metric: verdict.unit for verdict in final if verdict.metric}
+    units = {one.metric: one.unit for v in final for one in numbers_of(v) if one.metric}
     return Explanation(
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged by {document.base_label or 'earlier runs'}",
@@ -116,9 +116,10 @@ def _limits(
     base = samples[-1][1].limits if samples else {}
     stated = head.limits if head is not None else {}
     return {
-        verdict.metric: limits.origin(verdict.metric, verdict.limit, base=base, head=stated)
+        one.metric: limits.origin(one.metric, one.limit, base=base, head=stated)
         for verdict in final
-        if verdict.metric and verdict.limit
+        for one in numbers_of(verdict)
+        if one.metric and one.limit
     }
 
 
@@ -137,7 +138,7 @@ def _pinned(samples: Sequence[_Sample]) -> int:
 
 def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
     """Level, head, and where another run of the same code would lie."""
-    for verdict in final:
+    for verdict in (one for whole in final for one in numbers_of(whole)):
         if verdict.base is None or verdict.head is None:
             continue
         ends = _prediction(verdict)

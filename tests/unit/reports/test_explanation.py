@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.records import Difference, Verdict
+from gpubench_plugin.records import Difference, Part, Verdict
 from gpubench_plugin.reports import (
     ASCII,
     UNICODE,
@@ -106,3 +108,41 @@ def test_json_has_the_same_in_types_of_its_own() -> None:
     assert document["launches"][0]["flags"] == ["contended"]
     assert document["looks"][0]["pairs"] == 5
     assert document["advice"] == [{"text": "about 45 pairs in all:", "command": COMMAND}]
+
+
+def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
+    """Floor, median and rate have a limit, a row in each look and an entry in JSON of their own."""
+    parts = tuple(
+        Part(
+            metric=metric,
+            unit="s",
+            better="lower",
+            kind=kind,
+            base=1.0,
+            head=1.1,
+            effect=effect,
+            interval=(0.0, effect),
+            limit="2%",
+        )
+        for metric, kind, effect in (
+            ("step_time_min_s", "unchanged", 0.001),
+            ("step_time_s", "regressed", 0.1),
+        )
+    )
+    verdict = replace(VERDICT, parts=parts)
+    origins = {"step_time_min_s": "the default", "step_time_s": "given with --limit"}
+    about = replace(
+        WHOLE, verdicts=(verdict,), looks=(Look(pairs=5, verdicts=(verdict,)),), limits=origins
+    )
+
+    text = "\n".join(page(about, 200))
+
+    assert "step_time_min_s: limit 2%: the default" in text
+    assert "step_time_s: limit 2%: given with --limit" in text
+    assert re.search(r" 5  step_time_min_s  within noise +\+0\.10%", text)
+    assert re.search(r" 5  step_time_s      slower +\+10\.00%", text)
+    document = explanation_as_json(about)
+    assert [part["verdict"] for part in document["verdicts"][0]["parts"]] == [
+        "unchanged",
+        "regressed",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
         for verdict in about.looks[-1].verdicts:
             assert verdict == verdicts[verdict.id, verdict.metric]
         assert {v.kind for v in about.verdicts} == {v.kind for v in about.looks[-1].verdicts}
+    assert [*still_open.units] == ["step_time_min_s", "step_time_s"]
     assert "12 launches" in decided.notes
     assert decided.advice == ()
 
@@ -72,6 +74,26 @@ def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(sta
     assert about.unused == (
         "005-base (pair 2): its pair was measured again",
         "006-head (pair 2): was killed by SIGSEGV",
+    )
+
+
+def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) -> None:
+    """What disturbed it is said."""
+    state = begun(stage)
+    findings = stage.trial(stage.fake(clear), state).run()
+    write_files(stage.folder, findings.comparison())
+    state.done[2:2] = [
+        replace(launch, attempt=0, folder=f"launches/9{launch.side}", replaced="head: throttled")
+        for launch in state.done[2:4]
+    ]
+    state.write()
+
+    about = explained_comparison(stage.folder, "slow")
+
+    assert len(about.points) == 10
+    assert about.unused == tuple(
+        f"9{side} (pair 1): its pair was measured again, since it was disturbed (head: throttled)"
+        for side in ("head", "base")
     )
 
 

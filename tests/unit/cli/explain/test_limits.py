@@ -28,3 +28,16 @@ def test_the_limit_is_said_to_be_whose_it_is(
         limits.origin("step_time_s", "2%", given=stated[0], base=stated[1], head=stated[2])
         == expected
     )
+
+
+def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> None:
+    """Each is judged by it, though it was stated of one alone; memory has one of its own."""
+    stated = {"step_time_s": "10%"}
+
+    for metric in ("step_time_s", "step_time_min_s", "samples_per_s"):
+        assert (
+            limits.origin(metric, "10%", base=stated, head=stated)
+            == "stated by the benchmark, on both sides"
+        )
+    assert limits.origin("samples_per_s", "5%", base=stated, head=stated) == "the default"
+    assert limits.origin("peak_memory_bytes", "10%", base=stated, head={}) == "the default"
