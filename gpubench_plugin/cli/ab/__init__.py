@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         limits_from,
         resumed,
     )
-    from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order, rounds_of
+    from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
     from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source, side, source
     from gpubench_plugin.cli.ab.state import STATE, Done, State
     from gpubench_plugin.cli.ab.trial import Contender, Trial
