@@ -226,6 +226,8 @@ class Roles:
         if self._ranks.world.size > 1:
             why = "pytest cannot start the ranks that torchrun has started"
             return Confirmation(session, None, why_not=why)
+        if self._debugs():
+            return Confirmation(session, None, why_not="a debugger has the terminal (--pdb)")
 
         def launch(
             items: Sequence[pytest.Item], rounds: Mapping[str, FrozenRounds]

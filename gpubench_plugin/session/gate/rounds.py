@@ -39,11 +39,14 @@ def freeze(items: Iterable[pytest.Item], settings: Settings, here: Path) -> Iter
     Returns:
         What to say of it: how many are, or which option of the command line forbids it.
     """
+    directories = list(_directories(settings, here))
+    if not directories:
+        return
     given = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
     if given:
         yield f"rounds are not those of the baseline, since --{given[0]} is given"
         return
-    rounds = _rounds(settings, here)
+    rounds = _rounds(directories)
     cases = [(item, item.stash[CASE]) for item in items]
     known = [
         (item, case)
@@ -56,10 +59,10 @@ def freeze(items: Iterable[pytest.Item], settings: Settings, here: Path) -> Iter
         yield f"rounds as in the baseline: {len(known)} of {len(cases)} benchmarks"
 
 
-def _rounds(settings: Settings, here: Path) -> dict[str, FrozenRounds]:
+def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str, FrozenRounds]:
     """By node id, of the latest pinned run that has the benchmark, or of the accepted one."""
     rounds: dict[str, FrozenRounds] = {}
-    for directory, only in _directories(settings, here):
+    for directory, only in directories:
         try:
             found = rounds_of(directory)
         except GpubenchError:  # said where its numbers are read
