@@ -530,7 +530,8 @@ class Verdict:
     the independent samples the verdict rests on: pairs, earlier runs, or 1.
     `smallest_visible_effect` is the least true effect that could have been called, a fraction.
     `limit` is the text of the limit. `reason` says why in one line. `pairs_needed` estimates how
-    many pairs would decide it. `metric` is empty where the verdict is about the whole benchmark.
+    many pairs would decide it, `runs_needed` how many more earlier runs there must be before any
+    can. `metric` is empty where the verdict is about the whole benchmark.
     """
 
     id: str
@@ -546,6 +547,7 @@ class Verdict:
     launches: int = 0
     smallest_visible_effect: float | None = None
     pairs_needed: int | None = None
+    runs_needed: int | None = None
     limit: str = ""
     reason: str = ""
     parts: tuple[Part, ...] = ()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         compare_runs,
         compare_threshold,
     )
+    from gpubench_plugin.compare.confirmation import AGAIN, alarms, confirmed, unconfirmed
     from gpubench_plugin.compare.doubt import doubted, unchanged_in_doubt
     from gpubench_plugin.compare.limits import SIDES, Side
     from gpubench_plugin.compare.looks import (
@@ -40,6 +41,16 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.moderation import moderated, prior_of
     from gpubench_plugin.compare.pairs import judge_pairs
     from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
+    from gpubench_plugin.compare.prediction import (
+        Level,
+        level_of,
+        noise_about_level,
+        noise_of_steps,
+        noise_with,
+        predicted,
+        variance_of_median,
+        variance_within,
+    )
     from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, Families, families, kind_of
     from gpubench_plugin.compare.series import (
         FEWEST,
@@ -59,9 +70,7 @@ if TYPE_CHECKING:
         benjamini_hochberg,
         find,
         paired,
-        prediction,
         spread_about_mean,
-        spread_of_steps,
     )
     from gpubench_plugin.compare.step_time import Subject, subject_of, whole
 

@@ -81,14 +81,29 @@ def compare_paired(
     return _comparison(bases, heads, matched, verdicts, turns.notes)
 
 
-def compare_history(earlier: Sequence[Run], head: Run, **options: Unpack[Options]) -> Comparison:
+def compare_history(
+    earlier: Sequence[Run],
+    head: Run,
+    *,
+    again: Sequence[Run] = (),
+    m: int | None = None,
+    **options: Unpack[Options],
+) -> Comparison:
     """One run against earlier ones, oldest first. Where there are none, its verdicts say so.
+
+    Args:
+        earlier: the runs of the history.
+        head: the run that is judged.
+        again: what its benchmarks measured when they were launched again; the median counts.
+        m: series of the whole suite where `head` holds only a part of it.
+        options: see :class:`Options`.
 
     Raises:
         UsageProblem: a text is no limit.
     """
-    matched = match(earlier, [head], paired=False, **options)
-    return _comparison(earlier, [head], matched, judge_history(matched.series))
+    heads = [head, *again]
+    matched = match(earlier, heads, paired=False, **options)
+    return _comparison(earlier, heads, matched, judge_history(matched.series, m=m))
 
 
 def _by_threshold(bases: Sequence[Run], head: Run, matched: Matched, *notes: str) -> Comparison:

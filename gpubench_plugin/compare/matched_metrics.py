@@ -106,10 +106,16 @@ def value_of(result: Result, metric: str) -> float | None:
 
     None where no launch has it.
     """
-    values = [launch[metric] for launch in result.launches if metric in launch]
-    if not values and metric in result.metrics:
-        values = [result.metrics[metric].value]
+    values = launches_of(result, metric)
     return median(values) if values else None
+
+
+def launches_of(result: Result, metric: str) -> tuple[float, ...]:
+    """The metric in each launch that has it; the run's own number where no launch is told apart."""
+    values = tuple(launch[metric] for launch in result.launches if metric in launch)
+    if not values and metric in result.metrics:
+        values = (result.metrics[metric].value,)
+    return values
 
 
 _PREFERRED: Mapping[Better, str] = {"lower": "less", "higher": "more", "none": "neither"}
@@ -257,6 +263,8 @@ def _series(sides: Sides, metric: Metric, limit: Limit, part: Part | None) -> Se
         pinned=None if sides.paired else _pinned(sides.bases, before),
         part=part,
         loose=part == "rate" and not device_timed(sides.measured[-1].timer),
+        base_launches=tuple(filter(None, (launches_of(one, name) for one in sides.bases))),
+        head_launches=tuple(filter(None, (launches_of(one, name) for one in sides.measured))),
     )
 
 

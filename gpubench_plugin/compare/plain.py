@@ -63,6 +63,7 @@ def verdict(
     interval: tuple[float, float] | None = None,
     smallest_visible_effect: float | None = None,
     pairs_needed: int | None = None,
+    runs_needed: int | None = None,
 ) -> Verdict:
     """A verdict about `series`."""
     return Verdict(
@@ -79,6 +80,7 @@ def verdict(
         launches=launches,
         smallest_visible_effect=smallest_visible_effect,
         pairs_needed=pairs_needed,
+        runs_needed=runs_needed,
         limit=series.limit.text,
         reason=reason,
     )
@@ -110,7 +112,9 @@ def without_variance(series: Series) -> bool:
     return len(series.base) > 1 and len({*series.base}) == 1 and len({*series.head}) == 1
 
 
-def undecided(series: Series, method: Method, why: str, *, launches: int) -> Verdict:
+def undecided(
+    series: Series, method: Method, why: str, *, launches: int, runs_needed: int | None = None
+) -> Verdict:
     """The verdict where there are too few launches to say more than the medians of both sides."""
     base, head = _median(series.base), median(series.head)
     effect = effect_of(base, head, series.better) if base is not None and head > 0 else None
@@ -127,6 +131,7 @@ def undecided(series: Series, method: Method, why: str, *, launches: int) -> Ver
         head=head,
         effect=effect,
         launches=launches,
+        runs_needed=runs_needed,
     )
 
 

@@ -7,7 +7,6 @@ a verdict's reason, one line for people.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -28,6 +27,9 @@ class Series:
     For paired judging both sides have the same length and stand in the order of the pairs; for
     history `base` holds one value per earlier run, the oldest first, and `head` those of this run.
     Then its first `pinned` values are the level that the head is judged by; None: all of them.
+
+    `base_launches` and `head_launches` hold the values of each run's own launches, of which the run
+    counts as the median; empty where every run is one launch, or nobody knows.
     """
 
     id: str
@@ -41,6 +43,13 @@ class Series:
     part: Part | None = None
     loose: bool = False
     remark: str = ""
+    base_launches: tuple[tuple[float, ...], ...] = ()
+    head_launches: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def fewest_launches(self) -> int:
+        """The launches of a run of the head: of the one that has fewest."""
+        return min((max(1, len(one)) for one in self.head_launches), default=1)
 
     @property
     def level(self) -> tuple[float, ...]:
@@ -98,8 +107,9 @@ def _word(series: Series, effect: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 pair``, ``5 pairs``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """``1 pair``, ``5 pairs``, ``3 launches``."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 FEWEST: Final = 10
@@ -111,18 +121,27 @@ class Samples:
     """Positive values, the oldest first: one that is not has no logarithm.
 
     `level` are those that the head is judged by, `later` those of runs that nobody vouches for.
-    `pinned`: somebody has said that the level is one; else it is the oldest run.
+    `pinned`: somebody has said that the level is one; else it is the oldest run. `launches` are
+    those of each, of the level first.
     """
 
     level: tuple[float, ...]
     later: tuple[float, ...]
     pinned: bool
+    launches: tuple[tuple[float, ...], ...]
 
     @classmethod
     def of(cls, series: Series) -> Samples:
         """Those of `series`."""
-        level, later = _fit(series.level), _fit(series.base[len(series.level) :])
-        return cls(level=level, later=later, pinned=series.pinned != 0)
+        known = series.base_launches or tuple((value,) for value in series.base)
+        fit = [number for number, value in enumerate(series.base) if _is_fit(value)]
+        level = [number for number in fit if number < len(series.level)]
+        return cls(
+            level=tuple(series.base[number] for number in level),
+            later=tuple(series.base[number] for number in fit[len(level) :]),
+            pinned=series.pinned != 0,
+            launches=tuple(tuple(filter(_is_fit, known[number])) for number in fit),
+        )
 
     @property
     def steps(self) -> tuple[float, ...]:
@@ -145,6 +164,11 @@ class Samples:
         return len(self.level) + len(self.later)
 
     @property
+    def missing(self) -> int:
+        """How many more runs tell the noise, at the least."""
+        return max(0, FEWEST - max(len(self.level), len(self.steps)))
+
+    @property
     def words(self) -> str:
         """How many there are of which kind."""
         if not self.later:
@@ -154,5 +178,5 @@ class Samples:
         return f"{len(self.level)} pinned and {counted(len(self.later), 'later run')}"
 
 
-def _fit(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(value for value in values if math.isfinite(value) and value > 0)
+def _is_fit(value: float) -> bool:
+    return math.isfinite(value) and value > 0

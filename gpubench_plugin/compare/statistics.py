@@ -132,36 +132,9 @@ def _rank_sums(pairs: int) -> Floats:
     return at_least
 
 
-def prediction(level: Floats, head: Floats, spread: Spread) -> Estimates:
-    """Estimates of the prediction t: how far `head` is from being one of those of the `level`.
-
-    Both hold log values, positive where worse, along the last axis. With a spread of s, the mean of
-    n more differs from that of k by s·√(1/n + 1/k).
-    """
-    k, n = level.shape[-1], head.shape[-1]
-    mean = head.mean(axis=-1) - level.mean(axis=-1)
-    error = spread.deviation * np.sqrt(1 / n + 1 / k)
-    return Estimates(mean=mean, error=error, freedom=np.asarray(spread.freedom))
-
-
 def spread_about_mean(values: Floats) -> Spread:
     """The usual standard deviation of `values` that are of one level, along the last axis."""
     return Spread(deviation=values.std(axis=-1, ddof=1), freedom=values.shape[-1] - 1.0)
-
-
-def spread_of_steps(values: Floats) -> Spread:
-    """The standard deviation from run to run of ten or more `values`, oldest first, last axis.
-
-    From the differences of neighbours (J. von Neumann, 1941), so that a slow creep does not count,
-    and without the largest rise, which may be the very step that is to be found. What that rise
-    takes from the sum, and the degrees of freedom of what is left, are simulated for 10 to 20
-    normal values (`tests/unit/compare/test_statistics.py`).
-    """
-    steps = np.diff(values, axis=-1)
-    rise = np.maximum(steps.max(axis=-1), 0.0)
-    left = np.maximum((steps**2).sum(axis=-1) - rise**2, 0.0) / 2
-    count = steps.shape[-1]
-    return Spread(deviation=np.sqrt(left / (count - 3.0)), freedom=0.6 * count)
 
 
 def find(

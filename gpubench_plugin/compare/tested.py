@@ -13,7 +13,7 @@ import numpy as np
 
 from gpubench_plugin.compare.moderation import moderated, prior_of
 from gpubench_plugin.compare.plain import better_bar, fraction, log_ratio, verdict, worse_bar
-from gpubench_plugin.compare.series import Samples, Series, change, too_loud, within
+from gpubench_plugin.compare.series import Series, change, too_loud, within
 from gpubench_plugin.compare.statistics import (
     Estimates,
     Findings,
@@ -24,9 +24,7 @@ from gpubench_plugin.compare.statistics import (
     find,
     level,
     paired,
-    prediction,
     spread_about_mean,
-    spread_of_steps,
     visible,
 )
 from gpubench_plugin.records import Method, Verdict, VerdictKind
@@ -143,28 +141,6 @@ def _paired_sample(series: Series, effects: Floats, spread: Spread) -> Sample:
         base=_geometric_mean(series.base[: len(effects)]),
         head=_geometric_mean(series.head[: len(effects)]),
         launches=len(effects),
-    )
-
-
-def prediction_sample(series: Series, samples: Samples) -> Sample:
-    """The sample of the head against earlier ones, all positive.
-
-    The noise is what they tell themselves, or what later runs tell, whichever is more: runs of one
-    sitting know nothing of the noise between days, and later ones may be few.
-    """
-    sign = -1.0 if series.better == "higher" else 1.0
-    level, steps = sign * np.log(samples.level), sign * np.log(samples.steps)
-    spreads = [spread_about_mean(level)] if samples.level_tells else []
-    spreads += [spread_of_steps(steps)] if samples.steps_tell else []
-    spread = max(spreads, key=lambda one: float(one.deviation))
-    return Sample(
-        series=series,
-        estimates=prediction(level, sign * np.log(series.head), spread),
-        spread=float(spread.deviation),
-        noise=float(spread.deviation),
-        base=_geometric_mean(samples.level),
-        head=_geometric_mean(series.head),
-        launches=samples.count,
     )
 
 

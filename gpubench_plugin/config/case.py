@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class Case:
     """One benchmark with its parameters, device and resolved configuration.
 
-    `rounds` are those it is to run, where ``measure.rounds_file`` names it. An `adopted` one was
-    written for pytest-benchmark: it runs where and as an ordinary test does, and is measured there.
+    `rounds` are those it is to run, where ``measure.rounds_file`` or a baseline names it. An
+    `adopted` one was written for pytest-benchmark: it runs where and as an ordinary test does, and
+    is measured there.
     One with `full_profile_only` is too slow on a CPU for a run of the whole suite, and one that is
     not `offered` in its precision, or uses none where another is wanted, does not run at all.
     """

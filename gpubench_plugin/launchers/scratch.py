@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, Self
 
 from gpubench_plugin.environment import ProcessIdentity, json_files
@@ -160,3 +161,14 @@ class PrivateFolder:
     def remove(self) -> None:
         """Remove it with all that is in it; a second time does nothing."""
         self._folder.remove()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.remove()

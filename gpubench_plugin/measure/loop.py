@@ -71,12 +71,12 @@ def measure(
 
     Raises:
         MeasurementError: a duration that is not finite or not above zero.
-        UsageProblem: the frozen rounds cannot be timed on this clock.
+        UsageProblem: the frozen rounds of a file cannot be timed on this clock.
     """
     task = Task(step=step, setup=setup, teardown=teardown)
     planner = Planner(clock=clock, section=section, world_size=agreement.world_size, bare=task.bare)
     if frozen is not None:
-        planner.check(frozen)
+        frozen = planner.usable(frozen)
     with _garbage(collected_while_timing=section.gc):
         agreement.barrier()
         first_step_s = clock.first(task)

@@ -90,24 +90,33 @@ class Planner:
             rounds_per_block=max(1, min(rounds, most_durations // width)),
         )
 
-    def check(self, frozen: FrozenRounds) -> None:
-        """Refuse rounds that were frozen for another kind of step or clock.
+    def usable(self, frozen: FrozenRounds) -> FrozenRounds | None:
+        """The rounds as they were frozen, if such a step can be timed so on this clock.
+
+        Those of a baseline are dropped where it cannot: it was another kind of step then.
 
         Raises:
-            UsageProblem: they cannot be timed here.
+            UsageProblem: it cannot, and a file asks for them.
         """
-        where = f"measure.rounds_file: {self._section.rounds_file}"
+        problem = self._problem(frozen)
+        if problem and self._section.rounds_file is not None:
+            raise UsageProblem(f"measure.rounds_file: {self._section.rounds_file}: {problem}")
+        return None if problem else frozen
+
+    def _problem(self, frozen: FrozenRounds) -> str:
+        """Why they cannot be timed, or nothing."""
         calls = frozen.calls_per_duration * frozen.durations_per_round
         if frozen.calls_per_duration > 1 and not self._bare:
-            raise UsageProblem(
-                f"{where}: calls_per_duration={frozen.calls_per_duration}, but a setup or teardown "
-                "runs around every call; allowed: 1"
+            return (
+                f"calls_per_duration={frozen.calls_per_duration}, but a setup or teardown runs "
+                "around every call; allowed: 1"
             )
         if calls > self._clock.queued_calls:
-            raise UsageProblem(
-                f"{where}: a round of {calls} calls; the clock {self._clock.timer} allows up to "
+            return (
+                f"a round of {calls} calls; the clock {self._clock.timer} allows up to "
                 f"{self._clock.queued_calls}"
             )
+        return ""
 
     def frozen(self, frozen: FrozenRounds, pace: Pace) -> Plan:
         """The plan that was fixed beforehand; only the length of blocks depends on the pace."""

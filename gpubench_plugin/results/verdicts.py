@@ -82,6 +82,9 @@ class BenchmarkVerdict(_Model):
     pairs_needed: NonNegativeInt | None = Field(
         default=None, description="About how many pairs would decide it"
     )
+    runs_needed: NonNegativeInt | None = Field(
+        default=None, description="More earlier runs that a history needs before it can judge"
+    )
     method: Method | None = Field(
         default=None, description="threshold is not statistical, exact has no variance"
     )
@@ -267,6 +270,7 @@ def _verdict(verdict: Verdict, comparison: Comparison) -> BenchmarkVerdict:
         launches=verdict.launches,
         smallest_visible_effect=_finite(verdict.smallest_visible_effect),
         pairs_needed=verdict.pairs_needed,
+        runs_needed=verdict.runs_needed,
         method=verdict.method,
         limit=_well_formed(verdict.limit),
         reason=_well_formed(verdict.reason),

@@ -23,7 +23,7 @@ from gpubench_plugin.config import (
     is_adopted,
 )
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import Alone, Interruption, Rank, Residents
+from gpubench_plugin.launchers import Alone, Interruption, PrivateFolder, Rank, Residents
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.registry import absolute
 from gpubench_plugin.session.adoption import Adopter
@@ -32,15 +32,16 @@ from gpubench_plugin.session.run import Kept
 from gpubench_plugin.session.xdist import is_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import pytest
 
-    from gpubench_plugin.config import Case, Settings
+    from gpubench_plugin.config import Case, FrozenRounds, Settings
     from gpubench_plugin.distributed import Ranks
     from gpubench_plugin.launchers import Valve
     from gpubench_plugin.launchers.gang import Worker
-    from gpubench_plugin.session.gate import Gate, Lookup
+    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.session.gate import Confirmation, Gate, Lookup
     from gpubench_plugin.session.recording import Session
 
 
@@ -181,7 +182,7 @@ class Roles:
             return None
         from gpubench_plugin.session.recording import Session
 
-        lookup = self._baseline()
+        lookup = self._baseline(items)
         session = Session(self._config, self._settings, list(_cases(items)))
         session.start()
         self._register(session, "gpubench-session")
@@ -190,13 +191,19 @@ class Roles:
         self._leave_out(session.kept)
         return session
 
-    def _baseline(self) -> Lookup | None:
-        """What is to be compared with, before anything is written; None without ``--baseline``."""
+    def _baseline(self, items: Sequence[pytest.Item]) -> Lookup | None:
+        """What is to be compared with, before anything is written; None without ``--baseline``.
+
+        The `items` are timed in its rounds.
+        """
         if not self._settings.baseline:
             return None
-        from gpubench_plugin.session.gate import Lookup
+        from gpubench_plugin.session.gate import Lookup, freeze
 
-        return Lookup.early(self._settings, self._config.invocation_params.dir)
+        here = self._config.invocation_params.dir
+        lookup = Lookup.early(self._settings, here)
+        notes = freeze(items, self._settings, here)
+        return replace(lookup, notes=(*lookup.notes, *notes))
 
     def _judge(self, session: Session, lookup: Lookup) -> None:
         """Compare what will be measured; where measuring is off there is nothing to compare."""
@@ -206,10 +213,34 @@ class Roles:
             return
         from gpubench_plugin.session.gate import Gate, Judgement, Removal
 
-        judgement = Judgement(session, lookup, Removal(self._session))
-        self._gate = Gate(self._config, lookup, judgement)
+        confirmation = self._confirmation(session)
+        judgement = Judgement(session, lookup, Removal(self._session), confirmation)
+        self._gate = Gate(self._config, lookup, judgement, confirmation)
         session.judged_by(self._gate)
         self._register(self._gate, "gpubench-gate")
+
+    def _confirmation(self, session: Session) -> Confirmation:
+        """Who launches a benchmark again that a history calls regressed."""
+        from gpubench_plugin.session.gate import Confirmation
+
+        if self._ranks.world.size > 1:
+            why = "pytest cannot start the ranks that torchrun has started"
+            return Confirmation(session, None, why_not=why)
+        if self._debugs():
+            return Confirmation(session, None, why_not="a debugger has the terminal (--pdb)")
+
+        def launch(
+            items: Sequence[pytest.Item], rounds: Mapping[str, FrozenRounds]
+        ) -> Iterator[Measurement]:
+            from gpubench_plugin.launchers.gang import Controller
+
+            if known := self._config.pluginmanager.get_plugin("gpubench-controller"):
+                known.close()  # one gang measures at a time
+            with PrivateFolder() as folder:  # what the ranks write is no part of the run
+                controller = Controller(self._config, self._settings, folder)
+                yield from controller.launch_again(items, rounds)
+
+        return Confirmation(session, launch)
 
     def _leave_out(self, kept: Collection[str]) -> None:
         """Do not run what a resumed run has measured already."""

@@ -121,12 +121,16 @@ class Session:
 
     def run(self) -> Run:
         """What has been measured so far, as comparisons see it."""
+        return self.run_of(self._in_order())
+
+    def run_of(self, measurements: Iterable[Measurement]) -> Run:
+        """What comparisons would see if `measurements` were all that the session has measured."""
         from gpubench_plugin.results import run_of
 
         recorder = self._run.recorder
         run_id = recorder.directory.run_id
         facts = recorder.environment
-        return run_of(run_id, self._in_order(), facts, started=recorder.started, run_id=run_id)
+        return run_of(run_id, measurements, facts, started=recorder.started, run_id=run_id)
 
     def judged_by(self, judge: Judge) -> None:
         """Let `judge` have its say before the run is closed."""
@@ -163,6 +167,10 @@ class Session:
         """Say on a terminal that a benchmark is on its way to steady state."""
         if nodeid in self._own:
             self._status.show("checking and warming up")
+
+    def show(self, text: str) -> None:
+        """Show `text` on a terminal until the next report."""
+        self._status.show(text)
 
     def _show_progress(self, rounds: int, half_width: float) -> None:
         known = f", ±{half_width:.2%}" if half_width < math.inf else ""

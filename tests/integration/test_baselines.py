@@ -64,9 +64,13 @@ def test_a_baseline_is_set_listed_shown_and_removed(shell: Shell) -> None:
         f"  {run_id(0)}",
         f"  {run_id(1)}",
         "later runs on branch main are samples too",
+        "a gate is not able to judge by 2 yet: pin 8 more",
+        "or let 9 later ones run on main",
     ]
     assert shell("baseline", "set", "v1", first, "--no-branch") == 0
     assert "no other runs are samples" in shell.out
+    assert "not able to judge by 1 yet: pin 9 more\n" in shell.out
+    assert "later ones" not in shell.out
     assert shell("baseline", "list") == 0
     assert shell.out.splitlines()[1].split()[:4] == ["main", "2", "main", "0"]
     assert shell("baseline", "show", "main") == 0
@@ -76,6 +80,18 @@ def test_a_baseline_is_set_listed_shown_and_removed(shell: Shell) -> None:
     assert shell("baseline", "rm", "main") == 0
     assert shell("baseline", "show", "main") == 2
     assert shell.err == ("gpubench: no baseline is called 'main'; there are: v1\n")
+
+
+def test_pins_of_one_sitting_are_said_to_know_nothing_of_days(shell: Shell) -> None:
+    """Ten that began within nine hours; not where two days lie between them."""
+    for number in (*range(10), 48):
+        write_run(shell.results, number, BOTH)
+    runs = [run_id(number) for number in (*range(10), 48)]
+    assert shell("baseline", "set", "main", *runs[:10]) == 0
+    assert "they began within 9.0 hours and know nothing of the noise between days" in shell.out
+    assert shell("baseline", "set", "main", *runs[1:]) == 0
+    assert "know nothing" not in shell.out
+    assert "not able to judge" not in shell.out
 
 
 def test_setting_a_baseline_anew_says_what_it_replaces(shell: Shell) -> None:

@@ -28,13 +28,15 @@ from gpubench_plugin.compare import (
     Spread,
     better_bar,
     find,
+    level_of,
     moderated,
+    noise_about_level,
+    noise_of_steps,
     paired,
-    prediction,
+    predicted,
     prior_of,
     rate_of_look,
     spread_about_mean,
-    spread_of_steps,
     worse_bar,
 )
 from gpubench_plugin.config import DEFAULT, Limit
@@ -279,9 +281,9 @@ def by_history(
     base, head = draw(suites, earlier), slower(draw(suites, 1), effect)
     if since is not None:
         base[..., since:] = slower(base[..., since:], effect)
-    spread = spread_about_mean(base) if pinned is None else spread_of_steps(base)
+    spread = noise_about_level(base) if pinned is None else noise_of_steps(base)
     found = find(
-        prediction(base[..., :pinned], head, spread),
+        predicted(level_of(base[..., :pinned]), head, spread),
         np.asarray(worse_bar(LIMIT, "lower")),
         np.asarray(better_bar(LIMIT, "lower")),
         m=BENCHMARKS,

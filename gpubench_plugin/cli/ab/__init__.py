@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         freeze,
         longest_left,
         order,
-        rounds_of,
     )
     from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source, side, source
     from gpubench_plugin.cli.ab.state import STATE, Done, Look, State

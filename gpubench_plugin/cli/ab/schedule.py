@@ -16,24 +16,7 @@ from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.config import FrozenRounds, to_text
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import Samples
-from gpubench_plugin.results import RunDirectory, journal
-
-
-def rounds_of(run: Path) -> dict[str, FrozenRounds]:
-    """In how many rounds the run in the folder `run` has timed each of its benchmarks.
-
-    A benchmark whose samples this version cannot read is left out.
-    """
-    found = {}
-    for event in journal.read(RunDirectory(path=run).journal):
-        if event["event"] == "benchmark" and event.get("samples"):
-            try:
-                samples = Samples.from_json(journal.restored(event)["samples"])
-                found[event["id"]] = FrozenRounds.of(samples)
-            except (KeyError, TypeError, ValueError):
-                continue
-    return found
+from gpubench_plugin.results import RunDirectory, rounds_of
 
 
 def frozen(
@@ -54,7 +37,8 @@ def freeze(file: Path, base: Path, head: Path) -> None:
         ResultsError: a journal cannot be read, or the file not be written.
     """
     try:
-        plans = frozen(rounds_of(base), rounds_of(head))
+        base_rounds, head_rounds = (rounds_of(RunDirectory(path=run)) for run in (base, head))
+        plans = frozen(base_rounds, head_rounds)
     except (KeyError, TypeError) as error:
         raise ResultsError(f"{base} or {head} is not as it was written: {error!r}") from error
     json_files.write_text(file, to_text(plans))

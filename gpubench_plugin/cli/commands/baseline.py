@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, say
 from gpubench_plugin.cli.commands.base import Command, Exit
@@ -89,11 +90,9 @@ def _set(
         if_missing=options.if_missing,
     )
     say(_described(baseline))
-    say(
-        f"{one.run.run_id}: {remark}; pinned all the same"
-        for one in found
-        for remark in one.remarks
-    )
+    say(_remarks(found))
+    say(_lacking(baseline))
+    say(_of_one_sitting([one.run.started for one in found]))
     if not options.if_missing:
         say(_replaced(baseline))
 
@@ -144,6 +143,35 @@ def _remarks(found: list[Found]) -> Iterator[str]:
     for one in found:
         for remark in one.remarks:
             yield f"{printable(one.run.run_id)}: {remark}; pinned all the same"
+
+
+def _lacking(baseline: Baseline) -> Iterator[str]:
+    """How many runs a history lacks before it can judge."""
+    from gpubench_plugin.compare import FEWEST
+    from gpubench_plugin.reports import printable
+
+    if (pinned := len(baseline.runs)) >= FEWEST:
+        return
+    yield f"a gate is not able to judge by {pinned} yet: pin {FEWEST - pinned} more"
+    if baseline.branch is not None:
+        yield f"or let {FEWEST - 1} later ones run on {printable(baseline.branch)}"
+
+
+_SITTING_H: Final = 12
+"""Runs that began within so many hours are of one day, or of one night."""
+
+
+def _of_one_sitting(started: list[str]) -> Iterator[str]:
+    """That runs which are to tell the noise know nothing of that between days."""
+    from gpubench_plugin.compare import FEWEST
+
+    times = [datetime.fromisoformat(text) for text in filter(None, started)]
+    if len(times) < FEWEST:
+        return
+    hours = (max(times) - min(times)).total_seconds() / 3600
+    if hours < _SITTING_H:
+        yield f"they began within {hours:.1f} hours and know nothing of the noise between days:"
+        yield "a slower day may be a false alarm; pin runs of different days"
 
 
 def _replaced(baseline: Baseline) -> Iterator[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import case_on_ranks
+from gpubench_plugin.config import CASE, case_on_ranks
 from gpubench_plugin.environment import interpreter_options
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import reports as merging
@@ -27,10 +28,10 @@ from gpubench_plugin.records import Measurement
 from gpubench_plugin.results import pytest_benchmark, test_report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.config import Case, Settings
+    from gpubench_plugin.config import Case, FrozenRounds, Settings
     from gpubench_plugin.launchers.outcome import Ending
 
 
@@ -70,31 +71,58 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Let the ranks go before the results are written."""
-        self._close()
+        self.close()
 
     def pytest_unconfigure(self) -> None:
         """Leave no process behind, however the session ended."""
         self._kill()
+
+    def launch_again(
+        self, items: Sequence[pytest.Item], rounds: Mapping[str, FrozenRounds]
+    ) -> Iterator[Measurement]:
+        """What fresh processes measure of `items`, which is reported to nobody else.
+
+        Those of one world size run one after the other in the same gang. What was not measured has
+        another outcome, and says why. `rounds`, by node id, are those to be timed.
+        """
+        ordered = sorted(items, key=lambda item: item.stash[CASE].world_size)
+        try:
+            for item, following in pairwise([*ordered, None]):
+                assert item is not None
+                case = replace(item.stash[CASE], rounds=rounds.get(item.nodeid))
+                reports, measurement = self._launches(item, case, following)
+                told = [test_report.told_by(report) for report in reports]
+                yield measurement or test_report.measurement_of(case, told)
+        finally:
+            self.close()
 
     def _reports(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
         if refusal := case.refusal():
             return merging.refused(item, refusal)
+        reports, merged = self._launches(item, case, nextitem)
+        if merged is None:
+            return reports
+        _put(merged, reports)
+        carrier = pytest_benchmark.adopt(self._config, item, merged)
+        if carrier is not None:
+            self._config.stash.setdefault(test_report.CARRIED, {})[item.nodeid] = carrier
+        return reports
+
+    def _launches(
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
+    ) -> tuple[list[pytest.TestReport], Measurement | None]:
+        """The reports of the last launch, and what all have measured; None where one has not."""
         measured: list[Measurement] = []
         reports: list[pytest.TestReport] = []
         for _ in range(self._settings.launches):
             reports = self._launch(item, case, nextitem)
             measurement = _measurement(reports)
             if measurement is None:  # failed, skipped, or nothing to measure: no use to go on
-                return reports
+                return reports, None
             measured.append(measurement)
-        merged = over_launches(measured)
-        _put(merged, reports)
-        carrier = pytest_benchmark.adopt(self._config, item, merged)
-        if carrier is not None:
-            self._config.stash.setdefault(test_report.CARRIED, {})[item.nodeid] = carrier
-        return reports
+        return reports, over_launches(measured)
 
     def _launch(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
@@ -105,7 +133,7 @@ class Controller:
         patience = Patience.with_case(case, self._settings.timeout_s)
         try:
             gang = self._gang_of(case)
-            endings = gang.run(item.nodeid, following, patience)
+            endings = gang.run(item.nodeid, following, patience, case.rounds)
             self._last = item.name
         except GangError as error:
             if case.world_size not in self._startable:
@@ -118,7 +146,7 @@ class Controller:
         # After a failure nobody knows what the ranks still have to say to each other.
         harmed = not verdict.agree or not all(ending.unharmed for ending in endings)
         if fresh or (harmed and case.world_size > 1) or not gang.is_whole:
-            self._close()
+            self.close()
         self._warn(endings)
         self._leave_if_asked(endings)
         return merging.merged(item, endings, verdict)
@@ -130,9 +158,9 @@ class Controller:
         gang = self._gang
         if gang is not None and gang.size == case.world_size and (why := self._unfit(gang, case)):
             self._say(f"{why}; another gang of {gang.size} was started")
-            self._close()
+            self.close()
         elif gang is not None and gang.size != case.world_size:
-            self._close()
+            self.close()
         if self._gang is None:
             self._gang = self._started(case)
         return self._gang
@@ -210,7 +238,8 @@ class Controller:
                 self._kill()
                 pytest.exit(f"rank {ending.rank}: {ending.exit}", returncode=ending.exit_code)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Let the ranks of the gang there is end in order."""
         if self._gang is not None:
             self._gang.close()
             self._gang = None

@@ -13,7 +13,7 @@ import math
 import secrets
 import selectors
 import socket
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from gpubench_plugin.config import FrozenRounds
     from gpubench_plugin.launchers.deadlines import Patience
     from gpubench_plugin.launchers.output import Output
     from gpubench_plugin.records import Json
@@ -137,14 +138,23 @@ class Gang:
         self.kill()
         return False
 
-    def run(self, nodeid: str, following: str | None, patience: Patience) -> list[Ending]:
+    def run(
+        self,
+        nodeid: str,
+        following: str | None,
+        patience: Patience,
+        rounds: FrozenRounds | None = None,
+    ) -> list[Ending]:
         """Run one test on every rank; what became of it, in the order of ranks.
 
-        `following` is the test that this gang will run next, so that fixtures both need live on.
+        `following` is the test that this gang will run next, so that fixtures both need live on;
+        `rounds` are those that the test is timed in, None where its rule decides.
         When not every rank came to the end, the gang has been killed.
         """
         self._numbers += 1
-        order = {"run": nodeid, "following": following, "number": self._numbers}
+        order: Json = {"run": nodeid, "following": following, "number": self._numbers}
+        if rounds is not None:
+            order["rounds"] = asdict(rounds)
         clock = self._clock()
         deadline = Deadline(patience, clock.now())
         for wire in self._wires.values():

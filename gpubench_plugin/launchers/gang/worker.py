@@ -6,6 +6,7 @@ import gc
 import os
 import queue
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from socket import AF_UNIX, socket
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.config import CASE, FrozenRounds
 from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.errors import text_of
 from gpubench_plugin.launchers import signals, stacks
@@ -143,6 +145,8 @@ class Worker:
         told: Json = {"number": order["number"]}
         assert self._ranks is not None
         self._ranks.meet(order["number"])
+        if rounds := order.get("rounds"):
+            item.stash[CASE] = replace(item.stash[CASE], rounds=FrozenRounds(**rounds))
         try:
             self._config.hook.pytest_runtest_protocol(
                 item=item, nextitem=self._items.get(order["following"])

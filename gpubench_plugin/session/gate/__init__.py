@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.judgement import (
         NOTHING_MEASURED,
         Judgement,
@@ -23,5 +24,6 @@ if TYPE_CHECKING:
         remember_benchmarks,
     )
     from gpubench_plugin.session.gate.removed import Removal
+    from gpubench_plugin.session.gate.rounds import freeze
 
 __getattr__ = lazy_names(__name__)

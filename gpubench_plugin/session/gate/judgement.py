@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpubench_plugin.compare import alarms, unconfirmed
 from gpubench_plugin.config import limits_given
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare import Options
     from gpubench_plugin.compare.baselines import Reference
     from gpubench_plugin.records import Run, Verdict, VerdictKind
+    from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.lookup import Kind, Lookup
     from gpubench_plugin.session.recording import Session
 
@@ -132,26 +134,54 @@ class Judgement:
         session: knows what was measured, and records the verdicts.
         lookup: what it is compared with.
         is_gone: whether a benchmark of the baseline no longer exists.
+        confirmation: launches what has an alarm again, before a gate fails for it.
     """
 
-    def __init__(self, session: Session, lookup: Lookup, is_gone: Callable[[str], bool]):
+    def __init__(
+        self,
+        session: Session,
+        lookup: Lookup,
+        is_gone: Callable[[str], bool],
+        confirmation: Confirmation,
+    ):
         self._session = session
         self._lookup = lookup
         self._is_gone = is_gone
+        self._confirmation = confirmation
+        self._found: Comparison | Exception | None = None
 
-    @cached_property
+    @property
     def found(self) -> Comparison | Exception:
         """The verdicts, which are recorded at once, or why there are none."""
+        if self._found is None:
+            self._found = self._judged(launches=False)
+        return self._found
+
+    def _judged(self, *, launches: bool) -> Comparison | Exception:
+        """The verdicts; an alarm is launched again only while `launches` are still possible."""
+        settings = self._lookup.settings
         try:
             run = self._session.run()
+            reference = self._lookup.reference(run)
             comparison = judged(
-                self._lookup.reference(run),
+                reference,
                 run,
                 self._lookup.kind,
-                allow_incomparable=self._lookup.settings.allow_incomparable,
-                limits=limits_given(self._lookup.settings.overrides),
+                allow_incomparable=settings.allow_incomparable,
+                limits=limits_given(settings.overrides),
                 is_gone=self._is_gone,
             )
+            if settings.gate and alarms(comparison):
+                options: Options = {
+                    "allow_incomparable": settings.allow_incomparable,
+                    "limits": limits_given(settings.overrides),
+                    "is_gone": self._is_gone,
+                }
+                comparison = (
+                    self._confirmation.of(comparison, reference, run, options)
+                    if launches
+                    else unconfirmed(comparison, "the session ended first")
+                )
         except Exception as error:  # whatever it was: what is measured must still be written
             return error
         self._session.keep_verdicts(comparison)
@@ -215,12 +245,22 @@ class Judgement:
         return tuple(filter(self.policy.fails, verdicts))
 
     @property
+    def runs_needed(self) -> int:
+        """How many more earlier runs there must be until all can be judged; 0 if any was."""
+        verdicts = () if self.comparison is None else self.comparison.verdicts
+        by_base = [one for one in verdicts if one.method not in {None, "absolute"}]
+        lacking = [one.runs_needed for one in by_base if one.runs_needed]
+        return max(lacking) if lacking and len(lacking) == len(by_base) else 0
+
+    @property
     def fails(self) -> bool:
         """Whether a gate fails because of the run as a whole."""
         return bool(self.nothing_measured or self.problem or self.failing)
 
     def ending(self, node_id: str) -> Ending:
-        """How the gate item of the benchmark with that id ends."""
+        """How the gate item of the benchmark with that id ends; the first of them all judges."""
+        if self._found is None:
+            self._found = self._judged(launches=True)
         comparison = self.comparison
         measurement = self._session.measurements.get(node_id)
         said = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Self
 
+    from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.judgement import Ending, Judgement
     from gpubench_plugin.session.gate.lookup import Lookup
 
@@ -121,10 +122,17 @@ def _measured(nodeid: str) -> str:
 class Gate:
     """Judges what a session with ``--baseline`` measures; with ``--gate`` tests fail for it."""
 
-    def __init__(self, config: pytest.Config, lookup: Lookup, judgement: Judgement):
+    def __init__(
+        self,
+        config: pytest.Config,
+        lookup: Lookup,
+        judgement: Judgement,
+        confirmation: Confirmation,
+    ):
         self._config = config
         self._lookup = lookup
         self._judgement = judgement
+        self._confirmation = confirmation
         self._is_gate = bool(lookup.settings.gate)
         self._places: dict[str, tuple[str, int]] = {}
         self._failed: set[str] = set()
@@ -137,6 +145,7 @@ class Gate:
         for item in benchmarks:
             file, line, _ = item.location
             self._places[item.nodeid] = file, (line or 0) + 1
+        self._confirmation.know(benchmarks)
         if self._is_gate:
             ending = self._judgement.ending
             session.items.extend(GateItem.of(item, ending) for item in benchmarks)

@@ -130,6 +130,9 @@ def lines(
         failing = len({verdict.id for verdict in judgement.failing})
         counted = f": {failing} benchmark{'s'[: failing != 1]}" if failing else ""
         yield ((f"gate: failed{counted}", _BAD),)
+    elif runs := judgement.runs_needed:
+        more = f"{runs} more run{'s'[: runs != 1]}"
+        yield ((f"gate: not able to judge (needs {more} of the baseline)", _DOUBTFUL),)
     elif undecided := judgement.undecided:
         yield ((f"gate: passed, but {undecided}", _DOUBTFUL),)
     else:

@@ -192,3 +192,21 @@ def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():
     assert "too few" not in reason(6.0)
     assert "too few" in reason(6.0, configuration={"measure.confidence": 0.99})
     assert "too few" not in reason(3.0, launches=({"step_time_s": 1.0},) * 3)
+
+
+def test_the_launches_of_every_run_count_in_a_history():
+    """One launch beside pinned runs of three is told so, and sees less than three do."""
+    pins = [of_launches(f"a{n}", [1.0 + n / 1000, 1.01, 0.99 - n / 1000]) for n in range(10)]
+    one, three = (
+        compare_history(pins, of_launches("head", seconds)).verdicts[0]
+        for seconds in ([1.0], [1.0, 1.001, 0.999])
+    )
+    assert "1 launch beside runs of 3, whose noise is added" in one.reason
+    assert "whose noise is added" not in three.reason
+    assert one.smallest_visible_effect > three.smallest_visible_effect
+
+
+def of_launches(label, seconds):
+    middle = sorted(seconds)[len(seconds) // 2]
+    launches = [{"step_time_min_s": one} for one in seconds]
+    return run(label, result("test_x", launches=launches, step_time_min_s=middle))

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import history
+from gpubench_plugin.compare import history, variance_of_median
 from tests.support.made import series
 
 DRAWN = np.exp(0.01 * np.random.default_rng(3).standard_normal(30))
@@ -87,13 +87,60 @@ def test_values_without_any_variance_are_compared_exactly():
     assert [one.method for one in verdicts] == ["exact", "exact", "exact", None]
 
 
-def test_several_runs_of_the_head_narrow_the_prediction():
-    """By the formula s·√(1/n + 1/k)."""
+def test_several_runs_of_the_head_count_as_their_median_and_narrow_the_prediction():
+    """By the formula s·√(v(n) + 1/k), v being the variance of a median."""
     one = history.judge_history([series(DRAWN[:10], [1.0])])[0]
-    four = history.judge_history([series(DRAWN[:10], [1.0] * 4)])[0]
+    four = history.judge_history([series(DRAWN[:10], [1.0, 1.0, 1.0, 1.0])])[0]
     assert four.smallest_visible_effect < one.smallest_visible_effect
     widths = [math.log1p(v.interval[1]) - math.log1p(v.interval[0]) for v in (one, four)]
-    assert widths[0] / widths[1] == pytest.approx(math.sqrt((1 + 0.1) / (0.25 + 0.1)))
+    share = variance_of_median(4)
+    assert widths[0] / widths[1] == pytest.approx(math.sqrt((1 + 0.1) / (share + 0.1)))
+    assert history.judge_history([series(DRAWN[:10], [1.0, 9.0, 1.1])])[0].head == 1.1
+
+
+@pytest.mark.parametrize("bad", [1.1, 10.0])
+def test_one_bad_pin_of_ten_does_not_hide_a_slowdown(bad):
+    """Ten percent at half a percent of noise; the level is that of the other nine."""
+    pins = DRAWN[:10] ** 0.5
+    pins[4] *= bad
+    verdict = history.judge_history([series(pins, [1.1])])[0]
+    assert verdict.kind == "regressed"
+    assert verdict.base == pytest.approx(1.0, rel=0.005)
+
+
+def test_a_head_of_fewer_launches_than_the_pins_has_their_noise_added():
+    """Pins of three launches vary less than one launch does, and the reason says so."""
+    launches = np.exp(0.01 * np.random.default_rng(4).standard_normal((10, 3)))
+    pins = series([float(np.median(one)) for one in launches], [1.03])
+    of_three = replace(pins, base_launches=tuple(map(tuple, launches)))
+    same = replace(of_three, head_launches=((1.02, 1.03, 1.04),))
+    one, three = history.judge_history([of_three]), history.judge_history([same])
+    assert one[0].smallest_visible_effect > 1.15 * three[0].smallest_visible_effect
+    assert ", 1 launch beside runs of 3, whose noise is added" in one[0].reason
+    assert "launch beside" not in three[0].reason
+
+
+def test_one_pinned_run_of_several_launches_gives_a_bound_that_is_named_so():
+    """The launches of both tell the noise; nothing is judged by it."""
+    own = (1.0, 1.01, 0.99)
+    pin = replace(series([1.0], [1.2]), base_launches=(own,))
+    (verdict,) = history.judge_history([pin])
+    assert (verdict.kind, verdict.runs_needed) == ("inconclusive", 9)
+    assert verdict.interval[0] < 0.2 < verdict.interval[1]
+    assert ": a bound from its own 3 launches, not a history, limit 2%; " in verdict.reason
+    assert "1 earlier run: at least 10 are needed" in verdict.reason
+    (both,) = history.judge_history([replace(pin, head_launches=((1.2, 1.21, 1.19),))])
+    assert "its own 3 launches and the head's 3, not" in both.reason
+    assert both.interval[0] > verdict.interval[0]
+
+
+def test_a_history_says_how_many_runs_it_lacks():
+    """One pinned run lacks nine, one with three later ones six; ten lack none."""
+    lacking = [
+        history.judge_history([replace(series(DRAWN[:count], [1.0]), pinned=pinned)])[0]
+        for count, pinned in ((1, 1), (4, 1), (10, 10))
+    ]
+    assert [one.runs_needed for one in lacking] == [9, 6, None]
 
 
 def test_slow_creep_adds_up_against_the_anchored_runs():

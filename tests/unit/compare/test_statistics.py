@@ -18,43 +18,6 @@ def test_the_paired_test_is_that_of_scipy():
     assert p == pytest.approx(stats.ttest_rel(head, base, alternative="greater").pvalue)
 
 
-def test_the_prediction_of_one_more_value_has_the_spread_of_the_earlier_ones():
-    """Several new values narrow it as the formula s·√(1/n + 1/k) says."""
-    earlier = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    usual = statistics.spread_about_mean(earlier)
-    one = statistics.prediction(earlier, np.array([4.0]), usual)
-    four = statistics.prediction(earlier, np.array([4.0] * 4), usual)
-    spread = math.sqrt(2.5)
-    assert (float(one.mean), float(one.error)) == (1.0, pytest.approx(spread * math.sqrt(1.2)))
-    assert float(four.error) == pytest.approx(spread * math.sqrt(1 / 4 + 1 / 5))
-    assert float(one.freedom) == 4
-
-
-@pytest.mark.parametrize("count", [10, 15, 20])
-@pytest.mark.parametrize("pinned", [1, 5, 9])
-def test_the_spread_of_steps_keeps_its_promise(count, pinned):
-    """With it the prediction t of values of one level exceeds its quantiles no more than it may."""
-    generator = np.random.default_rng(1)
-    earlier, head = generator.normal(size=(100_000, count)), generator.normal(size=(100_000, 1))
-    seen = statistics.prediction(earlier[:, :pinned], head, statistics.spread_of_steps(earlier))
-    p = stats.t.sf(seen.mean / seen.error, seen.freedom)
-    for level in (0.01, 0.001):
-        assert 0.25 * level < (p < level).mean() < 1.1 * level
-
-
-def test_neither_creep_nor_one_step_to_the_worse_is_noise():
-    """A rise by a hundred times the noise anywhere leaves the spread as it was."""
-    values = np.random.default_rng(1).normal(size=(20_000, 20))
-    usual = np.sqrt((statistics.spread_of_steps(values).deviation ** 2).mean())
-    creeping = statistics.spread_of_steps(values + 0.5 * np.arange(20)).deviation
-    assert np.sqrt((creeping**2).mean()) < 1.1 * usual
-    for since in (1, 7, 19):
-        stepped = values + 100.0 * (np.arange(20) >= since)
-        assert np.sqrt((statistics.spread_of_steps(stepped).deviation ** 2).mean()) < 1.1 * usual
-    falling = values - 100.0 * (np.arange(20) >= 7)
-    assert np.median(statistics.spread_of_steps(falling).deviation) > 10
-
-
 def test_the_rejected_are_those_of_benjamini_and_hochberg():
     """The largest k with p(k) ≤ q·k/m and all before it, one above its own bar included."""
     p = np.array([0.001, 0.9, 0.014, 0.011, 0.5])

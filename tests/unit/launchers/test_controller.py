@@ -32,7 +32,9 @@ class Gang:
         self._noted = noted
         self._ending = ending
 
-    def run(self, test: str, following: str | None, patience: object) -> list[Ending]:
+    def run(
+        self, test: str, following: str | None, patience: object, rounds: object
+    ) -> list[Ending]:
         self._noted.append((self.size, test, following))
         return [self._ending]
 

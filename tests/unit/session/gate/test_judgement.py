@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from gpubench_plugin.compare.baselines import Reference
+from gpubench_plugin.config import CASE
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.results import run_of
-from gpubench_plugin.session.gate import NOTHING_MEASURED, Judgement, judged
-from tests.support.runs_builder import MLP, RESNET, environment, measurement
+from gpubench_plugin.session.gate import NOTHING_MEASURED, Confirmation, Judgement, judged
+from tests.support.runs_builder import MLP, RESNET, environment, measurement, write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from gpubench_plugin.records import Comparison, Measurement, Run
+    from gpubench_plugin.records import Comparison, Measurement, Run, Verdict
 
 HERE = environment()
+ITEMS: Any = [
+    SimpleNamespace(nodeid=name, stash={CASE: SimpleNamespace(adopted=False)})
+    for name in (MLP, RESNET)
+]
 
 
 def run(*measurements: Measurement, label: str = "earlier", **facts: Any) -> Run:
@@ -184,8 +190,17 @@ class Session:
     measurements: Mapping[str, Measurement]
     kept: list[Comparison] = field(default_factory=list)
 
+    path: Path = field(default_factory=Path)
+    shown: list[str] = field(default_factory=list)
+
     def run(self) -> Run:
-        return run(*self.measurements.values(), label="this run")
+        return self.run_of(self.measurements.values())
+
+    def run_of(self, measurements: Iterable[Measurement]) -> Run:
+        return run(*measurements, label="this run")
+
+    def show(self, text: str) -> None:
+        self.shown.append(text)
 
     def keep_verdicts(self, comparison: Comparison) -> None:
         self.kept.append(comparison)
@@ -196,6 +211,8 @@ def judgement(
     reference: Reference | Exception,
     overrides: tuple[str, ...] = (),
     kind: str = "threshold",
+    launch: Any = None,
+    session: Session | None = None,
     **policy: str,
 ) -> tuple[Judgement, Session]:
     def looked_up(head: Run) -> Reference:
@@ -205,12 +222,17 @@ def judgement(
 
     settings = SimpleNamespace(
         **{"gate_missing": "pass", "gate_inconclusive": "pass", **policy},
+        gate="auto",
         allow_incomparable=False,
         overrides=overrides,
     )
     lookup = SimpleNamespace(settings=settings, kind=kind, reference=looked_up)
-    session = Session({m.id: m for m in measurements})
-    return Judgement(cast("Any", session), cast("Any", lookup), lambda _: False), session
+    session = session or Session({m.id: m for m in measurements})
+    session.measurements = {m.id: m for m in measurements}
+    confirmation = Confirmation(cast("Any", session), launch, why_not="nobody can")
+    confirmation.know(ITEMS)
+    found = Judgement(cast("Any", session), cast("Any", lookup), lambda _: False, confirmation)
+    return found, session
 
 
 BASE = single(run(measurement(MLP, 0.005), measurement(RESNET, 0.005)))
@@ -340,3 +362,104 @@ def test_what_cannot_be_judged_fails_and_says_why(error: Exception, said: str) -
     assert found.fails
     assert found.comparison is None
     assert not session.kept
+
+
+PINS = Reference(
+    label="main",
+    kind="history",
+    runs=tuple(
+        pinned(run(measurement(MLP, 0.010 + n % 4 / 1e6), measurement(RESNET, 0.020)))
+        for n in range(10)
+    ),
+)
+
+
+class Launches:
+    """Measures a benchmark again: `seconds` of its two further launches, None where it fails."""
+
+    def __init__(self, *seconds: float | None):
+        self.seconds = list(seconds)
+        self.launched: list[tuple[str, ...]] = []
+
+    def __call__(self, items: Any, rounds: Any) -> Iterable[Measurement]:
+        self.launched.append(tuple(item.nodeid for item in items))
+        step = self.seconds.pop(0)
+        for item in items:
+            yield (
+                measurement(item.nodeid, outcome="crashed")
+                if step is None
+                else measurement(item.nodeid, step)
+            )
+
+
+def alarmed(tmp_path: Path, launch: Launches | None) -> tuple[Judgement, Session]:
+    """The judgement of a run in which one of two benchmarks is 10 % slower than its ten pins."""
+    here = Session({}, path=write_run(tmp_path, 0).path)
+    slow, fine = measurement(MLP, 0.011), measurement(RESNET, 0.020)
+    return judgement(slow, fine, reference=PINS, kind="history", launch=launch, session=here)
+
+
+def of_mlp(found: Judgement) -> Verdict:
+    assert found.comparison is not None
+    (verdict,) = (
+        one for one in found.comparison.verdicts if (one.id, one.metric) == (MLP, "step_time_min_s")
+    )
+    return verdict
+
+
+def test_an_alarm_of_a_history_fails_only_if_the_median_of_three_launches_is_out_too(
+    tmp_path: Path,
+) -> None:
+    """What has the alarm is launched twice, nothing else; the reason has what the launches took."""
+    again = Launches(0.0111, 0.0110)
+    found, session = alarmed(tmp_path, again)
+
+    assert found.ending(MLP).outcome == "failed"
+    assert again.launched == [(MLP,), (MLP,)]
+    reason = of_mlp(found).reason
+    assert reason.startswith("confirmed by 2 more launches (0.0111 and 0.011 s): ")
+    assert "10 % slower" in reason
+    assert len(session.kept) == 1
+    assert session.shown == [
+        "launching 1 benchmark again: 1 of 2",
+        "launching 1 benchmark again: 2 of 2",
+    ]
+
+
+def test_an_alarm_that_two_launches_do_not_repeat_passes(tmp_path: Path) -> None:
+    """The verdict is that of the median, unchanged or inconclusive; it is no regression."""
+    found, _ = alarmed(tmp_path, Launches(0.01, 0.010001))
+
+    assert found.ending(MLP).outcome == "passed"
+    verdict = of_mlp(found)
+    assert verdict.kind == "unchanged"
+    assert verdict.reason.startswith("not confirmed by 2 more launches (0.01 and 0.01 s): ")
+    assert verdict.head == pytest.approx(0.010001)
+    assert not found.fails
+
+
+def test_an_alarm_stands_where_the_benchmark_cannot_be_launched_again(tmp_path: Path) -> None:
+    """It failed the second time, nobody can start its ranks, or the session is over."""
+    crashes, torchrun, late = Launches(0.01, None), None, Launches()
+    reasons = []
+    for launch in (crashes, torchrun, late):
+        found, _ = alarmed(tmp_path / str(len(reasons)), launch)
+        assert found.fails if launch is late else found.ending(MLP).outcome == "failed"
+        reasons.append(of_mlp(found).reason.partition("; not launched again: ")[2])
+    assert reasons == [
+        "the launch ended as crashed (said why)",
+        "nobody can",
+        "the session ended first",
+    ]
+    assert not late.launched
+
+
+def test_one_pinned_run_judges_nothing_and_says_how_many_are_missing() -> None:
+    """The gate has not passed as if it had judged; a fixed bound is none of the baseline's."""
+    one = replace(PINS, runs=PINS.runs[:1])
+    bound = measurement(MLP, 0.011, limits={"step_time_s": "<=1"})
+    found, _ = judgement(bound, reference=one, kind="history")
+
+    assert (found.fails, found.runs_needed) == (False, 9)
+    judges, _ = judgement(measurement(MLP, 0.010), reference=PINS, kind="history")
+    assert judges.runs_needed == 0

@@ -11,6 +11,12 @@ from gpubench_plugin.reports import glyphs_for
 from gpubench_plugin.session.gate import report
 
 
+def last_lines(judgement: Any, *, interrupted: bool) -> list[str]:
+    lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
+    lines = report.lines(judgement, lookup, 80, glyphs_for("utf-8"), interrupted=interrupted)
+    return ["".join(text for text, _ in line) for line in lines]
+
+
 @pytest.mark.parametrize(
     ("interrupted", "fails", "last"),
     [
@@ -37,13 +43,12 @@ def test_an_interrupted_session_decides_nothing(interrupted: bool, fails: bool, 
         fails=fails,
         failing=(),
         undecided="",
+        runs_needed=0,
         run_id="r1",
     )
-    lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
 
-    lines = list(report.lines(judgement, lookup, 80, glyphs_for("utf-8"), interrupted=interrupted))
+    said = last_lines(judgement, interrupted=interrupted)
 
-    said = ["".join(text for text, _ in line) for line in lines]
     assert said[-1] == last
     assert any("measured nothing" in line for line in said) == (fails and not interrupted)
 
@@ -55,6 +60,7 @@ def test_a_gate_that_passed_for_nothing_is_in_doubt() -> None:
         problem="",
         nothing_measured=False,
         fails=False,
+        runs_needed=0,
         undecided="nothing was judged: 12 without baseline",
     )
     lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
@@ -63,3 +69,14 @@ def test_a_gate_that_passed_for_nothing_is_in_doubt() -> None:
 
     said = "gate: passed, but nothing was judged: 12 without baseline"
     assert lines[-1] == ((said, {"yellow": True}),)
+
+
+def test_a_gate_that_could_judge_nothing_has_not_passed() -> None:
+    """It says how many runs it lacks; its exit code is that of all that is inconclusive."""
+    judgement: Any = SimpleNamespace(
+        comparison=None, problem="", nothing_measured=False, fails=False, failing=(), runs_needed=9
+    )
+
+    said = last_lines(judgement, interrupted=False)
+
+    assert said[-1] == "gate: not able to judge (needs 9 more runs of the baseline)"

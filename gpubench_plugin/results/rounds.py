@@ -1,0 +1,39 @@
+"""The rounds of a run: in how many it has timed each of its benchmarks, from its journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.records import Samples
+from gpubench_plugin.results import journal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+
+def rounds_of(directory: RunDirectory) -> dict[str, FrozenRounds]:
+    """In how many rounds the run in `directory` has timed each of its benchmarks.
+
+    Of several launches that with the most rounds counts. A benchmark whose samples this version
+    cannot read is left out.
+
+    Raises:
+        ResultsError: the journal cannot be read.
+    """
+    rounds = {}
+    for event in journal.read(directory.journal):
+        if event["event"] == "benchmark" and event.get("samples"):
+            try:
+                rounds[event["id"]] = _rounds_of(journal.restored(event))
+            except (KeyError, TypeError, ValueError):
+                continue
+    return rounds
+
+
+def _rounds_of(event: Mapping[str, Any]) -> FrozenRounds:
+    launches = event.get("per_launch") or [event]
+    plans = [FrozenRounds.of(Samples.from_json(one["samples"])) for one in launches]
+    return max(plans, key=lambda plan: plan.rounds)

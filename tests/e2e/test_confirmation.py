@@ -1,0 +1,89 @@
+"""Alarms of a history: launched again in fresh processes, before a gate fails for them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.compare.baselines import Baselines
+from tests.support.projects import InlineProject
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUITE = """
+import os
+import time
+
+AGAIN = "RANK" in os.environ
+
+def busy(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+def step(slow):
+    return lambda: busy(0.0015 if slow and "SLOW" in os.environ else 0.001)
+
+def test_once(gpubench):
+    gpubench(step(not AGAIN))
+
+def test_always(gpubench):
+    gpubench(step(True))
+
+def test_dies(gpubench):
+    assert not AGAIN, "no second time"
+    gpubench(step(True))
+"""
+
+
+def pin_ten(project: InlineProject, measured: Path) -> None:
+    """A baseline of ten runs that took 1 ms each, and more memory than any session."""
+    results = project.path / "results"
+    runs = [f"20200101T0000{number:02}Z_run_{number:06x}" for number in range(10)]
+    for number, run in enumerate(runs):
+        shutil.copytree(measured, results / "default" / run)
+        file = results / "default" / run / "summary.json"
+        summary = json.loads(file.read_text())
+        summary["run_id"] = run
+        for benchmark in summary["benchmarks"]:
+            for name, metric in benchmark["metrics"].items():
+                if name.startswith("step_time_"):
+                    metric["value"] = 0.001 * (1 + 0.001 * (number % 4))
+                elif name == "peak_memory_bytes":
+                    metric["value"] *= 2
+        file.write_text(json.dumps(summary))
+    Baselines(results).set("main", runs, branch=None)
+
+
+def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> None:
+    """One is slow in this process alone, one always, one cannot be run a second time."""
+    project = InlineProject(tmp_path)
+    project.write("test_it.py", SUITE)
+    first = project.run()
+    pin_ten(project, first.directory)
+    before = {*first.directories}
+
+    run = project.run("--baseline=main", "--gate", env={"SLOW": "1", "GITHUB_ACTIONS": ""})
+
+    assert run.code == 1, run.out + run.err
+    assert "gate: failed: 2 benchmarks" in run.out
+    (made,) = {*run.directories} - before
+    assert not list((made / "ranks").glob("*"))
+    verdicts = json.loads((made / "verdicts.json").read_text())["benchmarks"]
+    reasons = {
+        one["id"].removeprefix("test_it.py::"): (one["verdict"], one["reason"])
+        for one in verdicts
+        if one["metric"].startswith("step_time")
+    }
+    assert reasons["test_once[ws1]"][0] in {"unchanged", "inconclusive"}
+    assert reasons["test_once[ws1]"][1].startswith("not confirmed by 2 more launches (0.001")
+    assert reasons["test_always[ws1]"][0] == "regressed"
+    assert reasons["test_always[ws1]"][1].startswith("confirmed by 2 more launches (0.0015")
+    assert reasons["test_dies[ws1]"][0] == "regressed"
+    said = "not launched again: the launch ended as failed (AssertionError: no second time)"
+    assert said in reasons["test_dies[ws1]"][1]
+    summary = json.loads((made / "summary.json").read_text())
+    assert len(summary["benchmarks"]) == 3
+    assert {one["launches"] for one in summary["benchmarks"]} == {1}

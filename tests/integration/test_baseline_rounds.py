@@ -1,0 +1,65 @@
+"""The rounds of a baseline: a session that is compared with it takes as many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.results import RunDirectory, rounds_of
+from tests.support.projects import InlineProject
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUITE = """
+import time
+
+import pytest
+
+pytestmark = pytest.mark.gpubench_set(
+    "measure.warmup_s=0.001", "measure.min_time_s=0.001", "measure.max_time_s=0.02"
+)
+
+def test_known(gpubench):
+    gpubench(lambda: time.sleep(0.001))
+
+def test_with_a_setup_by_now(gpubench):
+    gpubench(lambda: None, setup=lambda: None)
+
+def test_new(gpubench):
+    gpubench(lambda: time.sleep(0.001))
+"""
+STEPS = '@pytest.mark.gpubench_set("measure.by=steps", "measure.steps=37")'
+KNOWN, CHANGED = "test_it.py::test_known[ws1]", "test_it.py::test_with_a_setup_by_now[ws1]"
+
+
+def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
+    tmp_path: Path,
+) -> None:
+    """The header says of how many; a kind of step that cannot be timed so keeps its rule."""
+    project = InlineProject(tmp_path)
+    before = SUITE.partition("def test_new")[0].replace("None, setup=lambda: None", "None")
+    project.write("test_it.py", before.replace("def test_known", f"{STEPS}\ndef test_known"))
+    pinned = project.run(quick=False).directory
+    rounds = rounds_of(RunDirectory(path=pinned))
+    assert rounds[KNOWN] == FrozenRounds(rounds=37, durations_per_round=1, calls_per_duration=1)
+    assert rounds[CHANGED].calls_per_duration > 1
+    Baselines(tmp_path / "results").set("main", [pinned.name], branch=None)
+    project.write("test_it.py", SUITE)
+    before = {*(tmp_path / "results").glob("*/*")}
+
+    frozen = project.run("--baseline=main", "--gate", quick=False)
+    (first,) = {*frozen.directories} - before
+    told = project.run("--baseline=main", "--measure.max_rounds=20", quick=False)
+
+    assert (frozen.code, told.code) == (0, 0), frozen.out + told.out
+    assert "baseline: rounds as in the baseline: 2 of 3 benchmarks" in frozen.out
+    assert (
+        "rounds are not those of the baseline, since --measure.max_rounds=20 is given" in told.out
+    )
+    (second,) = {*told.directories} - before - {first}
+    taken, others = (rounds_of(RunDirectory(path=one)) for one in (first, second))
+    assert taken[KNOWN] == rounds[KNOWN]
+    assert taken[CHANGED] != rounds[CHANGED]
+    assert others[KNOWN].rounds <= 20
