@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import Better, Difference, Json, Method, Verdict, VerdictKind
+from gpubench_plugin.records import Better, Difference, Json, Method, Part, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.records import Comparison, Part
+    from gpubench_plugin.records import Comparison
 
 SCHEMA_VERSION: Final = 1
 """Grows with every change of the format; older files stay readable, newer ones are refused."""
