@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.limits import SIDES, Side
     from gpubench_plugin.compare.looks import (
         LOOK,
+        MOST_PAIRS,
         PAIRS,
         UNCHANGED_FROM,
         UNCHANGED_FROM_CHOICES,

@@ -166,10 +166,9 @@ def advice(state: State, findings: Findings, unchanged_from: int) -> str:
     """The command line that goes on with as many pairs as the reasons of what is open ask for."""
     if not findings.open:
         return ""
-    judged = max((look.pairs for look in state.looks), default=0)
     pairs = max(findings.pairs_needed or 0, unchanged_from)
     resume = ["gpubench", "ab", f"--resume={state.folder}", f"--pairs={pairs}"]
-    return _shell(resume) if pairs > judged else ""
+    return _shell(resume) if pairs > state.looked else ""
 
 
 def _sources(asked: Asked) -> dict[SideName, Source]:

@@ -12,7 +12,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.compare import LOOK, PAIRS, UNCHANGED_FROM, Side
+from gpubench_plugin.compare import (
+    LOOK,
+    MOST_PAIRS,
+    PAIRS,
+    UNCHANGED_FROM,
+    UNCHANGED_FROM_CHOICES,
+    Side,
+)
 from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import HIDDEN, redacted_command
 from gpubench_plugin.errors import UsageProblem
@@ -88,7 +95,7 @@ class Asked:
     @property
     def last_pair(self) -> int:
         """The pair after which nobody goes on."""
-        return _MOST_PAIRS if self.until_decided else self.pairs
+        return MOST_PAIRS if self.until_decided else self.pairs
 
     @property
     def complete(self) -> bool:
@@ -103,10 +110,6 @@ class Asked:
         return ("python.", "torch.", "packages.")
 
 
-_MOST_PAIRS: Final = 200
-"""What so many do not decide is too close to its limit: no reason advises more of them."""
-
-
 def check_pairs(pairs: int) -> int:
     """The number of pairs, which ends at a look; raises UsageProblem."""
     if pairs < LOOK or pairs % LOOK:
@@ -117,13 +120,10 @@ def check_pairs(pairs: int) -> int:
     return pairs
 
 
-_UNCHANGED_FROM: Final = (LOOK, 2 * LOOK, 3 * LOOK)
-
-
 def check_unchanged_from(pairs: int) -> int:
     """From how many pairs on things may be called unchanged; raises UsageProblem."""
-    if pairs not in _UNCHANGED_FROM:
-        allowed = ", ".join(map(str, _UNCHANGED_FROM))
+    if pairs not in UNCHANGED_FROM_CHOICES:
+        allowed = ", ".join(map(str, UNCHANGED_FROM_CHOICES))
         raise UsageProblem(f"--unchanged-from={pairs}: not allowed; allowed: {allowed}")
     return pairs
 
@@ -247,7 +247,7 @@ def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
     """What is asked of the comparison now; what was not `given` is as `before`.
 
     Only the fields in ``_ANEW`` may change; all else stays as it was asked for at first. Nothing is
-    called unchanged by fewer pairs than before.
+    called unchanged by fewer pairs than before, and a time holds for the go that it is given for.
 
     Args:
         before: what the comparison was asked for at first.
@@ -279,7 +279,7 @@ def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
             f"{option}: secrets in the arguments of pytest were not recorded; give them again "
             "after --"
         )
-    return replace(before, **given)
+    return replace(before, **{"time_s": None, **given})
 
 
 def _option(name: str) -> str:

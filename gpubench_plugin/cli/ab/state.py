@@ -150,6 +150,11 @@ class State:
             self.asked = asked
             self.write()
 
+    @property
+    def looked(self) -> int:
+        """How many pairs the last look has judged."""
+        return max((look.pairs for look in self.looks), default=0)
+
     def look(self, pairs: int) -> Look | None:
         """The look after so many pairs, if it was taken."""
         return next((look for look in self.looks if look.pairs == pairs), None)

@@ -97,7 +97,8 @@ class Trial:
         """
         self._require_unchanged()
         findings = self._rehearsed()
-        for pairs in range(LOOK, self._asked.last_pair + 1, LOOK):
+        last = max(self._asked.last_pair, self._state.looked)
+        for pairs in range(LOOK, last + 1, LOOK):
             if not findings.open:
                 break
             if not self._measured(pairs, findings):
@@ -145,9 +146,11 @@ class Trial:
         """
         if pairs == LOOK:
             return True
-        new = pair == pairs - LOOK + 1
-        needed = longest_left(pairs_left=LOOK, seconds=self._state.seconds(), running=())
-        return self._budget.left_s > (needed or 0 if new else 0)
+        needed = 0.0
+        if pair == pairs - LOOK + 1:
+            seconds = self._state.seconds()
+            needed = longest_left(pairs_left=LOOK, seconds=seconds, running=()) or 0.0
+        return self._budget.left_s > needed
 
     def _to_repeat(self, pairs: int, findings: Findings) -> int | None:
         if self._state.look(pairs) is not None:
@@ -187,12 +190,13 @@ class Trial:
         return self._asked.unchanged_from + later
 
     def _end(self, pairs: int, findings: Findings) -> None:
-        """Say that time is over, before the look after so many pairs."""
-        measured = range(pairs - LOOK + 1, pairs)
-        waiting = sum(self._state.complete(pair) is not None for pair in measured)
-        why = f"the time (--time={time_text(self._asked.time_s or 0)}) was over before the look"
-        why += f" at {pairs} pairs"
-        findings.end(why + (f", for which {waiting} wait" if waiting else ""))
+        """Say that there is no time for the look after so many pairs."""
+        new = range(pairs - LOOK + 1, pairs + 1)
+        waiting = sum(self._state.complete(pair) is not None for pair in new)
+        given = time_text(self._asked.time_s or 0)
+        why = f"--time={given} left no time for the look at {pairs} pairs"
+        why += f", for which {waiting} wait" * (waiting > 0)
+        findings.end(why)
         self._progress.say(why)
 
     def disturbance_notes(self) -> list[str]:

@@ -55,6 +55,11 @@ def test_what_contradicts_it_is_refused_by_name(given: dict[str, Any], said: str
     assert said in str(problem.value)
 
 
+def test_a_time_holds_for_one_go() -> None:
+    """One that has no more of it must not end the next one at once."""
+    assert again(replace(BEFORE, time_s=60.0)) == BEFORE
+
+
 def test_unchanged_is_never_called_earlier_than_before() -> None:
     """What was not called unchanged by few pairs would be, knowing that it looks so; later may."""
     assert again(unchanged_from=15).unchanged_from == 15

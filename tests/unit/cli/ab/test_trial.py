@@ -240,7 +240,7 @@ def test_the_time_ends_a_comparison(stage: Stage, time_s: float, pairs: int) -> 
     findings = stage.trial(fake, now=Clock(fake), time_s=time_s, pairs=15).run()
     (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
     assert (noisy.kind, noisy.launches) == ("inconclusive", pairs)
-    assert ("the time (--time=" in noisy.reason) == (pairs < 15)
+    assert ("left no time for the look at" in noisy.reason) == (pairs < 15)
     assert len(fake.orders) == 2 + 2 * pairs
 
 
@@ -250,7 +250,7 @@ def test_the_time_ends_after_the_pair_that_runs(stage: Stage) -> None:
     findings = stage.trial(fake, now=Clock(fake, 10.0), time_s=150.0).run()
     (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
     assert noisy.reason.endswith(
-        "the time (--time=2m30s) was over before the look at 10 pairs, for which 2 wait"
+        "; --time=2m30s left no time for the look at 10 pairs, for which 2 wait"
     )
     assert len(fake.orders) == 2 + 14
 
@@ -287,6 +287,15 @@ def test_each_look_is_noted(stage: Stage) -> None:
     stage.trial(more, State.read(stage.folder), pairs=10, unchanged_from=15).run()
     looks = State.read(stage.folder).looks
     assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=15)]
+
+
+def test_a_verdict_once_given_stays(stage: Stage) -> None:
+    """Also where a comparison goes on with fewer pairs than were judged."""
+    first = stage.trial(stage.fake(a_little_noisy), pairs=10).run().comparison()
+    again = stage.fake(a_little_noisy)
+    second = stage.trial(again, State.read(stage.folder), pairs=5).run().comparison()
+    assert second.verdicts == first.verdicts
+    assert again.orders == []
 
 
 CRASH = Launched(seconds=1.0, code=-11, problem="was killed by SIGSEGV", last_lines=("boom",))
