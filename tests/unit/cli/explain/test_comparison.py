@@ -110,6 +110,26 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
     )
 
 
+def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> None:
+    """Also after it was rehearsed again without what was decided, and told otherwise."""
+    flags = {4: ("contended",)}
+    stage.trial(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
+    state = State.read(stage.folder)
+    more = {"pairs": 10, "unchanged_from": 15}
+    state.ask(Asked(here=stage.folder, base="main", **more).to_json())
+    findings = stage.trial(stage.fake(loud), state, **more).run()
+    write_files(stage.folder, findings.comparison())
+
+    about, decided = (explained_comparison(stage.folder, name) for name in ("loud", "same"))
+
+    assert [look.pairs for look in about.looks] == [5, 10]
+    assert [look.pairs for look in decided.looks] == [5]
+    assert {v.kind for v in decided.looks[0].verdicts} == {"unchanged"}
+    assert about.unused[0] == (
+        "003-head (pair 1): its pair was measured again, since it was disturbed (base: contended)"
+    )
+
+
 def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
     """The judge of the replay is told it as well."""
     limits = {"step_time_min_s": "40%"}
