@@ -48,8 +48,8 @@ def is_disturbed(run: Run, ids: Collection[str]) -> bool:
 def cause(attempts: Sequence[Attempt]) -> Cause | None:
     """What disturbs the launches of these `attempts`; None where nothing does.
 
-    One side's code is taken for it where that side was disturbed more than twice as often as the
-    other, and at least twice: what the machine does meets both sides alike.
+    What the machine does meets both sides alike. So one side's code is taken for it where that side
+    was disturbed twice to none, four times to one, six to two, and so on.
     """
     counts: dict[SideName, int] = {
         "base": sum(one.base for one in attempts),
