@@ -93,7 +93,7 @@ def too_loud(series: Series, interval: tuple[float, float]) -> str:
     """
     low, high = interval
     far = (low < -1 or high > 0.5) if series.better == "higher" else (low < -0.5 or high > 1)
-    sides = [values for values in (_fit(series.base), _fit(series.head)) if values]
+    sides = [fit for side in (series.base, series.head) if (fit := [*filter(_is_fit, side)])]
     if not far or not low < 0 < high or not sides:
         return ""
     factor = max(max(values) / min(values) for values in sides)

@@ -1,6 +1,6 @@
 """Records launches for the replay: fresh processes, each timing five small torch benchmarks.
 
-``python tests/support/record.py FILE [LAUNCHES]`` writes for each launch and benchmark all 120
+``python tests/support/record.py FILE [LAUNCHES]`` writes for each launch and benchmark all 160
 durations in the order of the calls, in nanoseconds per call, and that in the order of the launches.
 Their sum is the total: nothing but the clock is read between them. Every 50th call of ``stalling``
 takes about 50 times as long as the others.
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-DURATIONS = 120
-DURATION_S = 0.0025
+DURATIONS = 160
+DURATION_S = 0.001
 WARM_UP_S = 0.2
 
 
@@ -80,12 +80,12 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.stdout.write(json.dumps(launch()))
         return
-    launches = int(sys.argv[2]) if len(sys.argv) > 2 else 60
+    launches = int(sys.argv[2]) if len(sys.argv) > 2 else 64
     command = [sys.executable, __file__]
     outputs = [subprocess.run(command, check=True, stdout=-1).stdout for _ in range(launches)]
     seen = [json.loads(output) for output in outputs]
     recorded = {
-        "what": "120 durations of 2.5 ms, in the order of calls, of fresh processes of torch on "
+        "what": "160 durations of 1 ms, in the order of calls, of fresh processes of torch on "
         "a CPU, one thread, in ns per call, in the order of the launches; see "
         "tests/support/record.py",
         "launches": {name: [one[name] for one in seen] for name in seen[0]},
