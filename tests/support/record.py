@@ -2,14 +2,16 @@
 
 ``python tests/support/record.py FILE [LAUNCHES]`` writes for each launch and benchmark all 160
 durations in the order of the calls, in nanoseconds per call, and that in the order of the launches.
-Their sum is the total: nothing but the clock is read between them. Every 50th call of ``stalling``
-takes about 50 times as long as the others.
+Their sum is the total: nothing but the clock is read between them. Beside them stands the share of
+that time, in thousandths, in which the process waited for a processor, or the host gave it to
+another machine. Every 50th call of ``stalling`` takes about 50 times as long as the others.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -55,23 +57,33 @@ def benchmarks() -> dict[str, Callable[[], object]]:
     }
 
 
-def durations_ns(call: Callable[[], object]) -> list[int]:
+def durations_ns(call: Callable[[], object]) -> tuple[list[int], int]:
+    """Of each duration the nanoseconds per call; and the thousandths of the time spent waiting."""
     start, calls = time.perf_counter(), 0
     while time.perf_counter() - start < WARM_UP_S:
         call()
         calls += 1
     width = max(1, round(calls * DURATION_S / WARM_UP_S))
     durations = []
+    began, waited = time.perf_counter_ns(), waited_ns()
     for _ in range(DURATIONS):
         before = time.perf_counter_ns()
         for _ in range(width):
             call()
         durations.append(round((time.perf_counter_ns() - before) / width))
-    return durations
+    share = (waited_ns() - waited) / (time.perf_counter_ns() - began)
+    return durations, round(1000 * share)
 
 
-def launch() -> dict[str, list[int]]:
-    """The durations of each benchmark in this process."""
+def waited_ns() -> int:
+    """How long this thread has waited for a processor, and how long others had them all."""
+    queued = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    stolen = int(Path("/proc/stat").read_text().split()[8])
+    return queued + stolen * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def launch() -> dict[str, tuple[list[int], int]]:
+    """The durations of each benchmark in this process, and how much of the time it waited."""
     gc.disable()
     return {name: durations_ns(call) for name, call in benchmarks().items()}
 
@@ -88,7 +100,8 @@ def main() -> None:
         "what": "160 durations of 1 ms, in the order of calls, of fresh processes of torch on "
         "a CPU, one thread, in ns per call, in the order of the launches; see "
         "tests/support/record.py",
-        "launches": {name: [one[name] for one in seen] for name in seen[0]},
+        "waited": {name: [one[name][1] for one in seen] for name in seen[0]},
+        "launches": {name: [one[name][0] for one in seen] for name in seen[0]},
     }
     # One line for each launch.
     text = json.dumps(recorded, separators=(",", ":")).replace("[[", "[\n[").replace("],", "],\n")
