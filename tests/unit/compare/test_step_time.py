@@ -5,10 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import compare_paired, compare_runs
-from tests.support.made import result, run
+from gpubench_plugin.compare import compare_paired, compare_runs, whole
+from gpubench_plugin.compare.plain import verdict
+from tests.support.made import result, run, series
 
 LAUNCHES = 15
+
+
+def made(part):
+    return replace(series([1.0], [1.0]), part=part)
 
 
 def launch(generator, floor=1.0, median=1.1, mean=1.2, noise=0.003, rate_noise=0.01, **others):
@@ -112,14 +117,47 @@ def test_a_part_that_the_base_lacks_is_left_out_with_a_word():
     assert verdict.reason.endswith("; the base did not measure step_time_min_s")
 
 
-def test_a_single_noisy_rate_does_not_fail_a_threshold():
-    """On a clock of the host it makes the verdict inconclusive: one number beside one other."""
+@pytest.mark.parametrize(
+    ("mean", "kind", "metric"),
+    [(2.0, "inconclusive", "step_time_mean_s"), (0.5, "unchanged", "step_time_min_s")],
+)
+def test_a_single_noisy_rate_alone_decides_no_threshold(mean, kind, metric):
+    """On a clock of the host it is one number beside one other: no regression, nothing faster."""
     base, head = (
-        run(name, result(step_time_s=1.0, step_time_min_s=1.0, step_time_mean_s=mean))
-        for name, mean in (("a", 1.0), ("b", 2.0))
+        run(name, result(step_time_s=1.0, step_time_min_s=1.0, step_time_mean_s=one))
+        for name, one in (("a", 1.0), ("b", mean))
     )
     (verdict,) = compare_runs(base, head).verdicts
-    assert (verdict.kind, verdict.metric) == ("inconclusive", "step_time_mean_s")
+    assert (verdict.kind, verdict.metric) == (kind, metric)
+
+
+def test_of_what_is_not_decided_the_part_that_needs_most_pairs_gives_the_reason():
+    """So the pairs that the reason names are those that the verdict asks for."""
+    parts = [made(part="floor"), made(part="median"), made(part="rate")]
+    needed = (10, 20, None)
+    kinds = ("inconclusive", "inconclusive", "unchanged")
+    verdicts = [
+        verdict(one, kind, "paired", f"{pairs} pairs", pairs_needed=pairs)
+        for one, kind, pairs in zip(parts, kinds, needed, strict=True)
+    ]
+    (one,) = whole(parts, verdicts).values()
+    assert (one.pairs_needed, one.reason.split(";")[0]) == (20, "20 pairs")
+
+
+def test_what_is_decided_needs_no_more_pairs():
+    """Whatever one of its parts would need."""
+    parts = [made(part="floor"), made(part="rate")]
+    verdicts = [
+        verdict(parts[0], "regressed", "paired", "slower"),
+        verdict(parts[1], "inconclusive", "paired", "noise", pairs_needed=30),
+    ]
+    (one,) = whole(parts, verdicts).values()
+    assert (one.kind, one.pairs_needed) == ("regressed", None)
+
+
+def test_a_loose_rate_beyond_its_limit_is_not_said_to_be_unchanged():
+    """Nobody believes `17 % lower, unchanged (limit 5%)`."""
+    assert ", not surely worse (limit 5%)" in compared(rate_noise=0.3).reason
 
 
 def test_a_rate_with_a_stated_limit_is_judged_by_itself():
