@@ -89,8 +89,11 @@ class Explanation:
 
 
 def numbers_of(verdict: Verdict) -> tuple[Verdict, ...]:
-    """Each number that the verdict is about as a verdict of its own: of a step time its parts."""
-    parts = (replace(verdict, parts=(), **vars(part)) for part in verdict.parts)
+    """Each number that the verdict is about as a verdict of its own: of a step time its parts.
+
+    The reason is that of the whole: parts have none.
+    """
+    parts = (replace(verdict, parts=(), reason="", **vars(part)) for part in verdict.parts)
     return tuple(parts) or (verdict,)
 
 
@@ -119,8 +122,8 @@ def explanation_lines(about: Explanation, total: int, glyphs: Glyphs) -> Iterato
     differing = [difference_text(one, glyphs) for one in about.environment_differences]
     yield from _listed("differences of the environment", differing, total)
     yield from _listed("notes", about.notes, total)
-    judged = any(verdict.metric for verdict in about.verdicts)
-    title = "what would decide" if judged else "what would make it surer"
+    alone = any(point.role in {"round", "launch"} for point in about.points)
+    title = "what would make it surer" if alone else "what would decide"
     yield from _advice(title, about.advice, total)
 
 

@@ -142,7 +142,7 @@ def test_of_a_step_time_all_that_was_judged_is_shown() -> None:
     assert re.search(r" 5  step_time_min_s  within noise +\+0\.10%", text)
     assert re.search(r" 5  step_time_s      slower +\+10\.00%", text)
     document = explanation_as_json(about)
-    assert [part["verdict"] for part in document["verdicts"][0]["parts"]] == [
-        "unchanged",
-        "regressed",
+    assert [(part["verdict"], part["reason"]) for part in document["verdicts"][0]["parts"]] == [
+        ("unchanged", ""),
+        ("regressed", ""),
     ]
