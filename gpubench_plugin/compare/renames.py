@@ -22,9 +22,9 @@ def likely_renames(
 ) -> Mapping[str, str]:
     """Ids of the base by the ones that the same benchmarks likely have in the head.
 
-    Both were measured, with the same parameters, settings, clock and work per call and step times of
-    one magnitude, as functions of the same file or of the same name. Where several fit, on either
-    side, none is named.
+    Both were measured, with the same parameters, settings, clock and work per call, and with step
+    times of one magnitude, as functions of the same file or of the same name. Where several fit, on
+    either side, none is named.
 
     Args:
         bases: the runs of the base.

@@ -113,10 +113,10 @@ def _points(
 def _limits(
     final: Sequence[Verdict], samples: Sequence[_Sample], head: Result | None
 ) -> dict[str, str]:
-    _, base = _level(samples)
-    stated = head.limits if head is not None else {}
+    _, level = _level(samples)
+    base, stated = (one.limits if one is not None else {} for one in (level, head))
     return {
-        one.metric: limits.origin(one.metric, one.limit, base=base.limits if base else {}, head=stated)
+        one.metric: limits.origin(one.metric, one.limit, base=base, head=stated)
         for verdict in final
         for one in numbers_of(verdict)
         if one.metric and one.limit
