@@ -203,9 +203,8 @@ def _picture(
     legend = "  ".join(f"{sign} {role}" for role, sign in signs.items())
     heading = printable(f"{metric} of each {about.noun} in the order of time:")
     fits = width(heading) + 1 + width(legend) <= total
-    yield from (
-        ((line, _BOLD),) for line in ([f"{heading} {legend}"] if fits else [heading, legend])
-    )
+    for text in [f"{heading} {legend}"] if fits else [heading, legend]:
+        yield from (((line, _BOLD),) for line in wrapped(text, total))
     dots = [
         Dot(value=point.values[metric], sign=_SIGNS[point.role], flags=point.flags)
         for point in pictured
@@ -232,7 +231,8 @@ def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
         for one in numbers_of(verdict)
     ]
     yield ()
-    yield (("looks, recomputed from the recorded launches", _BOLD),)
+    title = "looks, recomputed from the recorded launches"
+    yield from (((line, _BOLD),) for line in wrapped(title, total))
     table = [
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),

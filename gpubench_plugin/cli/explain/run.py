@@ -175,8 +175,11 @@ def _prediction(verdict: Verdict) -> tuple[float, float] | None:
 def _advice(
     final: Sequence[Verdict], samples: Sequence[_Sample], run: Run, benchmark: str, label: str
 ) -> Iterator[Advice]:
-    """What would decide what is not decided, and what to do about a regression."""
-    kinds = {verdict.kind for verdict in final}
+    """What would decide what is not decided, and what to do about a regression.
+
+    Of a fixed bound no base tells anything.
+    """
+    kinds = {verdict.kind for verdict in final if verdict.method != "absolute"}
     if not kinds & {"inconclusive", "regressed"}:
         return
     history = any(verdict.method == "history" for verdict in final)

@@ -114,6 +114,13 @@ def test_the_limit_is_that_of_the_level_whatever_later_runs_state(pinned: Path) 
     assert about.limits == {"step_time_s": "stated on the head; the base states none"}
 
 
+def test_a_broken_fixed_bound_is_not_said_to_need_another_measurement(pinned: Path) -> None:
+    """No base tells anything of it."""
+    verdict = Verdict(id=MLP, metric="step_time_s", kind="regressed", method="absolute")
+
+    assert explained(pinned, "main", verdict).advice == ()
+
+
 def test_a_prediction_of_a_rate_is_around_its_level_too(pinned: Path) -> None:
     """Effects of a metric that should be high are counted from the other end."""
     rate = Verdict(
