@@ -157,9 +157,8 @@ def by_limit(
     kind: VerdictKind = (
         "regressed" if effect >= bound else "improved" if effect <= -bound else "unchanged"
     )
-    if kind != "unchanged" and series.loose and method == "threshold":
-        kind = "inconclusive" if kind == "regressed" else "unchanged"
-        how = f"{how}; one total says little on a clock of the host"
+    if kind == "regressed" and series.loose and method == "threshold":
+        kind, how = "inconclusive", f"{how}; one total says little on a clock of the host"
     reason = f"{change(series, effect)}, limit {series.limit.text}; {how}"
     return verdict(
         series, kind, method, reason, base=base, head=head, effect=effect, launches=launches

@@ -7,6 +7,7 @@ calls, and everything else on the machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -45,12 +46,13 @@ def whole(series: Sequence[Series], verdicts: Sequence[Verdict]) -> dict[Subject
 
 
 def _of_parts(parts: Sequence[tuple[Series, Verdict]]) -> Verdict:
-    decisive = min((verdict for _, verdict in parts), key=_rank)
+    decisive = min((verdict for _, verdict in parts), key=_worst_first)
     remarks = [one.remark for one, _ in parts if one.remark]
     if len(parts) == 1:
         return replace(decisive, reason="; ".join([decisive.reason, *remarks]))
     moved = [verdict.metric for _, verdict in parts if verdict.kind == decisive.kind]
-    named = f"{enumerated(moved)}: " if decisive.kind in {"regressed", "improved"} else ""
+    several = len(moved) > 1 and decisive.kind in {"regressed", "improved"}
+    named = f"{enumerated(moved)}: " if several else ""  # every report names a single one
     others = [_brief(*part) for part in parts if part[1] is not decisive]
     return replace(
         decisive,
@@ -59,10 +61,11 @@ def _of_parts(parts: Sequence[tuple[Series, Verdict]]) -> Verdict:
     )
 
 
-def _rank(verdict: Verdict) -> tuple[int, bool, int]:
-    """The worst first; of what is not decided, what needs most pairs, or cannot be decided."""
-    needed = verdict.pairs_needed
-    return _WORST_FIRST.index(verdict.kind), needed is not None, -(needed or 0)
+def _worst_first(verdict: Verdict) -> tuple[int, float]:
+    """Of what is open first what needs most: its reason says what decides the step time."""
+    is_open = verdict.kind == "inconclusive"
+    needed = verdict.pairs_needed or math.inf
+    return _WORST_FIRST.index(verdict.kind), -needed if is_open else 0.0
 
 
 def _brief(series: Series, verdict: Verdict) -> str:

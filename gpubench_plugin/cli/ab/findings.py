@@ -119,9 +119,8 @@ class Findings:
             series, m=self._tests, decided=self._decided, unchanged_from=unchanged_from
         )
         verdicts = whole(series, judged)
-        self.pairs_needed = max(
-            (one.pairs_needed for one in verdicts.values() if one.pairs_needed), default=None
-        )
+        needed = (one.pairs_needed for one in verdicts.values() if one.kind == "inconclusive")
+        self.pairs_needed = max(filter(None, needed), default=None)
         self._open = {}
         for subject, one in verdicts.items():
             verdict = doubted(one, bases, heads)

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.comparability import Likeness, machine_differences
-from gpubench_plugin.compare.series import counted
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.results import run_in, runs_in
@@ -57,7 +56,7 @@ def last_runs(head: Run, *, results_dir: Path, reached: Reachable) -> LastRuns:
     elif search.missing and reached.note:
         notes.append(f"only the runs in {results_dir} are seen: {reached.note}")
     runs = search.chosen()
-    return LastRuns(runs=runs, notes=(*notes, *_origins(runs, search)))
+    return LastRuns(runs=runs, notes=(*notes, *_origins(runs, head, search.looked_at)))
 
 
 def _in_folders(results_dir: Path, notes: list[str]) -> Iterator[Run]:
@@ -84,13 +83,11 @@ def _registered(registry: Registry, notes: list[str]) -> Iterator[Run]:
 class _Search:
     """The benchmarks of `head`, each with the run that it is compared with.
 
-    That is one of the `comparable` ones; of the `others` only where there is none. `incomplete`
-    counts the earlier runs that are not looked at, since they failed or were interrupted.
+    That is one of the `comparable` ones; of the `others` only where there is none.
     """
 
     head: Run
     looked_at: list[Run] = field(default_factory=list)
-    incomplete: int = 0
     comparable: dict[str, Run] = field(default_factory=dict)
     others: dict[str, Run] = field(default_factory=dict)
     likeness: Likeness = field(default_factory=lambda: Likeness(exempt=(), allow=False))
@@ -104,13 +101,10 @@ class _Search:
     def through(self, runs: Iterable[Run]) -> None:
         """Look at the `runs`, the latest first, as long as something is missing."""
         for run in runs:
-            if run.run_id == self.head.run_id or run.started >= self.head.started:
-                continue
-            if run.status == "complete":
+            is_earlier = run.run_id != self.head.run_id and run.started < self.head.started
+            if run.status == "complete" and is_earlier:
                 self.looked_at.append(run)
                 self._look_at(run)
-            else:
-                self.incomplete += 1
             if not self.missing:
                 return
 
@@ -134,21 +128,18 @@ class _Search:
         return tuple(run for run in runs if run.results)
 
 
-def _origins(runs: tuple[Run, ...], search: _Search) -> Iterator[str]:
+def _origins(runs: tuple[Run, ...], head: Run, looked_at: list[Run]) -> Iterator[str]:
     """Which runs they are, or why there is none."""
-    head, number = search.head, len(search.looked_at)
-    if not number and search.incomplete:
-        count = counted(search.incomplete, "earlier run")
-        yield f"no complete run here yet: {count} failed, or did not get to the end"
-    elif not number:
+    if not looked_at:
         yield "no earlier run here yet: this one will be the first"
     elif not runs:
+        number = len(looked_at)
         earlier = (
             f"the {number} earlier runs here have" if number > 1 else "the earlier run here has"
         )
         yield f"{earlier} measured none of these benchmarks: this one will be the first"
-    for position, run in enumerate(reversed(runs)):
-        names = f", {listed([*run.results])}" if position else ""
+    for number, run in enumerate(reversed(runs)):
+        names = f", {listed([*run.results])}" if number else ""
         yield f"compared with {run.run_id} ({', '.join(_facts(run, head))}){names}"
     if runs and head.dirty:
         yield "this run's code has uncommitted changes"

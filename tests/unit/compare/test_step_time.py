@@ -1,5 +1,6 @@
 """One verdict on the step time of a benchmark: by its floor, its median and its total rate."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +59,8 @@ def test_what_moved_while_the_rest_stood_has_regressed_and_is_named(head, moved)
     """A tripled median at an equal floor; calls that take long now and then; the floor alone."""
     verdict = compared(**head)
     assert (verdict.kind, verdict.moved, verdict.metric) == ("regressed", moved, moved[0])
-    assert verdict.reason.startswith(f"{' and '.join(moved)}: ")
+    named = f"{' and '.join(moved)}: " * (len(moved) > 1)
+    assert re.match(rf"{named}\d+ % (slower|higher)", verdict.reason)
 
 
 def test_a_rate_that_is_likely_to_be_worse_is_never_unchanged():
@@ -117,31 +119,14 @@ def test_a_part_that_the_base_lacks_is_left_out_with_a_word():
     assert verdict.reason.endswith("; the base did not measure step_time_min_s")
 
 
-@pytest.mark.parametrize(
-    ("mean", "kind", "metric"),
-    [(2.0, "inconclusive", "step_time_mean_s"), (0.5, "unchanged", "step_time_min_s")],
-)
-def test_a_single_noisy_rate_alone_decides_no_threshold(mean, kind, metric):
-    """On a clock of the host it is one number beside one other: no regression, nothing faster."""
+def test_a_single_noisy_rate_does_not_fail_a_threshold():
+    """On a clock of the host it makes the verdict inconclusive: one number beside one other."""
     base, head = (
-        run(name, result(step_time_s=1.0, step_time_min_s=1.0, step_time_mean_s=one))
-        for name, one in (("a", 1.0), ("b", mean))
+        run(name, result(step_time_s=1.0, step_time_min_s=1.0, step_time_mean_s=mean))
+        for name, mean in (("a", 1.0), ("b", 2.0))
     )
     (verdict,) = compare_runs(base, head).verdicts
-    assert (verdict.kind, verdict.metric) == (kind, metric)
-
-
-def test_of_what_is_not_decided_the_part_that_needs_most_pairs_gives_the_reason():
-    """So the pairs that the reason names are those that the verdict asks for."""
-    parts = [made(part="floor"), made(part="median"), made(part="rate")]
-    needed = (10, 20, None)
-    kinds = ("inconclusive", "inconclusive", "unchanged")
-    verdicts = [
-        verdict(one, kind, "paired", f"{pairs} pairs", pairs_needed=pairs)
-        for one, kind, pairs in zip(parts, kinds, needed, strict=True)
-    ]
-    (one,) = whole(parts, verdicts).values()
-    assert (one.pairs_needed, one.reason.split(";")[0]) == (20, "20 pairs")
+    assert (verdict.kind, verdict.metric) == ("inconclusive", "step_time_mean_s")
 
 
 def test_what_is_decided_needs_no_more_pairs():

@@ -145,16 +145,3 @@ def test_no_baseline_is_called_last_but_one_from_before_still_counts(
 
     assert (last.kind, origins(last)) == ("history", {MLP: 0, RESNET: 0})
     assert "a baseline is called 'last', and is taken instead of the last run" in last.notes[0]
-
-
-def test_where_all_earlier_runs_failed_that_is_said(tmp_path: Path) -> None:
-    """This one is not the first: who mends the failing benchmark has something to compare with."""
-    write_run(tmp_path, 0, BOTH, status="failed")
-    write_run(tmp_path, 1, BOTH, status="interrupted")
-
-    last = look_up(tmp_path, 2)
-
-    assert (last.kind, last.notes) == (
-        "missing",
-        ("no complete run here yet: 2 earlier runs failed, or did not get to the end",),
-    )
