@@ -122,7 +122,7 @@ def explanation_lines(about: Explanation, total: int, glyphs: Glyphs) -> Iterato
     differing = [difference_text(one, glyphs) for one in about.environment_differences]
     yield from _listed("differences of the environment", differing, total)
     yield from _listed("notes", about.notes, total)
-    alone = any(point.role in {"round", "launch"} for point in about.points)
+    alone = about.noun == "round" or any(point.role == "launch" for point in about.points)
     title = "what would make it surer" if alone else "what would decide"
     yield from _advice(title, about.advice, total)
 

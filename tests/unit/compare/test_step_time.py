@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 
 from gpubench_plugin.compare import compare_paired, compare_runs, whole
-from gpubench_plugin.compare.plain import verdict
+from gpubench_plugin.records import Verdict
 from tests.support.made import result, run, series
 
 LAUNCHES = 15
-
-
-def made(part):
-    return replace(series([1.0], [1.0]), part=part)
 
 
 def launch(generator, floor=1.0, median=1.1, mean=1.2, noise=0.003, rate_noise=0.01, **others):
@@ -131,13 +127,14 @@ def test_a_single_noisy_rate_does_not_fail_a_threshold():
 
 def test_what_is_decided_needs_no_more_pairs():
     """Whatever one of its parts would need."""
-    parts = [made(part="floor"), made(part="rate")]
+    parts = [replace(series([1.0], [1.0]), part=part) for part in ("floor", "rate")]
+    about = {"id": "test_a", "metric": "step_time_s"}
     verdicts = [
-        verdict(parts[0], "regressed", "paired", "slower"),
-        verdict(parts[1], "inconclusive", "paired", "noise", pairs_needed=30),
+        Verdict(**about, kind="regressed"),
+        Verdict(**about, kind="inconclusive", pairs_needed=30),
     ]
-    (one,) = whole(parts, verdicts).values()
-    assert (one.kind, one.pairs_needed) == ("regressed", None)
+    (verdict,) = whole(parts, verdicts).values()
+    assert (verdict.kind, verdict.pairs_needed) == ("regressed", None)
 
 
 def test_a_loose_rate_beyond_its_limit_is_not_said_to_be_unchanged():
