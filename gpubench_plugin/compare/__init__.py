@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         HOST_RATE_LIMIT,
         device_timed,
         gated,
+        limiting_of,
         rate_of,
         step_time_of,
         value_of,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 from gpubench_plugin.compare.comparability import several
 from gpubench_plugin.compare.matched_metrics import Sides, gated
+from gpubench_plugin.compare.series import enumerated
 from gpubench_plugin.config import Limit
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Result
@@ -41,21 +42,25 @@ class Limits:
         head = gated(*sides.measured, limits=self.given)
         if not sides.limiting:
             return head
-        base = _valid(gated(*sides.limiting, limits=self.given))
+        recorded = gated(*sides.limiting, limits=self.given)
+        base = _valid(recorded)
         for change in _changes(sides, base, head):
             self._changed.setdefault((change, self._side), {})[sides.id] = None
         for addition in _additions(sides, base, head):
             self._changed.setdefault((addition, "head"), {})[sides.id] = None
         self._until_accepted |= sides.limiting[-1].pinned
-        return head if self._side == "head" else _of_base(sides, base, head)
+        if self._side == "head":
+            return head
+        unreadable = recorded.keys() - base.keys()
+        return _of_base(sides, base, head, unreadable)
 
     def stated(self, sides: Sides) -> set[str]:
         """The metrics whose limits that count are no defaults, whoever states them."""
         head = {*self.given, *_stated(sides)}
         if self._side == "head" or not sides.limiting:
             return head
-        base = {name for one in sides.limiting for name in one.limits}
-        judged = gated(*sides.limiting, limits=self.given).keys()
+        base = {name for one in sides.limiting for name in _valid(one.limits)}
+        judged = _valid(gated(*sides.limiting, limits=self.given)).keys()
         return {*self.given, *base, *(head - judged)}
 
     @property
@@ -67,14 +72,16 @@ class Limits:
             yield f"the head {change} ({several([*names])}); {counts}"
 
 
-def _of_base(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -> dict[str, str]:
+def _of_base(
+    sides: Sides, base: Mapping[str, str], head: Mapping[str, str], unreadable: Collection[str]
+) -> dict[str, str]:
     """The base's limits, and the head's of what the base does not judge.
 
     A metric that the base has and does not judge is judged only where the head states a limit of
-    it: the head's defaults replace no choice of the base's.
+    it: the head's defaults replace no choice of the base's, but what is `unreadable` is none.
     """
     stated = _stated(sides)
-    before, now = _metrics(sides.limiting), _metrics(sides.measured)
+    before, now = _metrics(sides.limiting) - {*unreadable}, _metrics(sides.measured)
     new = {n: t for n, t in head.items() if n in base or n in stated or n not in before}
     # What no longer says what it is to be judged by is an error, not the base's business.
     kept = {n: t for n, t in base.items() if n in now and (n not in head or _parsed(head[n]))}
@@ -91,7 +98,7 @@ def _changes(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -> 
         elif (limit := _parsed(head[name])) and (verb := _verb(Limit.parse(base[name], ""), limit)):
             alike.setdefault((verb, base[name], limit.text), []).append(name)
     for (verb, before, now), names in alike.items():
-        yield f"{verb} the limit of {' and '.join(names)} from {before} to {now}"
+        yield f"{verb} the limit of {enumerated(names)} from {before} to {now}"
 
 
 def _additions(sides: Sides, base: Mapping[str, str], head: Mapping[str, str]) -> Iterator[str]:

@@ -145,12 +145,21 @@ class Sides:
     def limiting(self) -> Sequence[Result]:
         """Those of the base by whose limits it judges; none where nobody recorded limits.
 
-        They are all launches that are paired, else the latest pinned or accepted one, or the first
-        where none is.
+        They are all launches that are paired, else what :func:`limiting_of` a history is.
         """
-        recorded = [one for one in self.bases if not one.foreign]
-        pinned = [one for one in recorded if one.pinned]
-        return recorded if self.paired else pinned[-1:] or recorded[:1]
+        if self.paired:
+            return [one for one in self.bases if not one.foreign]
+        return limiting_of(self.bases)
+
+
+def limiting_of(earlier: Sequence[Result]) -> Sequence[Result]:
+    """Of `earlier` results the one by whose limits a later one is judged; none of none.
+
+    It is the latest pinned or accepted one, or the first where none is.
+    """
+    recorded = [one for one in earlier if not one.foreign]
+    pinned = [one for one in recorded if one.pinned]
+    return pinned[-1:] or recorded[:1]
 
 
 def metrics_of(

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from gpubench_plugin.compare.comparability import settings_differences, work_differences
+from gpubench_plugin.compare.matched_metrics import STEP_TIME, value_of
 from gpubench_plugin.records import Result, Run
+
+_MOST: Final = 20
+"""Where more of a file are gone, several would fit, and to compare all with all takes long."""
+
+_MAGNITUDE: Final = 10
+"""Benchmarks whose step times differ by so much are likely of different code."""
 
 
 def likely_renames(
@@ -13,8 +22,9 @@ def likely_renames(
 ) -> Mapping[str, str]:
     """Ids of the base by the ones that the same benchmarks likely have in the head.
 
-    Both were measured, with the same parameters, settings, clock and work per call, as functions of
-    the same file or of the same name. Where several fit, on either side, none is named.
+    Both were measured, with the same parameters, settings, clock and work per call, and with step
+    times of one magnitude, as functions of the same file or of the same name. Where several fit, on
+    either side, none is named.
 
     Args:
         bases: the runs of the base.
@@ -27,15 +37,16 @@ def likely_renames(
         if name not in there and is_gone(name):
             for place in _places(name):
                 lost.setdefault(place, {})[name] = one
+    few = {place: results for place, results in lost.items() if len(results) <= _MOST}
     fitting = [
         (old.id, name)
         for name, one in _measured(heads).items()
         if name not in known
-        for old in _united(lost.get(place, {}) for place in _places(name))
+        for old in _united(few.get(place, {}) for place in _places(name))
         if _fits(old, one)
     ]
-    olds, news = ([pair[side] for pair in fitting] for side in (0, 1))
-    return {new: old for old, new in fitting if olds.count(old) == 1 and news.count(new) == 1}
+    olds, news = (Counter(pair[side] for pair in fitting) for side in (0, 1))
+    return {new: old for old, new in fitting if olds[old] == news[new] == 1}
 
 
 def _places(node_id: str) -> Iterator[tuple[str, ...]]:
@@ -54,8 +65,17 @@ def _united(results: Iterable[Mapping[str, Result]]) -> Iterable[Result]:
 
 
 def _fits(old: Result, new: Result) -> bool:
+    if not _take_alike(old, new):
+        return False
     unlike = settings_differences(old, new, (), partly=old.foreign or new.foreign)
     return not unlike and not work_differences(old, new, ())
+
+
+def _take_alike(old: Result, new: Result) -> bool:
+    """Whether the step times are of one magnitude, as far as both are known."""
+    times = [value_of(one, STEP_TIME) for one in (old, new)]
+    known = [time for time in times if time is not None and time > 0]
+    return len(known) < len(times) or max(known) < _MAGNITUDE * min(known)
 
 
 def _measured(runs: Sequence[Run]) -> dict[str, Result]:

@@ -7,6 +7,7 @@ a verdict's reason, one line for people.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -110,6 +111,11 @@ def counted(number: int, noun: str) -> str:
     """``1 pair``, ``5 pairs``, ``3 launches``."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 FEWEST: Final = 10

@@ -7,11 +7,12 @@ calls, and everything else on the machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpubench_plugin.compare.series import Series, change
+from gpubench_plugin.compare.series import Series, change, enumerated
 from gpubench_plugin.records import Part, Verdict, VerdictKind
 
 _WORST_FIRST: Final[tuple[VerdictKind, ...]] = (
@@ -45,36 +46,35 @@ def whole(series: Sequence[Series], verdicts: Sequence[Verdict]) -> dict[Subject
 
 
 def _of_parts(parts: Sequence[tuple[Series, Verdict]]) -> Verdict:
-    decisive = min((verdict for _, verdict in parts), key=lambda one: _WORST_FIRST.index(one.kind))
+    decisive = min((verdict for _, verdict in parts), key=_worst_first)
     remarks = [one.remark for one, _ in parts if one.remark]
     if len(parts) == 1:
         return replace(decisive, reason="; ".join([decisive.reason, *remarks]))
     moved = [verdict.metric for _, verdict in parts if verdict.kind == decisive.kind]
-    named = f"{' and '.join(moved)}: " if decisive.kind in {"regressed", "improved"} else ""
+    several = len(moved) > 1 and decisive.kind in {"regressed", "improved"}
+    named = f"{enumerated(moved)}: " if several else ""  # every report names a single one
     others = [_brief(*part) for part in parts if part[1] is not decisive]
     return replace(
         decisive,
-        pairs_needed=_pairs_needed([verdict for _, verdict in parts]),
         reason="; ".join([f"{named}{decisive.reason}", *filter(None, others), *remarks]),
         parts=tuple(_part(verdict) for _, verdict in parts),
     )
+
+
+def _worst_first(verdict: Verdict) -> tuple[int, float]:
+    """Of what is open first what needs most: its reason says what decides the step time."""
+    is_open = verdict.kind == "inconclusive"
+    needed = verdict.pairs_needed or math.inf
+    return _WORST_FIRST.index(verdict.kind), -needed if is_open else 0.0
 
 
 def _brief(series: Series, verdict: Verdict) -> str:
     """``samples_per_s 0.3 % lower, inconclusive (limit 5%)``."""
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
-    return (
-        f"{verdict.metric} {change(series, verdict.effect)}, {verdict.kind} "
-        f"(limit {series.limit.text})"
-    )
-
-
-def _pairs_needed(verdicts: Sequence[Verdict]) -> int | None:
-    """What decides all of those that are not decided."""
-    needed = [one.pairs_needed for one in verdicts if one.kind == "inconclusive"]
-    known = [pairs for pairs in needed if pairs is not None]
-    return max(known) if known and len(known) == len(needed) else None
+    is_tolerated = verdict.kind == "unchanged" and verdict.effect >= series.limit.bound
+    kind = "not surely worse" if is_tolerated else verdict.kind  # of a loose series alone
+    return f"{verdict.metric} {change(series, verdict.effect)}, {kind} (limit {series.limit.text})"
 
 
 def _part(verdict: Verdict) -> Part:

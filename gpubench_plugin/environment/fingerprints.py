@@ -72,7 +72,9 @@ _MACHINE: Final = re.compile(
     |packages\.(triton|numpy|nvidia-\w+(-\w+)*)
     |gpubench\.measuring_method
     |environment_variables\.(
-        (OMP|MKL|KMP|CUBLAS|PYTORCH(?!_KERNEL_CACHE_PATH))_\w+|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
+        (OMP|MKL|KMP|CUBLAS)_\w+|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
+        # Not where a job has its files, nor which build an image has: torch.version tells enough.
+        |PYTORCH_(?!HOME$|BUILD_\w+$|VERSION$|\w+_(VERSION|CACHE|PATH|DIR)$)\w+
     )""",
     re.VERBOSE,
 )

@@ -89,8 +89,11 @@ class Explanation:
 
 
 def numbers_of(verdict: Verdict) -> tuple[Verdict, ...]:
-    """Each number that the verdict is about as a verdict of its own: of a step time its parts."""
-    parts = (replace(verdict, parts=(), **vars(part)) for part in verdict.parts)
+    """Each number that the verdict is about as a verdict of its own: of a step time its parts.
+
+    The reason is that of the whole: parts have none.
+    """
+    parts = (replace(verdict, parts=(), reason="", **vars(part)) for part in verdict.parts)
     return tuple(parts) or (verdict,)
 
 
@@ -119,8 +122,8 @@ def explanation_lines(about: Explanation, total: int, glyphs: Glyphs) -> Iterato
     differing = [difference_text(one, glyphs) for one in about.environment_differences]
     yield from _listed("differences of the environment", differing, total)
     yield from _listed("notes", about.notes, total)
-    judged = any(verdict.metric for verdict in about.verdicts)
-    title = "what would decide" if judged else "what would make it surer"
+    alone = about.noun == "round" or any(point.role == "launch" for point in about.points)
+    title = "what would make it surer" if alone else "what would decide"
     yield from _advice(title, about.advice, total)
 
 
@@ -200,9 +203,8 @@ def _picture(
     legend = "  ".join(f"{sign} {role}" for role, sign in signs.items())
     heading = printable(f"{metric} of each {about.noun} in the order of time:")
     fits = width(heading) + 1 + width(legend) <= total
-    yield from (
-        ((line, _BOLD),) for line in ([f"{heading} {legend}"] if fits else [heading, legend])
-    )
+    for text in [f"{heading} {legend}"] if fits else [heading, legend]:
+        yield from (((line, _BOLD),) for line in wrapped(text, total))
     dots = [
         Dot(value=point.values[metric], sign=_SIGNS[point.role], flags=point.flags)
         for point in pictured
@@ -229,7 +231,8 @@ def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
         for one in numbers_of(verdict)
     ]
     yield ()
-    yield (("looks, recomputed from the recorded launches", _BOLD),)
+    title = "looks, recomputed from the recorded launches"
+    yield from (((line, _BOLD),) for line in wrapped(title, total))
     table = [
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),

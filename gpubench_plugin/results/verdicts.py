@@ -112,6 +112,7 @@ class BenchmarkVerdict(_Model):
             launches=self.launches,
             smallest_visible_effect=self.smallest_visible_effect,
             pairs_needed=self.pairs_needed,
+            runs_needed=self.runs_needed,
             limit=self.limit,
             reason=self.reason,
             parts=tuple(part.restored() for part in self.parts),

@@ -24,6 +24,7 @@ from gpubench_plugin.cli.ab import (
     earlier_state,
 )
 from gpubench_plugin.cli.explain import limits
+from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.compare import LOOK, value_of
 from gpubench_plugin.compare.baselines import the_benchmark
 from gpubench_plugin.errors import UsageProblem
@@ -58,7 +59,7 @@ def explained_comparison(folder: Path, benchmark: str) -> Explanation:
     points = tuple(launches.points(name, units))
     return Explanation(
         benchmark=name,
-        subject=_subject(folder, asked, launches, document),
+        subject=_subject(folder, asked, launches, document, looked=bool(looks)),
         noun="launch",
         points=points,
         units=units,
@@ -68,7 +69,11 @@ def explained_comparison(folder: Path, benchmark: str) -> Explanation:
         unused=tuple(launches.unused()),
         environment_differences=replay.environment_differences,
         notes=(*_changes(recorded, looks), *(document.notes if document else replay.notes)),
-        advice=tuple(_advice(final, folder, len(launches.pairs), points)),
+        advice=tuple(
+            _advice(final, folder, len(launches.pairs), points)
+            if final
+            else _missing_pairs(folder, ended=document is not None)
+        ),
     )
 
 
@@ -180,13 +185,19 @@ def _looks(launches: _Launches, asked: Asked, name: str) -> tuple[list[Look], Fi
 
 
 def _subject(
-    folder: Path, asked: Asked, launches: _Launches, document: VerdictDocument | None
+    folder: Path,
+    asked: Asked,
+    launches: _Launches,
+    document: VerdictDocument | None,
+    *,
+    looked: bool,
 ) -> str:
     base, head = (launches.labels[side] for side in SIDES)
     if document is None:
         base, head = asked.base, asked.head or "working tree"
     pairs = len(launches.pairs)
-    ended = "" if document is not None else ", not ended: these are its verdicts so far"
+    so_far = "these are its verdicts so far" if looked else "no look was taken yet"
+    ended = "" if document is not None else f", not ended: {so_far}"
     return (
         f"comparison {folder.name}: base {base}, head {head}; "
         f"{pairs} pair{'s' * (pairs != 1)} of launches{ended}"
@@ -224,6 +235,13 @@ def _changes(recorded: Sequence[Verdict], looks: Sequence[Look]) -> Iterator[str
             )
 
 
+def _missing_pairs(folder: Path, *, ended: bool) -> Iterator[Advice]:
+    """How to go on where nothing was judged yet."""
+    if not ended:
+        command = f"gpubench ab --resume={shlex.quote(str(folder))}"
+        yield Advice(text="the pairs that are missing:", command=command)
+
+
 _MOSTLY: Final = 0.5
 
 
@@ -250,4 +268,4 @@ def _advice(
     raised = Counter(flag for point in points for flag in doubts(point.flags))
     for flag, count in raised.items():
         if count > _MOSTLY * len(points):
-            yield Advice(text=f"launches that are not {flag}, as {count} of {len(points)} are")
+            yield Advice(text=f"{flag} ({count} of {len(points)} launches): {CURES[flag]}")

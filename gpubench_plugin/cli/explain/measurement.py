@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _STEP: Final = "step_time_s"
 
-_CURES: Final[Mapping[str, str]] = {
+CURES: Final[Mapping[str, str]] = {
     CONTENDED: "close what else runs; a longer --measure.max_time_s waits for a quiet stretch",
     THROTTLED: "let the device cool, or lock its clocks below where it throttles",
     UNSTEADY: "a longer warm-up: --measure.warmup_max_s and --measure.warmup_max_rounds",
@@ -39,6 +39,7 @@ _CURES: Final[Mapping[str, str]] = {
     SUSPENDED: "measure it again",
     INSTRUMENTED: "measure without the debugger, tracer or debug mode",
 }
+"""What helps against each doubt."""
 
 
 def explained_measurement(
@@ -130,7 +131,7 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
 
 def _advice(measurement: Measurement) -> Iterator[Advice]:
     raised = doubts(measurement.flags)
-    yield from (Advice(text=f"{flag}: {_CURES[flag]}") for flag in raised)
+    yield from (Advice(text=f"{flag}: {CURES[flag]}") for flag in raised)
     if not raised:
         narrower = "a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
         yield Advice(text=f"{narrower}--measure.min_time_s=1")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.explain import limits
-from gpubench_plugin.compare import FEWEST, Likeness, counted, value_of
+from gpubench_plugin.compare import FEWEST, Likeness, counted, limiting_of, value_of
 from gpubench_plugin.compare.baselines import Reference, reference
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.reports import Advice, Explanation, Point, number, numbers_of
@@ -113,14 +113,21 @@ def _points(
 def _limits(
     final: Sequence[Verdict], samples: Sequence[_Sample], head: Result | None
 ) -> dict[str, str]:
-    base = samples[-1][1].limits if samples else {}
-    stated = head.limits if head is not None else {}
+    _, level = _level(samples)
+    base, stated = (one.limits if one is not None else {} for one in (level, head))
     return {
         one.metric: limits.origin(one.metric, one.limit, base=base, head=stated)
         for verdict in final
         for one in numbers_of(verdict)
         if one.metric and one.limit
     }
+
+
+def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]:
+    """The run that the level is of, whose limits count, with its result."""
+    limiting = limiting_of([result for _, result in samples])
+    of_it = (sample for sample in samples if any(sample[1] is one for one in limiting))
+    return next(of_it, (None, None))
 
 
 def _counts(samples: Sequence[_Sample], others: int) -> Iterator[str]:
@@ -168,8 +175,11 @@ def _prediction(verdict: Verdict) -> tuple[float, float] | None:
 def _advice(
     final: Sequence[Verdict], samples: Sequence[_Sample], run: Run, benchmark: str, label: str
 ) -> Iterator[Advice]:
-    """What would decide what is not decided, and what to do about a regression."""
-    kinds = {verdict.kind for verdict in final}
+    """What would decide what is not decided, and what to do about a regression.
+
+    Of a fixed bound no base tells anything.
+    """
+    kinds = {verdict.kind for verdict in final if verdict.method != "absolute"}
     if not kinds & {"inconclusive", "regressed"}:
         return
     history = any(verdict.method == "history" for verdict in final)
@@ -179,8 +189,8 @@ def _advice(
             text=f"{FEWEST} pinned runs of one commit (there are {pinned}):",
             command=f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
         )
-    commit = samples[-1][0].commit if samples else None
-    base = commit[:_SHORT] if commit else "REF"
+    level, _ = _level(samples)
+    base = level.commit[:_SHORT] if level and level.commit else "REF"
     yield Advice(
         text="both sides measured in turns:",
         command=f"gpubench ab --base={base} -- {shlex.quote(benchmark)}",

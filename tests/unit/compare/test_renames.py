@@ -1,6 +1,7 @@
 """Tests of likely renames."""
 
 from dataclasses import replace
+from time import process_time
 
 import pytest
 
@@ -37,9 +38,10 @@ def test_a_likely_rename_is_said_on_both_sides(new):
         like(NEW, settings={"training.batch_size": 16}),
         like(NEW, timer="cuda_events"),
         like(NEW, work=[("samples", 16.0)]),
+        like(NEW, step_time_s=50.0),
         result(NEW, outcome="skipped"),
     ],
-    ids=["params", "place", "settings", "clock", "work", "unmeasured"],
+    ids=["params", "place", "settings", "clock", "work", "magnitude", "unmeasured"],
 )
 def test_what_differs_in_more_than_its_name_was_not_renamed(new):
     """It is another benchmark."""
@@ -55,6 +57,14 @@ def test_where_several_fit_none_is_named():
     assert not any(
         "renamed" in why for why in reasons([like(OLD), like(more)], [like(NEW)]).values()
     )
+
+
+def test_hundreds_of_alike_names_are_told_apart_by_nobody_and_at_once():
+    """A file whose every benchmark has a new name costs no quadratic time."""
+    olds, news = ([like(f"test_it.py::test_{n}{i}") for i in range(300)] for n in ("old", "new"))
+    began = process_time()
+    assert not any("renamed" in why for why in reasons(olds, news).values())
+    assert process_time() - began < 1
 
 
 def test_what_was_only_not_selected_was_not_renamed():

@@ -1,12 +1,14 @@
 """One verdict on the step time of a benchmark: by its floor, its median and its total rate."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import compare_paired, compare_runs
-from tests.support.made import result, run
+from gpubench_plugin.compare import compare_paired, compare_runs, whole
+from gpubench_plugin.records import Verdict
+from tests.support.made import result, run, series
 
 LAUNCHES = 15
 
@@ -53,7 +55,8 @@ def test_what_moved_while_the_rest_stood_has_regressed_and_is_named(head, moved)
     """A tripled median at an equal floor; calls that take long now and then; the floor alone."""
     verdict = compared(**head)
     assert (verdict.kind, verdict.moved, verdict.metric) == ("regressed", moved, moved[0])
-    assert verdict.reason.startswith(f"{' and '.join(moved)}: ")
+    named = f"{' and '.join(moved)}: " * (len(moved) > 1)
+    assert re.match(rf"{named}\d+ % (slower|higher)", verdict.reason)
 
 
 def test_a_rate_that_is_likely_to_be_worse_is_never_unchanged():
@@ -120,6 +123,23 @@ def test_a_single_noisy_rate_does_not_fail_a_threshold():
     )
     (verdict,) = compare_runs(base, head).verdicts
     assert (verdict.kind, verdict.metric) == ("inconclusive", "step_time_mean_s")
+
+
+def test_what_is_decided_needs_no_more_pairs():
+    """Whatever one of its parts would need."""
+    parts = [replace(series([1.0], [1.0]), part=part) for part in ("floor", "rate")]
+    about = {"id": "test_a", "metric": "step_time_s"}
+    verdicts = [
+        Verdict(**about, kind="regressed"),
+        Verdict(**about, kind="inconclusive", pairs_needed=30),
+    ]
+    (verdict,) = whole(parts, verdicts).values()
+    assert (verdict.kind, verdict.pairs_needed) == ("regressed", None)
+
+
+def test_a_loose_rate_beyond_its_limit_is_not_said_to_be_unchanged():
+    """Nobody believes `17 % lower, unchanged (limit 5%)`."""
+    assert ", not surely worse (limit 5%)" in compared(rate_noise=0.3).reason
 
 
 def test_a_rate_with_a_stated_limit_is_judged_by_itself():

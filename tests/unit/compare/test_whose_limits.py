@@ -111,6 +111,15 @@ def test_where_nobody_recorded_the_bases_limits_the_heads_count():
     assert (judged(found), found.notes) == ({TIME: "60%"}, ())
 
 
-def test_a_limit_of_the_base_that_is_none_is_the_heads():
-    """Its author can mend only what the head states."""
-    assert judged(matched(limited("banana"), limited("60%"))) == {TIME: "60%"}
+@pytest.mark.parametrize(("head", "limit"), [(["60%"], "60%"), ([], "2%")])
+def test_a_limit_of_the_base_that_is_none_is_the_heads(head, limit):
+    """Its author can mend only what the head states; the default is better than none."""
+    assert judged(matched(limited("banana"), limited(*head))) == {TIME: limit}
+
+
+def test_three_metrics_of_a_change_are_enumerated():
+    """As one would write it."""
+    base = result(**{TIME: 1.0, "step_time_s": 1.0, "step_time_mean_s": 1.0})
+    found = matched(replace(base, limits={TIME: "10%"}), replace(base, limits={TIME: "20%"}))
+    said = f"loosens the limit of {TIME}, step_time_s and step_time_mean_s from 10% to 20%"
+    assert found.notes == (f"the head {said} (test_a); the base's counts",)

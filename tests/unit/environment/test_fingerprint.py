@@ -100,7 +100,8 @@ def test_names_and_what_launchers_set_do_not(path: str) -> None:
 )
 def test_variables_of_threads_precision_and_memory_are_facts_of_the_machine(name: str) -> None:
     """Others are only worth saying."""
-    others = {"NCCL_ALGO": "Tree", "PYTORCH_KERNEL_CACHE_PATH": "/of/this/job"}
+    of_jobs = ("KERNEL_CACHE_PATH", "HOME", "BUILD_NUMBER", "VERSION", "PRETRAINED_BERT_CACHE")
+    others = {"NCCL_ALGO": "Tree", **{f"PYTORCH_{name}": "of this job" for name in of_jobs}}
     facts = {"environment_variables": {name: "1", **others}}
     assert machine_facts(facts) == {f"environment_variables.{name}": "1"}
     assert told_facts(facts) == {f"environment_variables.{n}": v for n, v in others.items()}

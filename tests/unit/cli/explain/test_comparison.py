@@ -9,7 +9,9 @@ import pytest
 
 from gpubench_plugin.cli.ab import Asked, Done, Launched, SideName, State, write_files
 from gpubench_plugin.cli.explain import explained_comparison
+from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.flags import DEPENDENT
 from tests.unit.cli.ab.conftest import write_run
 from tests.unit.cli.ab.stage import Stage, Times, clear, stage_in
 
@@ -108,6 +110,35 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
     assert f"gpubench ab --resume={stage.folder} --pairs=" in about.advice[0].command or (
         "no number of pairs" in about.advice[0].text
     )
+
+
+def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> None:
+    """It was interrupted within its first five pairs."""
+    state = begun(stage, pairs=5)
+    stage.trial(stage.fake(loud), state, pairs=5).run()
+    state.looks.clear()
+    del state.done[6:]
+    state.write()
+
+    about = explained_comparison(stage.folder, "loud")
+
+    assert (about.verdicts, len(about.points)) == ((), 4)
+    assert about.subject.endswith("2 pairs of launches, not ended: no look was taken yet")
+    (advice,) = about.advice
+    assert (advice.text, advice.command) == (
+        "the pairs that are missing:",
+        f"gpubench ab --resume={stage.folder}",
+    )
+
+
+def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
+    """With what helps against it."""
+    flags = dict.fromkeys(range(3, 13), ("dependent",))
+    stage.trial(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
+
+    about = explained_comparison(stage.folder, "loud")
+
+    assert about.advice[-1].text == f"dependent (10 of 10 launches): {CURES[DEPENDENT]}"
 
 
 def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpubench_plugin.cli.explain import explained_measurement
-from gpubench_plugin.cli.explain.measurement import _CURES
+from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.flags import DOUBTS, MEANINGS
 from gpubench_plugin.records import Launch, Measurement, Metric, Samples
 from gpubench_plugin.reports import ASCII
@@ -69,4 +69,4 @@ def test_what_was_not_measured_has_its_outcome_and_no_numbers(
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_every_doubt_has_a_cure(doubt: str) -> None:
     """One line each."""
-    assert _CURES[doubt]
+    assert CURES[doubt]

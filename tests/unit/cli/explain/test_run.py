@@ -100,8 +100,25 @@ def test_the_recorded_verdict_is_shown_with_level_and_prediction(pinned: Path) -
     assert about.environment_differences[0].key == "git.branch"
     assert about.notes == ("a note",)
     commands = [advice.command for advice in about.advice]
-    assert commands[0] == f"gpubench ab --base=c0ffee002 -- '{MLP}'"
+    assert commands[0] == f"gpubench ab --base=c0ffee001 -- '{MLP}'"
     assert commands[1].startswith(f"gpubench accept {run_id(9)} '{MLP}' --baseline=main")
+
+
+def test_the_limit_is_that_of_the_level_whatever_later_runs_state(pinned: Path) -> None:
+    """The latest pinned run states none, so that the default counts for the head."""
+    write_run(pinned, 5, [measurement(MLP, 0.010, limits={"step_time_s": "60%"})])
+
+    about = explained(pinned, "main")
+
+    assert len(about.points) == 5
+    assert about.limits == {"step_time_s": "stated on the head; the base states none"}
+
+
+def test_a_broken_fixed_bound_is_not_said_to_need_another_measurement(pinned: Path) -> None:
+    """No base tells anything of it."""
+    verdict = Verdict(id=MLP, metric="step_time_s", kind="regressed", method="absolute")
+
+    assert explained(pinned, "main", verdict).advice == ()
 
 
 def test_a_prediction_of_a_rate_is_around_its_level_too(pinned: Path) -> None:
