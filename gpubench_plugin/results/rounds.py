@@ -9,7 +9,7 @@ from gpubench_plugin.records import Samples
 from gpubench_plugin.results import journal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -36,6 +36,10 @@ def rounds_of(directory: RunDirectory) -> dict[str, FrozenRounds]:
 
 def _rounds_of(event: Mapping[str, Any]) -> FrozenRounds:
     launches = event.get("per_launch") or [event]
-    plans = [FrozenRounds.of(Samples.from_json(one["samples"])) for one in launches]
-    plans.sort(key=lambda plan: plan.rounds)
-    return plans[(len(plans) - 1) // 2]
+    return middle_rounds(FrozenRounds.of(Samples.from_json(one["samples"])) for one in launches)
+
+
+def middle_rounds(plans: Iterable[FrozenRounds]) -> FrozenRounds:
+    """The median by number, of two in the middle the lower one."""
+    ordered = sorted(plans, key=lambda plan: plan.rounds)
+    return ordered[(len(ordered) - 1) // 2]
