@@ -106,6 +106,7 @@ def test_rounds_of_another_machine_are_not_taken(tmp_path: Path) -> None:
     (pinned / "summary.json").write_text(json.dumps(summary))
     Baselines(tmp_path / "results").set("main", [pinned.name], branch=None)
 
-    assert "rounds as in the baseline" not in project.run("--baseline=main", quick=False).out
+    refused = project.run("--baseline=main", quick=False).out
+    assert "baseline: rounds are not those of the baseline: no folder of a run of this" in refused
     allowed = project.run("--baseline=main", "--allow-incomparable", quick=False).out
     assert "baseline: rounds as in the baseline: 1 of 1 benchmarks" in allowed

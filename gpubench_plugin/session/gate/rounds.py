@@ -44,14 +44,17 @@ def freeze(
     its own runs took others.
 
     Returns:
-        What to say of it: how many are, or which option of the command line forbids it.
+        What to say of it: how many are, or why none is.
     """
+    every = list(_directories(settings, here))
     directories = [
         (directory, only)
-        for directory, only in _directories(settings, here)
+        for directory, only in every
         if settings.allow_incomparable or _is_of_machine(directory, head)
     ]
     if not directories:
+        if every or _pins(settings):
+            yield f"rounds are not those of the baseline: {_NOT_HERE}"
         return
     given = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
     if given:
@@ -68,6 +71,17 @@ def freeze(
         item.stash[CASE] = replace(case, rounds=rounds[case.id])
     if known:
         yield f"rounds as in the baseline: {len(known)} of {len(cases)} benchmarks"
+
+
+_NOT_HERE: Final = "no folder of a run of this machine that it rests on is here"
+
+
+def _pins(settings: Settings) -> bool:
+    """Whether it is a baseline that pins runs, wherever they are."""
+    if names_a_run(settings.baseline):
+        return False
+    baseline = Baselines(settings.results_dir).get(settings.baseline)
+    return baseline is not None and bool(baseline.runs)
 
 
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
@@ -97,7 +111,7 @@ def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str,
 
 
 def _directories(settings: Settings, here: Path) -> Iterator[tuple[RunDirectory, str | None]]:
-    """The folders of the baseline's runs; with a benchmark, those that are accepted for it alone."""
+    """The folders of the baseline's runs, the accepted ones with the benchmark they count for."""
     text = settings.baseline
     if names_a_run(text):
         if not text.endswith(".json"):

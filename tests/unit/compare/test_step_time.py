@@ -110,7 +110,8 @@ def test_one_earlier_run_of_ten_may_have_taken_other_rounds(others):
     rounds = [17.0] * others + [40.0] * (10 - others)
     earlier = [run(f"a{n}", launch(generator, rounds=one)) for n, one in enumerate(rounds)]
     pinned = [
-        replace(one, results={"test_a": replace(one.results["test_a"], pinned=True)}) for one in earlier
+        replace(one, results={"test_a": replace(one.results["test_a"], pinned=True)})
+        for one in earlier
     ]
     head = run("b", launch(generator, rounds=40.0, floor=1.2, median=1.3))
     (verdict,) = compare_history(pinned, head).verdicts
