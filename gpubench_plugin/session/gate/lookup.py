@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.compare.baselines import LAST, Baselines, Reference, names_a_run, reference
+from gpubench_plugin.compare.baselines import Baselines, Reference, names_a_run, reference
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.records import LAST
 from gpubench_plugin.results import find_run, read_run
 from gpubench_plugin.results.registry import is_expected
 

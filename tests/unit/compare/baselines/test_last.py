@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.compare.baselines import (
-    LAST,
     Baselines,
     Reference,
     baseline_name,
     reference,
 )
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.records import LAST
 from gpubench_plugin.results import RunDirectory, run_in
 from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
