@@ -502,6 +502,19 @@ Method = Literal["paired", "history", "threshold", "exact", "absolute"]
 """How a verdict was found. ``threshold`` is not statistical; ``exact`` is for metrics without any
 variance; ``absolute`` compares with a fixed bound instead of a baseline."""
 
+LAST: Final = "last"
+"""What ``--baseline`` calls the last comparable run: no baseline is called so any more."""
+
+
+def is_regression(kind: str, method: str | None, *, base: str) -> bool:
+    """Whether a verdict keeps its run from being a sample that later ones are judged by.
+
+    One beside the last run does not: two runs of the same code differ by more than the threshold
+    often enough, and a history without its slower half would find all others slow. `base` is the
+    label of what the run was compared with.
+    """
+    return kind == "regressed" and not (method == "threshold" and base == LAST)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:

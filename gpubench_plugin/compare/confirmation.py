@@ -31,7 +31,7 @@ def alarms(comparison: Comparison) -> tuple[str, ...]:
 
 
 def unconfirmed(comparison: Comparison, why: str | Mapping[str, str]) -> Comparison:
-    """The same verdicts; alarms, all or those of the ids in `why`, say why nothing confirms them.
+    """The same verdicts; alarms, all or those of the ids in `why`, end with what it says of them.
 
     They stand: nobody knows better.
     """
@@ -39,7 +39,7 @@ def unconfirmed(comparison: Comparison, why: str | Mapping[str, str]) -> Compari
     return replace(
         comparison,
         verdicts=tuple(
-            replace(one, reason=f"{one.reason}; not launched again: {reasons[one.id]}")
+            replace(one, reason=f"{one.reason}; {reasons[one.id]}")
             if _is_alarm(one) and one.id in reasons
             else one
             for one in comparison.verdicts

@@ -159,6 +159,8 @@ def by_limit(
     )
     if kind == "regressed" and series.loose and method == "threshold":
         kind, how = "inconclusive", f"{how}; one total says little on a clock of the host"
+    elif kind == "improved" and series.loose and method == "threshold":
+        kind = "unchanged"  # nor does a base that others held up make the head a faster one
     reason = f"{change(series, effect)}, limit {series.limit.text}; {how}"
     return verdict(
         series, kind, method, reason, base=base, head=head, effect=effect, launches=launches

@@ -86,7 +86,11 @@ class BySteps(StopRule):
 
 
 class ByRounds(StopRule):
-    """Stops after exactly so many rounds, which were fixed beforehand."""
+    """Stops after exactly so many rounds, which were fixed beforehand.
+
+    Those of a file are timed however long they take: who wrote it wants them. Those of a baseline
+    end with the limit of time, since the step may be a hundred times slower by now.
+    """
 
     def __init__(self, section: MeasureSection, rounds: int) -> None:
         super().__init__(section)
@@ -94,9 +98,19 @@ class ByRounds(StopRule):
 
     def durations(self, recording: Recording, elapsed_s: float) -> int:
         """A block, shortened to the rounds that are missing."""
-        plan = recording.plan
         missing = self._rounds - recording.rounds
-        return min(plan.rounds_per_block, missing) * plan.durations_per_round
+        return _within(self._limit_s, recording, elapsed_s, missing) if missing > 0 else 0
+
+    def converged(self, recording: Recording) -> bool:
+        """Whether all rounds were timed."""
+        return recording.rounds >= self._rounds
+
+    @property
+    def _limit_s(self) -> float:
+        section = self._section
+        if section.rounds_file is not None or section.by == "steps":
+            return math.inf
+        return _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
 
 
 class Looks:
@@ -145,7 +159,7 @@ def _within(
     """
     left_s = limit_s - elapsed_s
     rounds = min(recording.plan.rounds_per_block, rounds_left)
-    if recording.rounds:
+    if recording.rounds and left_s < math.inf:
         if left_s <= 0:
             return 0
         rounds = min(rounds, fitting_rounds(left_s, elapsed_s / recording.rounds))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.results.recorder import Recorder, append, append_events
     from gpubench_plugin.results.resume import reopen
-    from gpubench_plugin.results.rounds import rounds_of
+    from gpubench_plugin.results.rounds import middle_rounds, rounds_of
     from gpubench_plugin.results.run_directory import (
         RunDirectory,
         find_run,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpubench_plugin.environment import KernelLock, code, json_files
 from gpubench_plugin.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.records import Measurement, RunRecord
+from gpubench_plugin.records import Measurement, RunRecord, is_regression
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.tags import tags_of
@@ -300,8 +300,12 @@ def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
 def _regressed(directory: RunDirectory) -> bool:
     if not directory.verdicts.exists():
         return False
-    found = json_files.load(directory.verdicts, limit=json_files.LIMIT_OF_FACTS_BYTES)["benchmarks"]
-    return any(verdict["verdict"] == "regressed" for verdict in found)
+    document = json_files.load(directory.verdicts, limit=json_files.LIMIT_OF_FACTS_BYTES)
+    base = document.get("base_label", "")
+    return any(
+        is_regression(row["verdict"], row.get("method"), base=base)
+        for row in document["benchmarks"]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from gpubench_plugin.records import Samples
 from gpubench_plugin.results import journal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def rounds_of(directory: RunDirectory) -> dict[str, FrozenRounds]:
     """In how many rounds the run in `directory` has timed each of its benchmarks.
 
-    Of several launches that with the most rounds counts. A benchmark whose samples this version
-    cannot read is left out.
+    Of several launches that in the middle counts, as it does of their metrics: minima of more
+    rounds than the run's own number of them would be compared with none. A benchmark whose samples
+    this version cannot read is left out.
 
     Raises:
         ResultsError: the journal cannot be read.
@@ -35,5 +36,10 @@ def rounds_of(directory: RunDirectory) -> dict[str, FrozenRounds]:
 
 def _rounds_of(event: Mapping[str, Any]) -> FrozenRounds:
     launches = event.get("per_launch") or [event]
-    plans = [FrozenRounds.of(Samples.from_json(one["samples"])) for one in launches]
-    return max(plans, key=lambda plan: plan.rounds)
+    return middle_rounds(FrozenRounds.of(Samples.from_json(one["samples"])) for one in launches)
+
+
+def middle_rounds(plans: Iterable[FrozenRounds]) -> FrozenRounds:
+    """The median by number, of two in the middle the lower one."""
+    ordered = sorted(plans, key=lambda plan: plan.rounds)
+    return ordered[(len(ordered) - 1) // 2]

@@ -15,7 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.records import Better, Difference, Json, Method, Part, Verdict, VerdictKind
+from gpubench_plugin.records import (
+    Better,
+    Difference,
+    Json,
+    Method,
+    Part,
+    Verdict,
+    VerdictKind,
+    is_regression,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -140,9 +149,14 @@ class VerdictDocument(_Model):
     environment_differences: list[EnvironmentDifference]
     notes: list[str] = []
 
-    def ids(self, kind: VerdictKind) -> frozenset[str]:
-        """The benchmarks that have a verdict of that kind."""
-        return frozenset(found.id for found in self.benchmarks if found.verdict == kind)
+    @property
+    def regressed(self) -> tuple[str, ...]:
+        """The benchmark of each verdict that keeps the run from being a sample."""
+        return tuple(
+            row.id
+            for row in self.benchmarks
+            if is_regression(row.verdict, row.method, base=self.base_label)
+        )
 
     def verdicts_on(self, node_id: str) -> tuple[Verdict, ...]:
         """Those on one benchmark, of its metrics and of the whole."""

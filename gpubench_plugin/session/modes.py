@@ -182,27 +182,29 @@ class Roles:
             return None
         from gpubench_plugin.session.recording import Session
 
-        lookup = self._baseline(items)
+        lookup = self._baseline()
         session = Session(self._config, self._settings, list(_cases(items)))
         session.start()
         self._register(session, "gpubench-session")
         if lookup is not None:
-            self._judge(session, lookup)
+            self._judge(session, self._frozen(items, session, lookup))
         self._leave_out(session.kept)
         return session
 
-    def _baseline(self, items: Sequence[pytest.Item]) -> Lookup | None:
-        """What is to be compared with, before anything is written; None without ``--baseline``.
-
-        The `items` are timed in its rounds.
-        """
+    def _baseline(self) -> Lookup | None:
+        """What is to be compared with, before anything is written; None without ``--baseline``."""
         if not self._settings.baseline:
             return None
-        from gpubench_plugin.session.gate import Lookup, freeze
+        from gpubench_plugin.session.gate import Lookup
+
+        return Lookup.early(self._settings, self._config.invocation_params.dir)
+
+    def _frozen(self, items: Sequence[pytest.Item], session: Session, lookup: Lookup) -> Lookup:
+        """The `items` are timed in the rounds of what `lookup` has, which then says so."""
+        from gpubench_plugin.session.gate import freeze
 
         here = self._config.invocation_params.dir
-        lookup = Lookup.early(self._settings, here)
-        notes = freeze(items, self._settings, here)
+        notes = freeze(items, self._settings, here, session.run())
         return replace(lookup, notes=(*lookup.notes, *notes))
 
     def _judge(self, session: Session, lookup: Lookup) -> None:

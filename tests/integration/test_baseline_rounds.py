@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.records import Samples
 from gpubench_plugin.results import RunDirectory, rounds_of
 from tests.support.projects import InlineProject
 
@@ -34,10 +37,35 @@ STEPS = '@pytest.mark.gpubench_set("measure.by=steps", "measure.steps=37")'
 KNOWN, CHANGED = "test_it.py::test_known[ws1]", "test_it.py::test_with_a_setup_by_now[ws1]"
 
 
+def copied(run: Path, run_id: str) -> Path:
+    """Another run with the same numbers."""
+    copy = shutil.copytree(run, run.parent / run_id)
+    file = copy / "summary.json"
+    file.write_text(file.read_text().replace(run.name, run_id))
+    return copy
+
+
+def line_of(name: str, *, rounds: int) -> str:
+    """A line of a journal: the benchmark once more, in so many rounds."""
+    samples = Samples(
+        timer="perf_counter_ns",
+        durations_s=(0.001,) * rounds,
+        block_s=(0.001 * rounds,),
+        block_calls=(rounds,),
+        first_step_s=None,
+        warmup_s=(),
+        warmup_calls=0,
+    )
+    return json.dumps({"event": "benchmark", "id": name, "samples": samples.to_json()}) + "\n"
+
+
 def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     tmp_path: Path,
 ) -> None:
-    """The header says of how many; a kind of step that cannot be timed so keeps its rule."""
+    """Of three pinned runs the middle one's; the header says of how many benchmarks that is so.
+
+    A kind of step that cannot be timed so keeps its rule.
+    """
     project = InlineProject(tmp_path)
     before = SUITE.partition("def test_new")[0].replace("None, setup=lambda: None", "None")
     project.write("test_it.py", before.replace("def test_known", f"{STEPS}\ndef test_known"))
@@ -45,7 +73,10 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     rounds = rounds_of(RunDirectory(path=pinned))
     assert rounds[KNOWN] == FrozenRounds(rounds=37, durations_per_round=1, calls_per_duration=1)
     assert rounds[CHANGED].calls_per_duration > 1
-    Baselines(tmp_path / "results").set("main", [pinned.name], branch=None)
+    pins = [pinned.name, *(copied(pinned, f"20990101T00000{n}Z_run_00000{n}").name for n in "12")]
+    with (pinned.parent / pins[-1] / "metrics.jsonl").open("a") as journal:
+        journal.write(line_of(KNOWN, rounds=5))
+    Baselines(tmp_path / "results").set("main", pins, branch=None)
     project.write("test_it.py", SUITE)
     before = {*(tmp_path / "results").glob("*/*")}
 
@@ -63,3 +94,19 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     assert taken[KNOWN] == rounds[KNOWN]
     assert taken[CHANGED] != rounds[CHANGED]
     assert others[KNOWN].rounds <= 20
+
+
+def test_rounds_of_another_machine_are_not_taken(tmp_path: Path) -> None:
+    """The latest pinned run is of another one; only who compares with it all the same takes its."""
+    project = InlineProject(tmp_path)
+    project.write("test_it.py", SUITE.partition("def test_with")[0])
+    pinned = project.run(quick=False).directory
+    summary = json.loads((pinned / "summary.json").read_text())
+    summary["environment"]["cpu"]["model"] = "Another"
+    (pinned / "summary.json").write_text(json.dumps(summary))
+    Baselines(tmp_path / "results").set("main", [pinned.name], branch=None)
+
+    refused = project.run("--baseline=main", quick=False).out
+    assert "baseline: rounds are not those of the baseline: no folder of a run of this" in refused
+    allowed = project.run("--baseline=main", "--allow-incomparable", quick=False).out
+    assert "baseline: rounds as in the baseline: 1 of 1 benchmarks" in allowed

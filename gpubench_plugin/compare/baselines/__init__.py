@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         the_benchmark,
     )
     from gpubench_plugin.compare.baselines.model import (
-        LAST,
         Acceptance,
         Baseline,
         Change,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.compare.comparability import Likeness, machine_differences
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError, RegistryError
+from gpubench_plugin.records import RunStatus
 from gpubench_plugin.results import run_in, runs_in
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LOOKED_AT: Final = 50
 """Runs that are read, at most, for a benchmark that the latest ones have not measured."""
+
+_ENDED: Final[frozenset[RunStatus | None]] = frozenset({"complete", "failed"})
 
 _SHORT: Final = 9
 """Characters of a commit that are shown."""
@@ -36,7 +39,10 @@ class LastRuns:
 
 
 def last_runs(head: Run, *, results_dir: Path, reached: Reachable) -> LastRuns:
-    """The complete runs before `head` that have last measured its benchmarks, comparably.
+    """The runs before `head` that have last measured its benchmarks, comparably.
+
+    One of which a benchmark failed is as good for all others: else a suite with one that always
+    fails would never be compared. One that was interrupted is not.
 
     Usually that is one run. A benchmark that it lacks, or measured with other settings, has the
     latest earlier one, also one that only the registry has; where none is comparable, the latest of
@@ -102,7 +108,7 @@ class _Search:
         """Look at the `runs`, the latest first, as long as something is missing."""
         for run in runs:
             is_earlier = run.run_id != self.head.run_id and run.started < self.head.started
-            if run.status == "complete" and is_earlier:
+            if run.status in _ENDED and is_earlier:
                 self.looked_at.append(run)
                 self._look_at(run)
             if not self.missing:

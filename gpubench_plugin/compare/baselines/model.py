@@ -14,16 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.records import LAST
 from gpubench_plugin.results import path_component
 
 Action = Literal["set", "accept", "remove"]
 
 RUN_ID: Final = re.compile(r"\d+(T.*)?")
 """A run's id or its beginning, which ``--baseline`` takes as well: no baseline is called so."""
-
-
-LAST: Final = "last"
-"""What ``--baseline`` calls the last comparable run: no baseline is called so any more."""
 
 
 @dataclass(frozen=True, kw_only=True)

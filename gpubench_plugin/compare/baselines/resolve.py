@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpubench_plugin.compare.baselines.last import last_runs
-from gpubench_plugin.compare.baselines.model import LAST, RUN_ID
+from gpubench_plugin.compare.baselines.model import RUN_ID
 from gpubench_plugin.compare.baselines.samples import LaterRuns, Window
 from gpubench_plugin.compare.baselines.store import Baselines
 from gpubench_plugin.errors import GpubenchError, RegistryError, UsageProblem
-from gpubench_plugin.records import Run
+from gpubench_plugin.records import LAST, Run
 from gpubench_plugin.results import read_run, run_in, runs_in
 from gpubench_plugin.results.registry import Reachable, reachable
 

@@ -104,7 +104,7 @@ def with_tags(state: str, tags: Iterable[str]) -> str:
 def _regressed(directory: RunDirectory) -> frozenset[str]:
     if not directory.verdicts.exists():
         return frozenset()
-    return verdicts.read(directory.verdicts).ids("regressed")
+    return frozenset(verdicts.read(directory.verdicts).regressed)
 
 
 def _bytes(file: Path) -> bytes:

@@ -49,14 +49,14 @@ class Confirmation:
         `options` are those that the `comparison` of `reference` and `head` was made with.
         """
         if self._launch is None:
-            return unconfirmed(comparison, self._why_not)
+            return unconfirmed(comparison, not_launched(self._why_not))
         names = alarms(comparison)
         foreign = {name: _FOREIGN for name in names if name not in self._items}
         items = [self._items[name] for name in names if name not in foreign]
         try:
             runs, failures = self._launched(self._launch, items)
-        except GpubenchError as error:
-            return unconfirmed(comparison, str(error))
+        except (GpubenchError, OSError) as error:
+            return unconfirmed(comparison, not_launched(str(error)))
         stand = unconfirmed(comparison, foreign | failures)
         return confirmed(stand, reference.runs, head, runs, **options)
 
@@ -78,11 +78,16 @@ class Confirmation:
         return runs, failures
 
 
-_FOREIGN: Final = "pytest-benchmark measures it in this process alone"
+def not_launched(why: str) -> str:
+    """What ends the reason of an alarm that no further launch is about."""
+    return f"not launched again: {why}"
+
+
+_FOREIGN: Final = not_launched("pytest-benchmark measures it in this process alone")
 
 
 def _failure(measurement: Measurement) -> str:
-    """Why there is no second number, in one line."""
+    """That there is no second number, and why, in one line."""
     first = next(iter(measurement.reason.splitlines()), "")
-    said = f" ({first})" if first else ""
-    return f"the launch ended as {measurement.outcome.replace('_', ' ')}{said}"
+    detail = f" ({first})" if first else ""
+    return f"launched again, it gave no number: {measurement.outcome.replace('_', ' ')}{detail}"

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
+import pytest
+
 from gpubench_plugin.compare import alarms, unconfirmed
 from gpubench_plugin.config import limits_given
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.records import COMPARED, MISSING, Comparison
+from gpubench_plugin.session.gate.confirmation import not_launched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -180,8 +183,10 @@ class Judgement:
                 comparison = (
                     self._confirmation.of(comparison, reference, run, options)
                     if launches
-                    else unconfirmed(comparison, "the session ended first")
+                    else unconfirmed(comparison, not_launched("the session ended first"))
                 )
+        except pytest.exit.Exception:  # a signal, say, while a benchmark was launched again
+            raise
         except Exception as error:  # whatever it was: what is measured must still be written
             return error
         self._session.keep_verdicts(comparison)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.compare.baselines import LAST, Baselines, Reference, names_a_run, reference
+from gpubench_plugin.compare.baselines import Baselines, Reference, names_a_run, reference
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.records import LAST
 from gpubench_plugin.results import find_run, read_run
 from gpubench_plugin.results.registry import is_expected
 
@@ -168,9 +169,14 @@ def _run(settings: Settings, here: Path) -> Reference:
 
 
 def _unread(found: Reference, own: str) -> str:
-    """Why none of its runs can be compared with; empty where one can, and where it has none."""
+    """Why nothing is known of its level; empty where something is, and where it pins no run.
+
+    Later runs are no level: nobody has vouched for them, and the oldest may be a slow one.
+    """
     lost = [run_id for run_id in found.pinned if run_id != own]
-    if found.runs or not lost:
+    read = {run.run_id for run in found.runs}
+    vouched_for = any(one.pinned for run in found.runs for one in run.results.values())
+    if vouched_for or not lost or not read.isdisjoint(lost):
         return ""
     none = "its pinned run cannot" if len(lost) == 1 else f"none of its {len(lost)} pinned runs can"
     anew = f"set it anew with gpubench baseline set {found.label} RUN"

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.compare import machine_differences
 from gpubench_plugin.compare.baselines import Baselines, names_a_run
 from gpubench_plugin.config import CASE
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.results import find_run, rounds_of, runs_in
+from gpubench_plugin.results import find_run, middle_rounds, rounds_of, run_in, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config import FrozenRounds, Settings
+    from gpubench_plugin.records import Run
     from gpubench_plugin.results import RunDirectory
 
 
@@ -33,14 +35,26 @@ _CHOOSING: Final = frozenset(
 """Keys that say how long is measured: who gives one on the command line wants that, not this."""
 
 
-def freeze(items: Iterable[pytest.Item], settings: Settings, here: Path) -> Iterator[str]:
+def freeze(
+    items: Iterable[pytest.Item], settings: Settings, here: Path, head: Run
+) -> Iterator[str]:
     """Have `items` timed in the rounds that the baseline's runs took, as far as they are known.
 
+    Those of a machine other than that of `head` are not: a slower one would take them too long, and
+    its own runs took others.
+
     Returns:
-        What to say of it: how many are, or which option of the command line forbids it.
+        What to say of it: how many are, or why none is.
     """
-    directories = list(_directories(settings, here))
+    every = list(_directories(settings, here))
+    directories = [
+        (directory, only)
+        for directory, only in every
+        if settings.allow_incomparable or _is_of_machine(directory, head)
+    ]
     if not directories:
+        if every or _pins(settings):
+            yield f"rounds are not those of the baseline: {_NOT_HERE}"
         return
     given = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
     if given:
@@ -59,20 +73,45 @@ def freeze(items: Iterable[pytest.Item], settings: Settings, here: Path) -> Iter
         yield f"rounds as in the baseline: {len(known)} of {len(cases)} benchmarks"
 
 
+_NOT_HERE: Final = "no folder of a run of this machine that it rests on is here"
+
+
+def _pins(settings: Settings) -> bool:
+    """Whether it is a baseline that pins runs, wherever they are."""
+    if names_a_run(settings.baseline):
+        return False
+    baseline = Baselines(settings.results_dir).get(settings.baseline)
+    return baseline is not None and bool(baseline.runs)
+
+
+def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
+    try:
+        return not machine_differences(run_in(directory), head, ())
+    except GpubenchError:  # said where its numbers are read
+        return False
+
+
 def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str, FrozenRounds]:
-    """By node id, of the latest pinned run that has the benchmark, or of the accepted one."""
-    rounds: dict[str, FrozenRounds] = {}
+    """By node id, those in the middle of the pinned runs', or those of the accepted run.
+
+    The pinned ones may have taken different numbers; most of them can be compared with the middle.
+    """
+    pinned: dict[str, list[FrozenRounds]] = {}
+    accepted: dict[str, FrozenRounds] = {}
     for directory, only in directories:
         try:
-            found = rounds_of(directory)
+            taken = rounds_of(directory)
         except GpubenchError:  # said where its numbers are read
             continue
-        rounds |= {i: one for i, one in found.items() if only is None or i == only}
-    return rounds
+        if only in taken:
+            accepted[only] = taken[only]
+        for name, one in taken.items() if only is None else ():
+            pinned.setdefault(name, []).append(one)
+    return {name: middle_rounds(plans) for name, plans in pinned.items()} | accepted
 
 
 def _directories(settings: Settings, here: Path) -> Iterator[tuple[RunDirectory, str | None]]:
-    """The folders of the baseline's runs, those that count more later; of which benchmark alone."""
+    """The folders of the baseline's runs, the accepted ones with the benchmark they count for."""
     text = settings.baseline
     if names_a_run(text):
         if not text.endswith(".json"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import compare_paired, compare_runs, whole
+from gpubench_plugin.compare import compare_history, compare_paired, compare_runs, whole
 from gpubench_plugin.records import Verdict
 from tests.support.made import result, run, series
 
@@ -106,6 +106,23 @@ def test_minima_of_uneven_numbers_of_rounds_are_not_compared():
     assert "minima are not compared: of 20 rounds in base, 40 in head" in verdict.reason
 
 
+@pytest.mark.parametrize("others", [1, 2])
+def test_one_earlier_run_of_ten_may_have_taken_other_rounds(others):
+    """A second one ends the comparison of minima, and the reason says how many they are."""
+    generator = np.random.default_rng(5)
+    rounds = [17.0] * others + [40.0] * (10 - others)
+    earlier = [run(f"a{n}", launch(generator, rounds=one)) for n, one in enumerate(rounds)]
+    pinned = [
+        replace(one, results={"test_a": replace(one.results["test_a"], pinned=True)})
+        for one in earlier
+    ]
+    head = run("b", launch(generator, rounds=40.0, floor=1.2, median=1.3))
+    (verdict,) = compare_history(pinned, head).verdicts
+    assert verdict.kind == "regressed"
+    assert ("step_time_min_s" in verdict.moved) is (others == 1)
+    assert ("of 17 rounds in base (2 of 10), 40 in head" in verdict.reason) is (others == 2)
+
+
 def test_a_part_that_the_base_lacks_is_left_out_with_a_word():
     """The others are judged."""
     base = result(step_time_s=1.0)
@@ -140,6 +157,16 @@ def test_what_is_decided_needs_no_more_pairs():
 def test_a_loose_rate_beyond_its_limit_is_not_said_to_be_unchanged():
     """Nobody believes `17 % lower, unchanged (limit 5%)`."""
     assert ", not surely worse (limit 5%)" in compared(rate_noise=0.3).reason
+
+
+def test_a_single_noisy_rate_makes_nothing_faster_by_threshold():
+    """A base that others held up is no better head: floor and median decide."""
+    base, head = (
+        run(name, result(step_time_s=1.0, step_time_min_s=1.0, step_time_mean_s=mean))
+        for name, mean in (("a", 4.0), ("b", 1.0))
+    )
+    (verdict,) = compare_runs(base, head).verdicts
+    assert verdict.kind == "unchanged"
 
 
 def test_a_rate_with_a_stated_limit_is_judged_by_itself():

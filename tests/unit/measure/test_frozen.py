@@ -30,6 +30,7 @@ def measured(
     rounds: FrozenRounds | None = ROUNDS,
     agreement: Agreement | None = None,
     setup: bool = False,
+    rounds_file: str | None = "rounds.json",
     **keys: Any,
 ) -> Samples:
     """The samples of a step that takes these times in turn on a host clock on paper."""
@@ -37,7 +38,7 @@ def measured(
     return measure(
         lambda: host.spend(next(times)),
         clock=CpuClock(host.now),
-        section=MeasureSection(rounds_file="rounds.json", **keys),
+        section=MeasureSection(rounds_file=rounds_file, **keys),
         agreement=agreement or Alone(),
         frozen=rounds,
         setup=(lambda: None) if setup else None,
@@ -52,6 +53,18 @@ def test_exactly_the_frozen_rounds_are_timed(times_ns: tuple[int, ...], by: str)
     assert FrozenRounds.of(samples) == ROUNDS
     assert (len(samples.durations_s), samples.calls) == (160, 320)
     assert "not_converged" not in samples.flags
+
+
+@pytest.mark.parametrize(("by", "most_s"), [("ci", 10.0), ("time", 5.0)])
+def test_rounds_of_a_baseline_end_with_the_limit_of_time(by: str, most_s: float) -> None:
+    """A step that is slower by far ends ten times later than it may without a baseline."""
+    keys = {"max_time_s": 1.0, "time_s": 0.5, "by": by, "rounds_file": None}
+    samples = measured(100 * MS, rounds=FrozenRounds(**{**ENTRY, "rounds": 1000}), **keys)
+    assert sum(samples.block_s) == pytest.approx(most_s, abs=1.0)
+    assert "not_converged" in samples.flags
+    in_time = measured(MS, **keys)
+    assert FrozenRounds.of(in_time) == ROUNDS
+    assert "not_converged" not in in_time.flags
 
 
 def test_what_was_measured_can_be_frozen() -> None:

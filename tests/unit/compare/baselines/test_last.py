@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.compare.baselines import (
-    LAST,
     Baselines,
     Reference,
     baseline_name,
     reference,
 )
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.records import LAST
 from gpubench_plugin.results import RunDirectory, run_in
 from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -37,11 +37,11 @@ def origins(last: Reference) -> dict[str, int]:
     return {name: int(run.run_id[-6:], 16) for run in last.runs for name in run.results}
 
 
-def test_the_last_complete_run_is_taken_whatever_its_branch_and_changes(tmp_path: Path) -> None:
-    """Failed, killed and later runs are not; age, commit and uncommitted changes are said."""
+def test_the_last_run_that_ended_is_taken_whatever_its_branch_and_changes(tmp_path: Path) -> None:
+    """Interrupted, killed and later runs are not; age, commit and uncommitted changes are said."""
     write_run(tmp_path, 0, BOTH)
     write_run(tmp_path, 1, BOTH, branch="feature", dirty=True, commit="abcdef0123456789")
-    write_run(tmp_path, 2, BOTH, status="failed")
+    write_run(tmp_path, 2, BOTH, status="interrupted")
     write_run(tmp_path, 3, BOTH, status=None)
     write_run(tmp_path, 5, BOTH)
 
@@ -53,6 +53,15 @@ def test_the_last_complete_run_is_taken_whatever_its_branch_and_changes(tmp_path
         f"compared with {run_id(1)} (3 hours ago, commit abcdef012, uncommitted changes)",
         "this run's code has uncommitted changes",
     )
+
+
+def test_a_run_of_which_a_benchmark_failed_counts_for_the_others(tmp_path: Path) -> None:
+    """Else a suite with one that always fails would say for ever that there is no earlier run."""
+    write_run(tmp_path, 0, BOTH)
+    failed = (measurement(MLP, outcome="failed"), measurement(RESNET))
+    write_run(tmp_path, 1, failed, status="failed")
+
+    assert origins(look_up(tmp_path, 2)) == {MLP: 0, RESNET: 1}
 
 
 def test_a_benchmark_that_the_last_run_lacks_has_an_earlier_one(tmp_path: Path) -> None:

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare.baselines import find, registered, the_benchmark
+from gpubench_plugin.compare.baselines.lookup import regressions
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.results.registry import Registry
+from gpubench_plugin.records import Comparison, Verdict
+from gpubench_plugin.results import verdicts
+from gpubench_plugin.results.reader import overview
+from gpubench_plugin.results.registry import Registry, ingest
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gpubench_plugin.records import Method
 
 NAMES = (MLP, RESNET)
 
@@ -46,6 +52,24 @@ def test_of_many_benchmarks_some_are_named() -> None:
     """The message stays short."""
     with pytest.raises(UsageProblem, match="and 40 more"):
         the_benchmark("t", [f"t{number}" for number in range(50)], "it")
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "counts"),
+    [("last", "threshold", 0), ("last", "absolute", 1), ("main", "threshold", 1)],
+)
+def test_what_is_slower_than_the_last_run_can_be_a_sample(
+    tmp_path: Path, base: str, method: Method, counts: int
+) -> None:
+    """Two runs of the same code differ by more than a threshold; a broken bound is broken."""
+    directory = write_run(tmp_path, 0)
+    verdict = Verdict(id=MLP, metric="step_time_s", kind="regressed", method=method)
+    comparison = Comparison(base=base, head=directory.run_id, verdicts=(verdict,))
+    directory.verdicts.write_text(verdicts.to_text([comparison]))
+
+    assert regressions(directory) == counts
+    assert overview(directory).regressed is bool(counts)
+    assert bool(ingest.read(directory).regressed) is bool(counts)
 
 
 def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:

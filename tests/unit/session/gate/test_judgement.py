@@ -445,13 +445,38 @@ def test_an_alarm_stands_where_the_benchmark_cannot_be_launched_again(tmp_path: 
     for launch in (crashes, torchrun, late):
         found, _ = alarmed(tmp_path / str(len(reasons)), launch)
         assert found.fails if launch is late else found.ending(MLP).outcome == "failed"
-        reasons.append(of_mlp(found).reason.partition("; not launched again: ")[2])
-    assert reasons == [
-        "the launch ended as crashed (said why)",
-        "nobody can",
-        "the session ended first",
-    ]
+        reasons.append(of_mlp(found).reason)
+    ends = (
+        "; launched again, it gave no number: crashed (said why)",
+        "; not launched again: nobody can",
+        "; not launched again: the session ended first",
+    )
+    assert [reason.endswith(end) for reason, end in zip(reasons, ends, strict=True)] == [True] * 3
     assert not late.launched
+
+
+def test_a_signal_while_a_benchmark_is_launched_again_ends_the_session(tmp_path: Path) -> None:
+    """It is no verdict: pytest ends as it does elsewhere, and the alarm says what is missing."""
+
+    def signalled(*_: Any) -> Iterable[Measurement]:
+        pytest.exit("interrupted by SIGTERM")
+
+    found, _ = alarmed(tmp_path, cast("Any", signalled))
+    with pytest.raises(pytest.exit.Exception):
+        found.ending(MLP)
+    assert of_mlp(found).reason.endswith("; not launched again: the session ended first")
+
+
+def test_an_alarm_stands_where_no_process_can_be_started(tmp_path: Path) -> None:
+    """The verdicts on all other benchmarks are there all the same."""
+
+    def full(*_: Any) -> Iterable[Measurement]:
+        raise OSError(28, "No space left on device")
+
+    found, _ = alarmed(tmp_path, cast("Any", full))
+    assert found.ending(RESNET).outcome == "passed"
+    assert found.ending(MLP).outcome == "failed"
+    assert of_mlp(found).reason.endswith("; not launched again: [Errno 28] No space left on device")
 
 
 def test_one_pinned_run_judges_nothing_and_says_how_many_are_missing() -> None:

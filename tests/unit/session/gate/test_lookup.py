@@ -137,12 +137,14 @@ def test_a_run_that_only_a_silent_registry_may_have_is_a_problem_of_usage(tmp_pa
 
 
 def test_a_baseline_of_which_no_pinned_run_can_be_read_is_not_judged_by(tmp_path: Path) -> None:
-    """The gate fails and says why; of some that cannot, a note tells."""
+    """Nor by later runs, which nobody has vouched for; of some pinned ones a note tells."""
     runs = [write_run(tmp_path, number) for number in (1, 2)]
-    Baselines(tmp_path).set("main", [one.run_id for one in runs], branch=None)
+    later = write_run(tmp_path, 3)
+    Baselines(tmp_path).set("main", [one.run_id for one in runs], branch="main")
     head = run_of("head", [measurement()], environment(), run_id="now")
     runs[0].summary.write_text("{")
-    assert len(early(tmp_path, "main").reference(head).runs) == 1
+    read = [one.run_id for one in early(tmp_path, "main").reference(head).runs]
+    assert read == [runs[1].run_id, later.run_id]
 
     runs[1].summary.write_text("{")
     with pytest.raises(ResultsError, match="none of its 2 pinned runs can be read; set it anew"):
