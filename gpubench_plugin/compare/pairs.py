@@ -57,7 +57,8 @@ def judge_pairs(
 
     pairs = [used_pairs(len(one.head)) for one in open_]
     looks = look(
-        paired_samples(open_, pairs, decided),
+        # What needs no statistics tells nothing of noise: its values may be zero, or no pairs.
+        paired_samples(open_, pairs, [one for one in decided if not _plain_pairs(one)]),
         max(m or 0, family((*series, *decided))),
         q=rate_of_look(max(pairs) // LOOK),
         unchanged_from=unchanged_from,

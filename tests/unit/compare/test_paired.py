@@ -214,3 +214,13 @@ def test_sides_of_different_length_are_a_mistake_of_the_caller():
     """They cannot be pairs."""
     with pytest.raises(ValueError, match="2 values of the base, 1 of the head"):
         judge_pairs([series([1.0, 1.0], [1.0])])
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "limit"),
+    [([0.0] * 5, [0.0] * 5, "2%"), ([], [0.0] * 5, "<=0"), ([1.0] * 3, [1.0] * 5, "<=3")],
+)
+def test_what_was_decided_without_statistics_tells_nothing_of_noise(base, head, limit):
+    """Zeros and fixed bounds that an earlier look has decided leave the later looks as they are."""
+    going, decided = launches(10, 0.005, 0.05), series(base, head, limit=limit, name="test_b")
+    assert judge_pairs([going], decided=[decided]) == judge_pairs([going])
