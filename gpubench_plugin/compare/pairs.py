@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from gpubench_plugin.compare.series import Series, counted, percent
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
-    from gpubench_plugin.compare.tested import Tested
+    from gpubench_plugin.compare.tested import Sample, Tested
 
 
 def judge_pairs(
@@ -105,8 +106,16 @@ def _verdict_of_pairs(tested: Tested, unchanged_from: int) -> Verdict:
         if needed
         else f"too close to the limit for {MOST_PAIRS} pairs to tell"
     )
-    why = f"launch noise {percent(sample.noise)}: could only see ≥ {percent(tested.visible)}"
+    why = f"launch noise {_noise(sample)}: could only see ≥ {percent(tested.visible)}"
     return tested.verdict("paired", f"{why}; {advice} ({rest})", pairs_needed=needed)
+
+
+def _noise(sample: Sample) -> str:
+    """That of a launch; what it is taken for beside others that are far louder is said too."""
+    if sample.least <= sample.spread:
+        return percent(sample.noise)
+    taken = percent(sample.least / math.sqrt(2))  # as the noise is of the spread
+    return f"{percent(sample.noise)}, taken for {taken} in a louder suite"
 
 
 def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
@@ -121,4 +130,5 @@ def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
         at=tested.level,
         unchanged_from=unchanged_from,
         shared=float(sample.estimates.freedom) - (sample.launches - 1),
+        least=sample.least,
     )

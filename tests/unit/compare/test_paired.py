@@ -224,3 +224,12 @@ def test_what_was_decided_without_statistics_tells_nothing_of_noise(base, head, 
     """Zeros and fixed bounds that an earlier look has decided leave the later looks as they are."""
     going, decided = launches(10, 0.005, 0.05), series(base, head, limit=limit, name="test_b")
     assert judge_pairs([going], decided=[decided]) == judge_pairs([going])
+
+
+def test_a_quiet_series_among_loud_ones_says_by_which_noise_it_is_called():
+    """Else an interval beyond the limit, and a small noise, would contradict that it is open."""
+    loud = [launches(5, 0.05, 0.0, number, name=f"test_{number}") for number in range(1, 20)]
+    verdict = judge_pairs([launches(5, 0.002, 0.08), *loud])[0]
+    assert (verdict.kind, verdict.interval[0] > 0.02) == ("inconclusive", True)
+    assert "in a louder suite: could only see ≥ " in verdict.reason
+    assert verdict.pairs_needed > 10
