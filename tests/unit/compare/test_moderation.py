@@ -28,7 +28,8 @@ def test_a_series_that_is_louder_than_the_suite_keeps_its_spread():
     own = spreads(noise, series=60)
     shared = moderated(own, prior_of(own), 5)
     assert shared.deviation[0] == pytest.approx(own.deviation[0], rel=0.05)
-    assert shared.freedom[0] < 4.1 < 10 < shared.freedom.max()
+    assert shared.freedom[0] < 4.1
+    assert shared.freedom.max() > 10
 
 
 def test_two_series_share_nothing():
@@ -79,7 +80,9 @@ def test_series_without_any_variance_share_none():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bimodal", "mixed, 0.3 to 3 %", "one loud, 3 % among 1 %", "one suite of all these"])
+@pytest.mark.parametrize(
+    "kind", ["bimodal", "mixed, 0.3 to 3 %", "one loud, 3 % among 1 %", "one suite of all these"]
+)
 def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(kind):
     """Also where launches have modes or benchmarks differ in noise; more in docs/evidence."""
     kinds = sim.sequential(sim.noise_kinds(9)[kind](2_000, 15)).kinds
