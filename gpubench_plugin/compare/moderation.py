@@ -93,9 +93,10 @@ def _membership(spread: Spread, prior: Prior) -> Floats:
     """How far each series is one of the suite, from 0 to 1: less where it is too loud for that."""
     if not np.any(prior.freedom):
         return np.ones_like(prior.freedom)
-    ratio = spread.deviation**2 / prior.variance
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # of hardly any variance
+        ratio = spread.deviation**2 / prior.variance
     chance = special.fdtrc(spread.freedom, prior.freedom, ratio)
-    members: Floats = np.minimum(chance / _OUTLIER, 1.0)
+    members: Floats = np.fmin(chance / _OUTLIER, 1.0)
     return members
 
 

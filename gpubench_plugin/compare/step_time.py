@@ -7,6 +7,7 @@ calls, and everything else on the machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -45,7 +46,7 @@ def whole(series: Sequence[Series], verdicts: Sequence[Verdict]) -> dict[Subject
 
 
 def _of_parts(parts: Sequence[tuple[Series, Verdict]]) -> Verdict:
-    decisive = min((verdict for _, verdict in parts), key=lambda one: _WORST_FIRST.index(one.kind))
+    decisive = min((verdict for _, verdict in parts), key=_worst_first)
     remarks = [one.remark for one, _ in parts if one.remark]
     if len(parts) == 1:
         return replace(decisive, reason="; ".join([decisive.reason, *remarks]))
@@ -58,6 +59,13 @@ def _of_parts(parts: Sequence[tuple[Series, Verdict]]) -> Verdict:
         reason="; ".join([f"{named}{decisive.reason}", *filter(None, others), *remarks]),
         parts=tuple(_part(verdict) for _, verdict in parts),
     )
+
+
+def _worst_first(verdict: Verdict) -> tuple[int, float]:
+    """Of what is open first what needs most: its reason says what decides the step time."""
+    is_open = verdict.kind == "inconclusive"
+    needed = verdict.pairs_needed or math.inf
+    return _WORST_FIRST.index(verdict.kind), -needed if is_open else 0.0
 
 
 def _brief(series: Series, verdict: Verdict) -> str:

@@ -118,11 +118,9 @@ class Findings:
         judged = judge_pairs(
             series, m=self._tests, decided=self._decided, unchanged_from=unchanged_from
         )
-        self.pairs_needed = max(
-            (one.pairs_needed for one in judged if one.kind == "inconclusive" and one.pairs_needed),
-            default=None,
-        )
         verdicts = whole(series, judged)
+        needed = (one.pairs_needed for one in verdicts.values() if one.kind == "inconclusive")
+        self.pairs_needed = max(filter(None, needed), default=None)
         self._open = {}
         for subject, one in verdicts.items():
             verdict = doubted(one, bases, heads)

@@ -79,6 +79,15 @@ def test_series_without_any_variance_share_none():
     assert (moderated(own, prior_of(own), 5).deviation == 0).all()
 
 
+def test_one_series_that_varies_among_many_that_do_not_keeps_its_spread():
+    """Nothing overflows where nearly all variances are zero."""
+    deviation = np.zeros(20)
+    deviation[:2] = 0.01, 0.02
+    own = Spread(deviation=deviation, freedom=4.0)
+    shared = moderated(own, prior_of(own), 5)
+    assert shared.deviation[:2] == pytest.approx([0.01, 0.02], rel=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["bimodal", "mixed, 0.3 to 3 %", "one loud, 3 % among 1 %", "one suite of all these"]
