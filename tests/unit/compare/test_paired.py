@@ -120,7 +120,8 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
     still = [
         series([512.0] * 5, [value] * 5, metric="peak_memory_bytes") for value in (512, 520, 600)
     ]
-    alone, (beside, *exact) = judge_pairs([timed])[0], judge_pairs([timed, *still])
+    alone = judge_pairs([timed], unchanged_from=5)[0]
+    beside, *exact = judge_pairs([timed, *still], unchanged_from=5)
     assert alone == beside
     assert [(one.kind, one.method) for one in exact] == [
         ("unchanged", "exact"),
@@ -130,9 +131,25 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
     assert exact[2].reason == "17 % higher, limit 2%; no variance: compared exactly"
 
 
+@pytest.mark.parametrize(
+    ("pairs", "kind", "reason"),
+    [
+        (5, "inconclusive", "not worse so far, but up to 45 % of launches could be worse unseen: "),
+        (10, "unchanged", "no change, limit 2%; no variance: compared exactly; up to 26 % of "),
+    ],
+)
+def test_what_never_varies_is_unchanged_from_as_many_pairs_as_all_else(pairs, kind, reason):
+    """A fifth of launches with twice the memory are not among five pairs in one case of three."""
+    still = series([512.0] * pairs, [512.0] * pairs, metric="peak_memory_bytes")
+    (verdict,) = judge_pairs([still])
+    assert (verdict.kind, verdict.method) == (kind, "exact")
+    assert verdict.reason.startswith(reason)
+    assert verdict.pairs_needed == (10 if kind == "inconclusive" else None)
+
+
 def test_memory_of_nothing_on_both_sides_is_exactly_equal():
     """Zero has no logarithm and needs none."""
-    verdict = judge_pairs([series([0.0] * 5, [0.0] * 5, metric="peak_memory_bytes")])[0]
+    verdict = judge_pairs([series([0.0] * 10, [0.0] * 10, metric="peak_memory_bytes")])[0]
     assert (verdict.kind, verdict.method, verdict.effect) == ("unchanged", "exact", 0.0)
 
 
