@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.compare.looks import (
@@ -26,7 +28,7 @@ from gpubench_plugin.compare.series import Series, counted, percent
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:
-    from gpubench_plugin.compare.tested import Tested
+    from gpubench_plugin.compare.tested import Sample, Tested
 
 
 def judge_pairs(
@@ -49,7 +51,11 @@ def judge_pairs(
             decided by.
         unchanged_from: nothing is called unchanged by fewer pairs.
     """
-    plain = {number: verdict for number, one in enumerate(series) if (verdict := _plain_pairs(one))}
+    plain = {
+        number: verdict
+        for number, one in enumerate(series)
+        if (verdict := _plain_pairs(one, unchanged_from))
+    }
     open_ = [one for number, one in enumerate(series) if number not in plain]
     if not open_:
         return list(plain.values())
@@ -57,7 +63,8 @@ def judge_pairs(
 
     pairs = [used_pairs(len(one.head)) for one in open_]
     looks = look(
-        paired_samples(open_, pairs, decided),
+        # What needs no statistics tells nothing of noise: its values may be zero, or no pairs.
+        paired_samples(open_, pairs, [one for one in decided if not _plain_pairs(one, 0)]),
         max(m or 0, family((*series, *decided))),
         q=rate_of_look(max(pairs) // LOOK),
         unchanged_from=unchanged_from,
@@ -66,7 +73,7 @@ def judge_pairs(
     return [plain.get(number) or next(verdicts) for number in range(len(series))]
 
 
-def _plain_pairs(series: Series) -> Verdict | None:
+def _plain_pairs(series: Series, unchanged_from: int) -> Verdict | None:
     if found := at_once(series):
         return found
     pairs, used = len(series.head), used_pairs(len(series.head))
@@ -79,10 +86,27 @@ def _plain_pairs(series: Series) -> Verdict | None:
         why = f"{counted(pairs, 'pair')}: at least {LOOK} are needed"
         return undecided(series, "paired", why, launches=pairs)
     if without_variance(series):
-        return exact(series, launches=pairs)
+        return _exact_pairs(series, unchanged_from)
     # A zero beside a zero is no effect, but has no logarithm beside other pairs.
     zero = next((value for value in series.base if value <= 0), None)
     return None if zero is None else unusable(series, zero, None)
+
+
+def _exact_pairs(series: Series, unchanged_from: int) -> Verdict:
+    """As :func:`plain.exact`; but a few launches that never vary do not know those to come."""
+    pairs = len(series.head)
+    verdict = exact(series, launches=pairs)
+    if verdict.kind != "unchanged":
+        return verdict
+    if pairs >= unchanged_from:
+        return replace(verdict, reason=f"{verdict.reason}; {_hidden(pairs, 'worse')}")
+    why = f"not worse so far, but {_hidden(pairs, 'worse')}: unchanged is said from"
+    reason = f"{why} {unchanged_from} pairs on ({verdict.reason})"
+    return replace(verdict, kind="inconclusive", reason=reason, pairs_needed=unchanged_from)
+
+
+def _hidden(pairs: int, how: str) -> str:
+    return f"up to {percent(unseen(pairs))} of launches could be {how} unseen"
 
 
 def _verdict_of_pairs(tested: Tested, unchanged_from: int) -> Verdict:
@@ -90,7 +114,7 @@ def _verdict_of_pairs(tested: Tested, unchanged_from: int) -> Verdict:
     rest = f"{tested.finding}, {counted(sample.launches, 'pair')}, limit {series.limit.text}"
     if waiting := len(series.head) - sample.launches:
         rest += f"; {waiting} more wait for the look at {sample.launches + LOOK}"
-    hidden = f"up to {percent(unseen(sample.launches))} of launches could be slow unseen"
+    hidden = _hidden(sample.launches, "slow")
     if tested.kind == "unchanged":
         return tested.verdict("paired", f"{rest}; {hidden}")
     if tested.kind != "inconclusive":
@@ -104,8 +128,16 @@ def _verdict_of_pairs(tested: Tested, unchanged_from: int) -> Verdict:
         if needed
         else f"too close to the limit for {MOST_PAIRS} pairs to tell"
     )
-    why = f"launch noise {percent(sample.noise)}: could only see ≥ {percent(tested.visible)}"
+    why = f"launch noise {_noise(sample)}: could only see ≥ {percent(tested.visible)}"
     return tested.verdict("paired", f"{why}; {advice} ({rest})", pairs_needed=needed)
+
+
+def _noise(sample: Sample) -> str:
+    """That of a launch; what it is taken for beside others that are far louder is said too."""
+    if sample.least <= sample.spread:
+        return percent(sample.noise)
+    taken = percent(sample.least / math.sqrt(2))  # as the noise is of the spread
+    return f"{percent(sample.noise)}, taken for {taken} in a louder suite"
 
 
 def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
@@ -120,4 +152,5 @@ def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
         at=tested.level,
         unchanged_from=unchanged_from,
         shared=float(sample.estimates.freedom) - (sample.launches - 1),
+        least=sample.least,
     )

@@ -226,6 +226,7 @@ def pairs_needed(
     at: float,
     unchanged_from: int,
     shared: float = 0.0,
+    least: float = 0.0,
 ) -> int | None:
     """About how many pairs decide a series that `pairs` could not, if it goes on like this.
 
@@ -237,6 +238,8 @@ def pairs_needed(
         at: the p value at which it would be rejected now; later looks are stricter.
         unchanged_from: the number of pairs from which on it may be unchanged.
         shared: degrees of freedom that the suite lends.
+        least: the standard deviation by which it is called at least now; its variance falls as the
+            root of the number of pairs.
 
     Returns:
         A multiple of five, or None where even 200 would not do.
@@ -246,7 +249,8 @@ def pairs_needed(
     now = rate_of_look(max(pairs // LOOK, 1))
     levels = at * np.array([rate_of_look(int(look)) for look in looks]) / now
     error, freedom = sd / np.sqrt(n), n - 1 + shared
-    called = (abs(mean) >= worse) & (abs(mean) >= stats.t.isf(levels, freedom) * error)
+    called_by = np.maximum(error, least * (pairs / n) ** 0.25 / np.sqrt(n))
+    called = (abs(mean) >= worse) & (abs(mean) >= stats.t.isf(levels, freedom) * called_by)
     cleared = (mean + stats.t.ppf(CONFIDENCE, freedom) * error < worse) & (n >= unchanged_from)
     enough = n[called | cleared]
     return int(enough[0]) if enough.size else None

@@ -35,13 +35,15 @@ class Sample:
     """The numbers of one series that a look needs.
 
     `estimates` are of this series alone; `spread` is the standard deviation of the effects that
-    they come from, `noise` that of the log value of one launch; `base` and `head` are geometric
-    means, so that the effect is exactly theirs; `launches` counts pairs or earlier runs.
+    they come from, `noise` that of the log value of one launch; by `least` instead of `spread`,
+    where that is more, an effect is called; `base` and `head` are geometric means, so that the
+    effect is exactly theirs; `launches` counts pairs or earlier runs.
     """
 
     series: Series
     estimates: Estimates
     spread: float
+    least: float = 0.0
     noise: float
     base: float
     head: float
@@ -137,6 +139,7 @@ def _paired_sample(series: Series, effects: Floats, spread: Spread) -> Sample:
         series=series,
         estimates=paired(effects, Spread(deviation=deviation, freedom=freedom, least=least)),
         spread=float(deviation),
+        least=float(least),
         noise=float(deviation) / math.sqrt(2),  # a difference has the noise of two launches
         base=_geometric_mean(series.base[: len(effects)]),
         head=_geometric_mean(series.head[: len(effects)]),

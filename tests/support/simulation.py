@@ -143,6 +143,11 @@ def noise_kinds(seed: int) -> dict[str, Differences]:
         noise = np.exp(generator.uniform(np.log(0.003), np.log(0.03), (suites, BENCHMARKS, 1)))
         return noise * draw((suites, BENCHMARKS, pairs))
 
+    def one_loud(suites: int, pairs: int) -> Floats:
+        noise = np.full((BENCHMARKS, 1), 0.01)
+        noise[0] = 0.03
+        return noise * draw((suites, BENCHMARKS, pairs))
+
     kinds: dict[str, Differences] = {
         **{f"normal, {noise:.1%}": both(normal(noise, seed + 1)) for noise in NOISES},
         "heavy tails (t with 3 degrees of freedom)": both(heavy),
@@ -152,6 +157,7 @@ def noise_kinds(seed: int) -> dict[str, Differences]:
         "drifting": drifting,
         "autocorrelated": dependent,
         "mixed, 0.3 to 3 %": both(mixed),
+        "one loud, 3 % among 1 %": both(one_loud),
     }
 
     def of_all_kinds(suites: int, pairs: int) -> Floats:

@@ -77,7 +77,8 @@ class Findings:
     @property
     def broken(self) -> list[str]:
         """The benchmarks that work on the base and fail on the head."""
-        errored = (v.id for v in self._final.values() if v.kind == "errored")
+        # One with a metric is about a value that allows no judgement: the benchmark works.
+        errored = (v.id for v in self._final.values() if v.kind == "errored" and not v.metric)
         return [node_id for node_id in errored if node_id in self._worked]
 
     @property

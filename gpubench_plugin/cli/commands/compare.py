@@ -94,8 +94,9 @@ class LimitOptions:
 
     def _of(self, result: Result) -> dict[str, str]:
         """Of all that is judged but the total rate, which follows the limit of the step time."""
-        names = [name for name in gated(result) if name != rate_of(result.metrics)]
-        return dict.fromkeys(names, self.general)
+        metrics = result.metrics.keys()
+        rates = {rate_of(metrics), rate_of(metrics - result.limits.keys())}
+        return dict.fromkeys((name for name in gated(result) if name not in rates), self.general)
 
 
 Compared: TypeAlias = "tuple[Comparison, Collection[str]]"

@@ -37,6 +37,20 @@ def test_without_stated_work_the_rate_is_the_mean_call():
     assert gated(one) == {"step_time_s": "2%", "step_time_mean_s": "5%"}
 
 
+@pytest.mark.parametrize(("bounds", "rate"), [(1, "tokens_per_s"), (2, "step_time_mean_s")])
+def test_beside_a_fixed_bound_on_the_rate_another_number_is_the_rate(bounds, rate):
+    """Else a head of which every 8th call takes 10 times as long would be unchanged."""
+    fixed = dict.fromkeys(("samples_per_s", "tokens_per_s")[:bounds], ">=1")
+    chosen = gated(result(**ALL, step_time_mean_s=2.5, limits=fixed))
+    assert chosen == {
+        "step_time_min_s": "2%",
+        "step_time_s": "2%",
+        rate: "5%",
+        "peak_memory_bytes": "2%",
+        **fixed,
+    }
+
+
 @pytest.mark.parametrize(("limit", "of_rate"), [("1%", "5%"), ("8%", "8%")])
 @pytest.mark.parametrize("name", ["step_time_s", "step_time_min_s"])
 def test_a_percentage_for_one_step_time_counts_for_both(name, limit, of_rate):

@@ -13,12 +13,30 @@ def spreads(noise, pairs=5, series=20, seed=3):
 
 
 def test_equal_noise_is_known_by_all_series_together():
-    """Each spread comes close to the true one, with far more degrees of freedom than its own."""
+    """Most spreads come close to the true one, with far more degrees of freedom than their own."""
     own = spreads(0.02)
     shared = moderated(own, prior_of(own), 10)
-    assert np.abs(np.log(shared.deviation / 0.02)).max() < 0.3
-    assert np.abs(np.log(own.deviation / 0.02)).max() > 0.5
-    assert (shared.freedom > 15).all()
+    assert (np.abs(np.log(shared.deviation / 0.02)) < 0.15).mean() >= 0.85
+    assert (np.abs(np.log(own.deviation / 0.02)) < 0.15).mean() <= 0.5
+    assert np.median(shared.freedom) > 15
+
+
+def test_a_series_that_is_louder_than_the_suite_keeps_its_spread():
+    """Else what is quiet beside it would take its noise for an effect."""
+    noise = np.full((60, 1), 0.01)
+    noise[0] = 0.05
+    own = spreads(noise, series=60)
+    shared = moderated(own, prior_of(own), 5)
+    assert shared.deviation[0] == pytest.approx(own.deviation[0], rel=0.05)
+    assert shared.freedom[0] < 4.1
+    assert shared.freedom.max() > 10
+
+
+def test_two_series_share_nothing():
+    """That they happen to be alike proves nothing."""
+    own = spreads(0.02, series=2)
+    shared = moderated(own, prior_of(own), 5)
+    assert (shared.deviation == own.deviation).all()
 
 
 def test_the_parameters_are_those_that_the_variances_were_drawn_from():
@@ -61,8 +79,19 @@ def test_series_without_any_variance_share_none():
     assert (moderated(own, prior_of(own), 5).deviation == 0).all()
 
 
+def test_one_series_that_varies_among_many_that_do_not_keeps_its_spread():
+    """Nothing overflows where nearly all variances are zero."""
+    deviation = np.zeros(20)
+    deviation[:2] = 0.01, 0.02
+    own = Spread(deviation=deviation, freedom=4.0)
+    shared = moderated(own, prior_of(own), 5)
+    assert shared.deviation[:2] == pytest.approx([0.01, 0.02], rel=0.1)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bimodal", "mixed, 0.3 to 3 %", "one suite of all these"])
+@pytest.mark.parametrize(
+    "kind", ["bimodal", "mixed, 0.3 to 3 %", "one loud, 3 % among 1 %", "one suite of all these"]
+)
 def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(kind):
     """Also where launches have modes or benchmarks differ in noise; more in docs/evidence."""
     kinds = sim.sequential(sim.noise_kinds(9)[kind](2_000, 15)).kinds

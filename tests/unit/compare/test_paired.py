@@ -120,7 +120,8 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
     still = [
         series([512.0] * 5, [value] * 5, metric="peak_memory_bytes") for value in (512, 520, 600)
     ]
-    alone, (beside, *exact) = judge_pairs([timed])[0], judge_pairs([timed, *still])
+    alone = judge_pairs([timed], unchanged_from=5)[0]
+    beside, *exact = judge_pairs([timed, *still], unchanged_from=5)
     assert alone == beside
     assert [(one.kind, one.method) for one in exact] == [
         ("unchanged", "exact"),
@@ -130,9 +131,25 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
     assert exact[2].reason == "17 % higher, limit 2%; no variance: compared exactly"
 
 
+@pytest.mark.parametrize(
+    ("pairs", "kind", "reason"),
+    [
+        (5, "inconclusive", "not worse so far, but up to 45 % of launches could be worse unseen: "),
+        (10, "unchanged", "no change, limit 2%; no variance: compared exactly; up to 26 % of "),
+    ],
+)
+def test_what_never_varies_is_unchanged_from_as_many_pairs_as_all_else(pairs, kind, reason):
+    """A fifth of launches with twice the memory are not among five pairs in one case of three."""
+    still = series([512.0] * pairs, [512.0] * pairs, metric="peak_memory_bytes")
+    (verdict,) = judge_pairs([still])
+    assert (verdict.kind, verdict.method) == (kind, "exact")
+    assert verdict.reason.startswith(reason)
+    assert verdict.pairs_needed == (10 if kind == "inconclusive" else None)
+
+
 def test_memory_of_nothing_on_both_sides_is_exactly_equal():
     """Zero has no logarithm and needs none."""
-    verdict = judge_pairs([series([0.0] * 5, [0.0] * 5, metric="peak_memory_bytes")])[0]
+    verdict = judge_pairs([series([0.0] * 10, [0.0] * 10, metric="peak_memory_bytes")])[0]
     assert (verdict.kind, verdict.method, verdict.effect) == ("unchanged", "exact", 0.0)
 
 
@@ -214,3 +231,22 @@ def test_sides_of_different_length_are_a_mistake_of_the_caller():
     """They cannot be pairs."""
     with pytest.raises(ValueError, match="2 values of the base, 1 of the head"):
         judge_pairs([series([1.0, 1.0], [1.0])])
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "limit"),
+    [([0.0] * 5, [0.0] * 5, "2%"), ([], [0.0] * 5, "<=0"), ([1.0] * 3, [1.0] * 5, "<=3")],
+)
+def test_what_was_decided_without_statistics_tells_nothing_of_noise(base, head, limit):
+    """Zeros and fixed bounds that an earlier look has decided leave the later looks as they are."""
+    going, decided = launches(10, 0.005, 0.05), series(base, head, limit=limit, name="test_b")
+    assert judge_pairs([going], decided=[decided]) == judge_pairs([going])
+
+
+def test_a_quiet_series_among_loud_ones_says_by_which_noise_it_is_called():
+    """Else an interval beyond the limit, and a small noise, would contradict that it is open."""
+    loud = [launches(5, 0.05, 0.0, number, name=f"test_{number}") for number in range(1, 20)]
+    verdict = judge_pairs([launches(5, 0.002, 0.08), *loud])[0]
+    assert (verdict.kind, verdict.interval[0] > 0.02) == ("inconclusive", True)
+    assert "in a louder suite: could only see ≥ " in verdict.reason
+    assert verdict.pairs_needed > 10

@@ -97,3 +97,10 @@ def test_the_pairs_needed_are_a_look_to_come_that_would_decide():
     assert needed(0.0, 15) == 20
     assert needed(0.0, 15, unchanged_from=40) == 40
     assert needed(float(WORSE) * 0.999, 15) is None
+
+
+@pytest.mark.parametrize(("least", "pairs"), [(0.0, 15), (0.06, 30), (1.0, None)])
+def test_the_pairs_needed_are_by_the_spread_by_which_effects_are_called(least, pairs):
+    """A quiet series among loud ones is called by far more than its own spread."""
+    options = {"worse": float(WORSE), "at": 1e-4, "unchanged_from": 10, "least": least}
+    assert statistics.pairs_needed(0.05, 0.001, 10, **options) == pairs

@@ -182,3 +182,18 @@ def test_a_rate_with_a_stated_limit_is_judged_by_itself():
     step_time, rate = compare_paired(*sides).verdicts
     assert (step_time.kind, len(step_time.parts)) == ("unchanged", 2)
     assert (rate.metric, rate.kind, rate.limit) == ("step_time_mean_s", "regressed", "3%")
+
+
+@pytest.mark.parametrize(("needed", "told"), [((20, 45), 45), ((20, None), None)])
+def test_what_is_open_speaks_by_the_number_that_needs_most_pairs(needed, told):
+    """To follow what another one asks for would decide nothing."""
+    parts = [
+        replace(series([1.0], [1.0], metric=name), part=part)
+        for name, part in (("step_time_min_s", "floor"), ("step_time_s", "median"))
+    ]
+    verdicts = [
+        Verdict(id=one.id, metric=one.metric, kind="inconclusive", reason="", pairs_needed=pairs)
+        for one, pairs in zip(parts, needed, strict=True)
+    ]
+    (verdict,) = whole(parts, verdicts).values()
+    assert (verdict.metric, verdict.pairs_needed) == ("step_time_s", told)

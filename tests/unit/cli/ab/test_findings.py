@@ -164,6 +164,13 @@ def test_what_fails_on_the_way_is_errored() -> None:
     assert findings.open == set()
 
 
+def test_a_value_that_allows_no_judgement_is_no_benchmark_that_fails() -> None:
+    """Its metric is errored, but the benchmark works on both sides."""
+    findings = Findings(run(a=1.0), run(a=1.0))
+    findings.look([run(a=0.0)] * 5, [run(a=1.0)] * 5)
+    assert (kinds(findings), findings.broken) == ({"a": "errored"}, [])
+
+
 def test_nothing_selected_is_nothing_comparable() -> None:
     """A comparison without benchmarks is never fine."""
     with pytest.raises(NothingComparable, match="no benchmark"):
