@@ -36,9 +36,9 @@ that, in 0.8 % with it (B. Phipson et al., "Robust hyperparameter estimation pro
 hypervariable genes", 2016)."""
 
 _LOUD: Final = 0.75
-_LOUD_SHARE: Final = 0.7
+_LOUD_SHARE: Final = 0.75
 """Of the variance that three of four series of a suite do not exceed: nothing is called by less at
-five pairs, nor by the root of half of it at ten. Launches in one of two modes give five differences
+five pairs, nor by √(5/n) of that at n. Launches in one of two modes give five differences
 of one sign and size once in 2¹⁰; in suites of 20 such series they would be 2 % of false alarms."""
 
 _TINY: Final = 1e-5
