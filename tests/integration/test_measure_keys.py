@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from gpubench_plugin.measure.probes.contention import Contention
 from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
@@ -42,18 +43,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="module")
 def run(project: Project) -> Run:
-    """A session with a profile, one key of it stated, frozen rounds and limits."""
-    return project.run(
-        "--measure.rounds_file=rounds.json",
-        "--measure.profile=quick",
-        "--measure.max_rounds=12",
-        "--measure.min_time_s=0.001",
-        "--measure.ci_half_width=1e-9",
-        "--measure.warmup_s=0.001",
-        "--gate.limits={step_time_s: 5%}",
-        "--gate.limits.peak_memory_bytes=<=1e12",
-        quick=False,
-    )
+    """A session with a profile, one key of it stated, frozen rounds and limits.
+
+    What waits for a processor goes on beyond the most rounds: here nothing seems to.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Contention, "contended", False)
+        return project.run(
+            "--measure.rounds_file=rounds.json",
+            "--measure.profile=quick",
+            "--measure.max_rounds=12",
+            "--measure.min_time_s=0.001",
+            "--measure.ci_half_width=1e-9",
+            "--measure.warmup_s=0.001",
+            "--gate.limits={step_time_s: 5%}",
+            "--gate.limits.peak_memory_bytes=<=1e12",
+            quick=False,
+        )
 
 
 def test_a_benchmark_in_the_file_runs_exactly_those_rounds(run: Run) -> None:
@@ -64,8 +70,7 @@ def test_a_benchmark_in_the_file_runs_exactly_those_rounds(run: Run) -> None:
     assert (len(frozen["durations_s"]), sum(frozen["block_calls"])) == (21, 42)
     assert (frozen["durations_per_round"], frozen["calls_per_duration"]) == (3, 2)
     rounds = len(samples[BY_RULE]["durations_s"]) / samples[BY_RULE]["durations_per_round"]
-    disturbed = {"contended", "not_converged"} & {*samples[BY_RULE]["flags"]}
-    assert rounds == 12 or (disturbed and rounds > 12)
+    assert rounds == 12
     assert "not_converged" not in frozen["flags"]
     assert "not_converged" in samples[BY_RULE]["flags"]
 

@@ -193,8 +193,8 @@ class Trial:
         """Say that there is no time for the look after so many pairs."""
         new = range(pairs - LOOK + 1, pairs + 1)
         waiting = sum(self._state.complete(pair) is not None for pair in new)
-        given = time_text(self._asked.time_s or 0)
-        why = f"--time={given} left no time for the look at {pairs} pairs"
+        budget = time_text(self._asked.time_s or 0)
+        why = f"--time={budget} left no time for the look at {pairs} pairs"
         why += f", for which {waiting} wait" * (waiting > 0)
         findings.end(why)
         self._progress.say(why)

@@ -74,15 +74,15 @@ def _set(
     baseline_name(options.name)
     if options.if_missing and _is_there(options.name, baselines):
         return
-    found = [
+    candidates = [
         lookup.find(text, registry=registry, results_dir=places.results_dir, here=places.here)
         for text in options.runs
     ]
-    forced = _overruled(found, force=options.force, reason=options.reason)
-    branch = options.branch or found[0].run.branch
+    forced = _overruled(candidates, force=options.force, reason=options.reason)
+    branch = options.branch or candidates[0].run.branch
     baseline = baselines.set(
         options.name,
-        [one.run.run_id for one in found],
+        [one.run.run_id for one in candidates],
         branch=None if options.no_branch else branch,
         reason=options.reason,
         forced=forced,
@@ -90,9 +90,9 @@ def _set(
         if_missing=options.if_missing,
     )
     say(_described(baseline))
-    say(_remarks(found))
+    say(_remarks(candidates))
     say(_lacking(baseline))
-    say(_of_one_sitting([one.run.started for one in found]))
+    say(_of_one_sitting([one.run.started for one in candidates]))
     if not options.if_missing:
         say(_replaced(baseline))
 
@@ -105,13 +105,15 @@ def _is_there(name: str, baselines: Baselines) -> bool:
     return True
 
 
-def _overruled(found: list[Found], *, force: bool, reason: str) -> list[str]:
+def _overruled(candidates: list[Found], *, force: bool, reason: str) -> list[str]:
     """What speaks against the runs, which `force` overrules.
 
     Raises:
         UsageProblem: it was not forced, or without a reason.
     """
-    against = [f"{one.run.run_id}: {', '.join(one.objections)}" for one in found if one.objections]
+    against = [
+        f"{one.run.run_id}: {', '.join(one.objections)}" for one in candidates if one.objections
+    ]
     if against and not force:
         raise UsageProblem(
             f"gpubench baseline set: {'; '.join(against)}; give another run, or --force with "
@@ -137,10 +139,10 @@ def _described(baseline: Baseline) -> Iterator[str]:
         yield f"later runs on branch {printable(baseline.branch)} are samples too"
 
 
-def _remarks(found: list[Found]) -> Iterator[str]:
+def _remarks(candidates: list[Found]) -> Iterator[str]:
     from gpubench_plugin.reports import printable
 
-    for one in found:
+    for one in candidates:
         for remark in one.remarks:
             yield f"{printable(one.run.run_id)}: {remark}; pinned all the same"
 

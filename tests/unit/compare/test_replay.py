@@ -9,20 +9,21 @@ from tests.support import simulation as sim
 from tests.support.replay import FILE, Recording, stretched
 
 SUITES = 1000
+MODES = ("convolution", "softmax")
+"""A few launches of these are a fifth slower than the others: nobody can catch as much there as
+where all launches are alike."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", Recording.names())
 def test_the_paired_gate_is_right_about_recorded_launches(name):
-    """Few false alarms, five percent mostly caught, ten nearly always, neither called unchanged.
-
-    A launch of these may be a fifth slower than the others: so it was on the machine.
-    """
+    """Few false alarms, five percent mostly caught, ten nearly always, neither called unchanged."""
     recording = Recording(name)
     assert sim.rates(sim.by_pairs(recording.draw(1), 0.0, 2 * SUITES), 0.0).alarms <= 0.01
     five = sim.rates(sim.by_pairs(recording.draw(1), 0.05, SUITES), 0.05)
     ten = sim.rates(sim.by_pairs(recording.draw(1), 0.10, SUITES), 0.10)
-    assert (five.caught >= 0.82, ten.caught >= 0.96) == (True, True)
+    least = (0.82, 0.96) if name in MODES else (0.9, 0.99)
+    assert (five.caught >= least[0], ten.caught >= least[1]) == (True, True)
     assert (five.cleared <= 0.01, ten.cleared <= 0.01) == (True, True)
 
 
@@ -32,18 +33,20 @@ def test_launches_that_followed_each_other_are_judged_as_well():
         ratios = Recording(name).neighbours(1, SUITES, 15)
         assert sim.rates(sim.sequential(ratios).kinds, 0.0).alarms <= 0.01
         slow = sim.rates(sim.sequential(sim.slower(ratios, 0.05)).kinds, 0.05)
-        assert (slow.caught >= 0.82, slow.cleared <= 0.01) == (True, True)
+        least = 0.82 if name in MODES else 0.9
+        assert (slow.caught >= least, slow.cleared <= 0.01) == (True, True)
 
 
 def test_what_judges_single_processes_cries_wolf():
-    """Median by 5 %, Mann-Whitney, a threshold on the minimum: about every second suite alarms."""
+    """Median by 5 % and Mann-Whitney alarm in most suites, a threshold on the minimum in many."""
     recording = Recording("matmul")
     alarms = [
         sim.rates(sim.by_median(recording.sample(1), 0.0, SUITES), 0.0).alarms,
         sim.rates(sim.by_mann_whitney(recording.sample(1), 0.0, 100), 0.0).alarms,
         sim.rates(sim.by_threshold(recording.draw(1), 0.0, SUITES), 0.0).alarms,
     ]
-    assert min(alarms) > 0.4
+    assert min(alarms[:2]) > 0.5
+    assert alarms[2] > 0.4
 
 
 def test_history_takes_a_slow_launch_for_a_slow_run():
