@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         value_of,
     )
     from gpubench_plugin.compare.matching import WINDOW, Matched, match
-    from gpubench_plugin.compare.moderation import moderated, prior_of
+    from gpubench_plugin.compare.moderation import membership, moderated, prior_of
     from gpubench_plugin.compare.pairs import judge_pairs
     from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
     from gpubench_plugin.compare.prediction import (

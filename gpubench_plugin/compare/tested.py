@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpubench_plugin.compare.moderation import moderated, prior_of
+from gpubench_plugin.compare.moderation import membership, moderated, prior_of
 from gpubench_plugin.compare.plain import better_bar, fraction, log_ratio, verdict, worse_bar
 from gpubench_plugin.compare.series import Series, change, too_loud, within
 from gpubench_plugin.compare.statistics import (
@@ -27,6 +27,7 @@ from gpubench_plugin.compare.statistics import (
     spread_about_mean,
     visible,
 )
+from gpubench_plugin.compare.step_time import Subject, subject_of
 from gpubench_plugin.records import Method, Verdict, VerdictKind
 
 
@@ -108,10 +109,15 @@ def paired_samples(
     suites: dict[str, list[Spread]] = {}
     for kind, spread in (*zip(map(_noise_kind, series), spreads, strict=True), *known):
         suites.setdefault(kind, []).append(spread)
-    priors = {kind: prior_of(_together(suite)) for kind, suite in suites.items()}
+    of_kind = {kind: prior_of(_together(suite)) for kind, suite in suites.items()}
+    priors = [of_kind[_noise_kind(one)] for one in series]
+    members: dict[Subject, Floats] = {}
+    for one, spread, prior in zip(series, spreads, priors, strict=True):
+        own = membership(spread, prior)
+        members[subject_of(one)] = np.fmin(own, members.get(subject_of(one), own))
     return [
-        _paired_sample(one, values, moderated(spread, priors[_noise_kind(one)], len(values)))
-        for one, values, spread in zip(series, effects, spreads, strict=True)
+        _paired_sample(one, values, moderated(spread, prior, len(values), members[subject_of(one)]))
+        for one, values, spread, prior in zip(series, effects, spreads, priors, strict=True)
     ]
 
 

@@ -29,6 +29,7 @@ from gpubench_plugin.compare import (
     better_bar,
     find,
     level_of,
+    membership,
     moderated,
     noise_about_level,
     noise_of_steps,
@@ -217,12 +218,17 @@ def step_times(
     for number, pairs in enumerate(range(LOOK, shape[-1] + 1, LOOK), start=1):
         undecided = kinds == "inconclusive"
         used[undecided] = pairs
-        estimates = []
+        owns, priors = {}, {}
         for part, values in differences.items():
-            own = spread_about_mean(values[..., :pairs])
+            owns[part] = own = spread_about_mean(values[..., :pairs])
             deviations[part] = np.where(undecided, own.deviation, deviations[part])
-            prior = prior_of(Spread(deviation=deviations[part], freedom=used - 1.0))
-            estimates.append(paired(values[..., :pairs], moderated(own, prior, pairs)))
+            priors[part] = prior_of(Spread(deviation=deviations[part], freedom=used - 1.0))
+        memberships = [membership(owns[part], priors[part]) for part in differences]
+        members = np.min(np.broadcast_arrays(*memberships), axis=0)
+        estimates = [
+            paired(values[..., :pairs], moderated(owns[part], priors[part], pairs, members))
+            for part, values in differences.items()
+        ]
         findings = find(
             _side_by_side(estimates),
             _repeated([worse_bar(limits[part], "lower") for part in differences], shape[-2]),
@@ -243,6 +249,16 @@ def step_times(
         kinds[undecided & fine & improved.any(axis=1)] = "improved"
         kinds[undecided & regressed.any(axis=1)] = "regressed"
     return Course(kinds=kinds, pairs=used)
+
+
+def loud_ones(count: int, seed: int) -> Callable[[int, int], Mapping[str, Floats]]:
+    """Three parts, each with 1 % of noise of its own; `count` of the benchmarks with 3 %."""
+    draw = np.random.default_rng(seed).standard_normal
+    noise = np.full((BENCHMARKS, 1), 0.01 * 2**0.5)
+    noise[:count] *= 3
+    return lambda suites, pairs: {
+        part: noise * draw((suites, BENCHMARKS, pairs)) for part in ("floor", "median", "rate")
+    }
 
 
 def _side_by_side(estimates: Sequence[Estimates]) -> Estimates:

@@ -93,6 +93,7 @@ STEPS = {
 def test_step(gpubench, step):
     gpubench(STEPS[step])
 '''
+EARLY = "--unchanged-from=5"
 HEADS = {
     "all_calls_10_percent_slower": 0.0,
     "median_doubled_at_an_equal_floor": 0.0,
@@ -124,9 +125,9 @@ def project(folder: Path, *, head: bool) -> Path:
     return folder
 
 
-def compare(base: Path, head: Path, results: Path, pairs: int) -> Outcome:
-    """One comparison."""
-    options = [f"--base={base}", f"--head={head}", f"--results-dir={results}", f"--pairs={pairs}"]
+def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
+    """One comparison, with `more` options."""
+    options = [f"--base={base}", f"--head={head}", f"--results-dir={results}", *more]
     measure = ["--measure.min_time_s=0.05", "--measure.max_time_s=0.3"]
     start = time.monotonic()
     done = subprocess.run(
@@ -238,6 +239,7 @@ def main() -> int:
     parser.add_argument("--head-runs", type=int, default=3, help="comparisons with slower heads")
     parser.add_argument("--pairs", type=int, default=15)
     options = parser.parse_args()
+    pairs = f"--pairs={options.pairs}"
     equal: list[tuple[str, Outcome]] = []
     heads: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="live-aa-") as temporary:
@@ -246,15 +248,18 @@ def main() -> int:
             project(folder / name, head=name == "slower") for name in ("base", "copy", "slower")
         )
         for number in range(options.head_runs):
-            heads.append(compare(base, slower, folder / f"heads-{number}", options.pairs))
+            heads.append(compare(base, slower, folder / f"heads-{number}", pairs))
             told(f"heads {number + 1} of {options.head_runs}", heads[-1])
+        early = compare(base, copy, folder / "early", pairs, EARLY)
+        told(EARLY, early)
         for number in range(1, options.runs + 1):
             is_busy = number == options.runs
             name = f"{number}{', beside a busy process' * is_busy}"
             with busy(is_busy):
-                outcome = compare(base, copy, folder / f"equal-{number}", options.pairs)
+                outcome = compare(base, copy, folder / f"equal-{number}", pairs)
             equal.append((name, outcome))
             told(f"A/A {name} of {options.runs}", outcome)
+    equal.append((f"`{EARLY}`, as it was", early))
     page(equal, heads)
     problems = wrong(equal, heads)
     print("\n" + ("\n".join(problems) or "no false alarm, and no slowdown was called unchanged"))

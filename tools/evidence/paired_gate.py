@@ -203,6 +203,14 @@ TABLES = [
                 suites=SUITES,
                 columns=("alarms", "at most", "called improved"),
             ),
+            **{
+                f"three parts, each with its own 1 %, {words} with 3 %": Case(
+                    drawn=sim.loud_ones(count, seed=19),
+                    suites=SUITES,
+                    columns=("alarms", "at most", "called improved"),
+                )
+                for count, words in ((1, "one benchmark"), (2, "two benchmarks"))
+            },
         },
     ),
     Table(

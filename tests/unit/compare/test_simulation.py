@@ -1,11 +1,12 @@
 """What the gates make of suites whose truth is known; all draws are seeded."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare import history, plain
+from gpubench_plugin.compare import history, plain, whole
 from gpubench_plugin.compare.pairs import judge_pairs
 from tests.support import simulation as sim
 from tests.support.made import series
@@ -40,7 +41,7 @@ def test_the_simulated_paired_gate_is_the_one_that_judges(noise, effect):
         for look in (5, 10, 15):
             undecided = [i for i, kind in enumerate(kinds) if kind == "inconclusive"]
             launches = [
-                series(np.exp(base[suite, i, :look]), np.exp(head[suite, i, :look]))
+                series(np.exp(base[suite, i, :look]), np.exp(head[suite, i, :look]), name=str(i))
                 for i in undecided
             ]
             verdicts = judge_pairs(launches, m=sim.BENCHMARKS, decided=decided)
@@ -48,6 +49,43 @@ def test_the_simulated_paired_gate_is_the_one_that_judges(noise, effect):
                 kinds[i] = verdict.kind
                 decided += [one] if verdict.kind != "inconclusive" else []
         assert kinds == simulated[suite].tolist()
+
+
+def test_the_simulated_gate_of_step_times_is_the_one_that_judges():
+    """Floor, median and rate of each benchmark, two of them louder than the others."""
+    limits = {"floor": sim.LIMIT, "median": sim.LIMIT, "rate": sim.LOOSE}
+    differences = sim.loud_ones(2, seed=8)(4, 15)
+    differences["floor"][:, 5:10] += 0.04
+    simulated = sim.step_times(differences, limits).kinds
+    assert len({*simulated.flat}) > 2
+    for suite in range(len(simulated)):
+        kinds = ["inconclusive"] * sim.BENCHMARKS
+        decided = []
+        for look in (5, 10, 15):
+            parts = [
+                replace(
+                    series([1.0] * look, np.exp(values[suite, i, :look]), name=str(i), metric=part),
+                    part=part,
+                    limit=limits[part],
+                    loose=part == "rate",
+                )
+                for part, values in differences.items()
+                for i, kind in enumerate(kinds)
+                if kind == "inconclusive"
+            ]
+            verdicts = judge_pairs(parts, m=3 * sim.BENCHMARKS, decided=decided)
+            for (name, _), verdict in whole(parts, verdicts).items():
+                kinds[int(name)] = verdict.kind
+            decided += [one for one in parts if kinds[int(one.id)] != "inconclusive"]
+        assert kinds == simulated[suite].tolist()
+
+
+@pytest.mark.parametrize("loud", [1, 2])
+def test_a_benchmark_that_is_louder_than_its_suite_gives_no_false_alarms(loud):
+    """Three numbers of it are not three chances to seem quiet."""
+    limits = {"floor": sim.LIMIT, "median": sim.LIMIT, "rate": sim.LOOSE}
+    kinds = sim.step_times(sim.loud_ones(loud, seed=9)(2 * SUITES, 15), limits).kinds
+    assert sim.rates(kinds, 0.0).alarms <= 0.005
 
 
 def test_the_simulated_history_and_threshold_are_those_that_judge():
