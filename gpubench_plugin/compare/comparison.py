@@ -152,4 +152,7 @@ def _nothing_in_common(matched: Matched, bases: Sequence[Run], heads: Sequence[R
         f"{_label(runs)} has {len({name for run in runs for name in run.results})}"
         for runs in (bases, heads)
     )
-    return f"no benchmark, or no metric, in common: {', '.join(sides)}"
+    renames = [f"{old}: {words}" for old, words in matched.renames.items()]
+    more = [f"and {len(renames) - 1} more"] if len(renames) > 1 else []
+    nothing = f"no benchmark, or no metric, in common: {', '.join(sides)}"
+    return "; ".join([nothing, *renames[:1], *more])

@@ -72,13 +72,19 @@ def confirmed(
         **options,
     )
     verdicts = {number: one for one in anew.verdicts for number in _numbers(one)}
+    without = {
+        one.id: f"launched again, it is {one.kind.replace('_', ' ')}: {one.reason}"
+        for one in anew.verdicts
+        if not one.metric
+    }
+    standing = unconfirmed(comparison, without)
     return replace(
-        comparison,
+        standing,
         verdicts=tuple(
             _second(verdicts[one.id, one.metric], again)
             if _is_alarm(one) and (one.id, one.metric) in verdicts
             else one
-            for one in comparison.verdicts
+            for one in standing.verdicts
         ),
     )
 
@@ -89,7 +95,9 @@ def _numbers(verdict: Verdict) -> set[tuple[str, str]]:
 
 
 def _is_alarm(verdict: Verdict) -> bool:
-    return verdict.kind == "regressed" and verdict.method == "history"
+    """Also a step time that is left open though a part of it has regressed."""
+    kinds = {verdict.kind, *(part.kind for part in verdict.parts)}
+    return "regressed" in kinds and verdict.method == "history"
 
 
 def _only(run: Run, names: Collection[str]) -> Run:

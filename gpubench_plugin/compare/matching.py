@@ -29,12 +29,16 @@ _RENAMED: Final = "keep the old name to compare them, or `gpubench accept` the n
 
 @dataclass(frozen=True, kw_only=True)
 class Matched:
-    """Series to judge, the verdicts that need no judging, and what else there is to say."""
+    """Series to judge, the verdicts that need no judging, and what else there is to say.
+
+    `renames` says of ids of the base which other ones the head has, or likely has, for them.
+    """
 
     series: tuple[Series, ...]
     verdicts: tuple[Verdict, ...]
     environment_differences: tuple[Difference, ...]
     notes: tuple[str, ...]
+    renames: Mapping[str, str]
 
 
 def match(
@@ -84,6 +88,7 @@ def match(
         verdicts=tuple(one for one in found if isinstance(one, Verdict)),
         environment_differences=_told(beside),
         notes=(*likeness.notes, *matching.limits.notes, *matching.left_out, *matching.notes),
+        renames=matching.renamed,
     )
 
 

@@ -72,7 +72,8 @@ _MACHINE: Final = re.compile(
     |packages\.(triton|numpy|nvidia-\w+(-\w+)*)
     |gpubench\.measuring_method
     |environment_variables\.(
-        (OMP|MKL|KMP|CUBLAS)_\w+|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
+        (OMP|GOMP|MKL|KMP|OPENBLAS|BLIS|VECLIB|NUMEXPR|CUBLAS|MALLOC)_\w+|LD_PRELOAD
+        |NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
         # Not where a job has its files, nor which build an image has: torch.version tells enough.
         |PYTORCH_(?!HOME$|BUILD_\w+$|VERSION$|\w+_(VERSION|CACHE|PATH|DIR)$)\w+
     )""",
@@ -89,7 +90,9 @@ _NOT_IN_FINGERPRINTS: Final = re.compile(
 """Facts of the machine that were not, or not compared, when the first registries were filled."""
 _TOLD: Final = re.compile(
     r"""platform\.(release|libc)|cpu\.(physical|logical)_cores|memory_bytes|hostname
-    |torch\.git_commit|packages\..*|git\.(commit|branch|dirty|changes)|environment_variables\..*""",
+    |torch\.git_commit|packages\..*|git\.(commit|branch|dirty|changes)
+    # Not what a launcher gives every start anew.
+    |environment_variables\.(?!MASTER_PORT$|TORCHELASTIC_(RUN_ID|ERROR_FILE)$|SLURM_JOB_ID$).*""",
     re.VERBOSE,
 )
 _MINOR: Final = re.compile(r"(\d+\.\d+)\..*")

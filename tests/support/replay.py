@@ -36,6 +36,20 @@ def stretched(durations: Floats, *, every: tuple[int, ...], of: int, by: float) 
     return np.where(chosen, by * durations, durations)
 
 
+def quieter(
+    parts: Mapping[str, Floats], recorded: Mapping[str, Floats], noise: float
+) -> dict[str, Floats]:
+    """The same launches with another noise: modes, slow launches and all in proportion.
+
+    `noise` is that of floor or median of the `recorded` ones, whichever has more; per benchmark
+    all parts are scaled by one factor.
+    """
+    spread = np.maximum(recorded["floor"].std(axis=-1), recorded["median"].std(axis=-1))
+    factor = np.minimum(noise / spread, 1.0)[:, None]
+    levels = {part: np.median(values, axis=-1, keepdims=True) for part, values in parts.items()}
+    return {part: levels[part] + factor * (values - levels[part]) for part, values in parts.items()}
+
+
 class Recording:
     """The recorded launches, the benchmark `first` being the one that a suite makes slower."""
 
@@ -63,14 +77,21 @@ class Recording:
         return noise
 
     def parts(
-        self, seed: int, changed: Callable[[Floats], Floats] = lambda durations: durations
+        self,
+        seed: int,
+        changed: Callable[[Floats], Floats] = lambda durations: durations,
+        *,
+        noise: float | None = None,
     ) -> Callable[[int, int], Mapping[str, Floats]]:
         """Log ratios of pairs drawn with replacement, by part.
 
-        The durations of the head of the first benchmark are `changed`.
+        The durations of the head of the first benchmark are `changed`. With `noise` the launches
+        are :func:`quieter`, whatever they are like otherwise.
         """
         generator = np.random.default_rng(seed)
         base, head = parts_of(self._durations), parts_of(changed(self._durations))
+        if noise is not None:
+            base, head = quieter(base, base, noise), quieter(head, base, noise)
 
         def drawn(suites: int, pairs: int) -> Mapping[str, Floats]:
             shape = (2, suites, BENCHMARKS, pairs)

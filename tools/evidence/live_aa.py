@@ -2,7 +2,7 @@
 
     python tools/evidence/live_aa.py [--runs 10] [--head-runs 3] [--pairs 15]
 
-A project of 24 benchmarks is made in a temporary folder, twice. *A/A*: the copies are equal, and
+A project of 20 benchmarks is made in a temporary folder, twice. *A/A*: the copies are equal, and
 nothing may be regressed; beside the last comparison a process keeps one core busy. *Heads*: the
 second copy is slower in four benchmarks, each in another way, and nothing may be called unchanged
 there that :data:`HEADS` does not let pass. The exit code is 1 if that does not hold. It needs a
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
@@ -69,13 +71,10 @@ STEPS = {
     "sorted": lambda: sorted(numbers),
     "set": lambda: set(numbers),
     "sum": lambda: sum(numbers),
-    "max": lambda: max(numbers),
-    "reversed": lambda: numbers[::-1],
     "joined": lambda: ",".join(table.values()),
     "json_dumps": lambda: json.dumps(numbers),
     "json_loads": lambda: json.loads(text),
     "sha256": lambda: hashlib.sha256(text).digest(),
-    "md5": lambda: hashlib.md5(text).digest(),
     "crc32": lambda: zlib.crc32(text),
     "compressed": lambda: zlib.compress(text, 1),
     "matmul": lambda: matrix @ matrix,
@@ -84,7 +83,6 @@ STEPS = {
     "numpy_sort": lambda: np.sort(matrix, axis=None),
     "exp": lambda: np.exp(matrix),
     "loop": lambda: [number * number for number in numbers],
-    "filtered": lambda: [number for number in numbers if number % 3],
     "looked_up": lambda: [table[number] for number in numbers],
 }
 
@@ -94,6 +92,8 @@ def test_step(gpubench, step):
     gpubench(STEPS[step])
 '''
 EARLY = "--unchanged-from=5"
+QUIET = 0.005
+KINDS = ("unchanged", "inconclusive", "improved", "regressed")
 HEADS = {
     "all_calls_10_percent_slower": 0.0,
     "median_doubled_at_an_equal_floor": 0.0,
@@ -105,15 +105,27 @@ HEADS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One comparison: the verdicts on the step times by benchmark, and what it cost."""
+    """One comparison: by benchmark the verdict on its step time and the noise of launches.
+
+    The noise is the standard deviation of the log value of a launch, of floor or median, whichever
+    is more, from the differences of pairs.
+    """
 
     verdicts: dict[str, dict[str, Any]]
+    noise: dict[str, float]
     seconds: float
     launches: int
 
     def share(self, kind: str) -> float:
         """How many of the benchmarks have a verdict of that kind."""
         return Counter(one["verdict"] for one in self.verdicts.values())[kind] / len(self.verdicts)
+
+    @property
+    def quiet(self) -> str:
+        """How many of the benchmarks with at most 0.5 % of noise are unchanged, ``4 of 5``."""
+        quiet = [name for name in self.verdicts if self.noise[name] <= QUIET]
+        unchanged = sum(self.verdicts[name]["verdict"] == "unchanged" for name in quiet)
+        return f"{unchanged} of {len(quiet)}"
 
 
 def project(folder: Path, *, head: bool) -> Path:
@@ -128,7 +140,7 @@ def project(folder: Path, *, head: bool) -> Path:
 def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
     """One comparison, with `more` options."""
     options = [f"--base={base}", f"--head={head}", f"--results-dir={results}", *more]
-    measure = ["--measure.min_time_s=0.05", "--measure.max_time_s=0.3"]
+    measure = ["--measure.min_time_s=0.05", "--measure.max_time_s=0.15"]
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", MAIN, "ab", *options, "--format=json", "--", *measure],
@@ -141,12 +153,34 @@ def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
     if done.returncode not in {0, 1}:
         sys.exit(f"gpubench ab ended with exit code {done.returncode}")
     timed = [one for one in json.loads(done.stdout)["benchmarks"] if "step_time" in one["metric"]]
-    verdicts = {one["id"].partition("[")[2].split("-ws")[0].rstrip("]"): one for one in timed}
     return Outcome(
-        verdicts=verdicts,
+        verdicts={name_of(one["id"]): one for one in timed},
+        noise=noise_of(results),
         seconds=time.monotonic() - start,
         launches=len(list(results.glob("ab/*/launches/*"))),
     )
+
+
+def name_of(node_id: str) -> str:
+    """``sorted`` of ``test_steps.py::test_step[sorted-ws1]``."""
+    return node_id.partition("[")[2].split("-ws")[0].rstrip("]")
+
+
+def noise_of(results: Path) -> dict[str, float]:
+    """By benchmark the noise of the launches in a comparison's folder."""
+    logs: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for summary in sorted(results.glob("ab/*/launches/*/results/*/*/summary.json")):
+        side = summary.parents[3].name.partition("-")[2]
+        for one in json.loads(summary.read_text(encoding="utf-8"))["benchmarks"]:
+            for metric in ("step_time_min_s", "step_time_s"):
+                values = logs.setdefault((name_of(one["id"]), metric), {"base": [], "head": []})
+                values[side].append(math.log(one["metrics"][metric]["value"]))
+    noise: dict[str, float] = {}
+    for (name, _), sides in logs.items():
+        pairs = zip(sides["base"], sides["head"], strict=False)
+        spread = stdev(head - base for base, head in pairs) / math.sqrt(2)
+        noise[name] = max(spread, noise.get(name, 0.0))
+    return noise
 
 
 @contextmanager
@@ -164,11 +198,11 @@ def busy(core: bool) -> Iterator[None]:
 
 def row(name: str, outcome: Outcome) -> list[str]:
     """A comparison as a row of the page."""
-    kinds = ("unchanged", "inconclusive", "improved", "regressed")
     return [
         name,
         str(len(outcome.verdicts)),
-        *(f"{outcome.share(kind):.0%}" for kind in kinds),
+        *(f"{outcome.share(kind):.0%}" for kind in KINDS),
+        outcome.quiet,
         str(outcome.launches),
         f"{outcome.seconds / 60:.1f}",
     ]
@@ -177,6 +211,7 @@ def row(name: str, outcome: Outcome) -> list[str]:
 def told(name: str, outcome: Outcome) -> None:
     """Print what is not unchanged, as it comes."""
     print(f"\n{name}: {outcome.seconds:.0f} s, {outcome.share('inconclusive'):.0%} inconclusive")
+    print(f"  of those with at most 0.5 % of noise {outcome.quiet} unchanged")
     for benchmark, one in outcome.verdicts.items():
         if one["verdict"] != "unchanged":
             print(f"  {benchmark:40} {one['verdict']:12} {one['reason']}")
@@ -185,7 +220,8 @@ def told(name: str, outcome: Outcome) -> None:
 
 def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome]) -> None:
     """Write all of it down."""
-    columns = ("", "benchmarks", "unchanged", "inconclusive", "improved", "regressed")
+    quiet = "unchanged of those with ≤ 0.5 % of noise"
+    columns = ("", "benchmarks", *KINDS, quiet, "launches", "minutes")
     rows = []
     for name in HEADS:
         kinds = Counter(one.verdicts[name]["verdict"] for one in heads)
@@ -206,10 +242,10 @@ def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome]) -> None
     save(
         "live_ab.md",
         "# `gpubench ab` on a machine\n\n"
-        "`python tools/evidence/live_aa.py` makes a project of 24 benchmarks twice, compares the "
+        "`python tools/evidence/live_aa.py` makes a project of 20 benchmarks twice, compares the "
         "copies in up to 15 pairs, and writes this page.\n",
         "## Equal copies\n",
-        markdown((*columns, "launches", "minutes"), [row(*one) for one in equal]),
+        markdown(columns, [row(*one) for one in equal]),
         "## Heads that are slower\n",
         markdown(("the head", f"verdicts of {len(heads)}", "what moved, how often"), rows),
     )

@@ -34,8 +34,13 @@ COLUMNS: Final = (
     "reason",
     "base_label",
     "head_label",
+    "moved",
+    "pairs_needed",
+    "runs_needed",
 )
-"""Effects are fractions, positive where the head is worse; values are in the unit beside them."""
+"""Effects are fractions, positive where the head is worse; values are in the unit beside them.
+
+The row of a step time has the numbers of the metric that decided; `moved` are all that did."""
 
 _FORMULA: Final = ("=", "+", "-", "@")
 
@@ -83,6 +88,9 @@ def _values(verdict: Verdict, comparison: Comparison) -> tuple[str | float | Non
         verdict.reason,
         comparison.base,
         comparison.head,
+        " ".join(verdict.moved) if verdict.kind in {"regressed", "improved"} else "",
+        verdict.pairs_needed,
+        verdict.runs_needed,
     )
 
 

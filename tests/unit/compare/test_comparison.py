@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.compare import compare_history, compare_paired, compare_runs
+from gpubench_plugin.compare import alarms, compare_history, compare_paired, compare_runs, confirmed
 from gpubench_plugin.errors import NothingComparable
 from tests.support.made import result, run, timed
 
@@ -142,6 +142,45 @@ def test_doubts_of_several_runs_are_counted():
     assert verdict.reason.endswith("; in doubt: contended (2 of 12 in base)")
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "slower", "kind"),
+    [
+        ((), ("contended",), {"step_time_mean_s"}, "inconclusive"),
+        ((), ("descheduled",), {"step_time_mean_s"}, "inconclusive"),
+        ((), (), {"step_time_mean_s"}, "regressed"),
+        ((), ("drifting",), {"step_time_mean_s"}, "regressed"),
+        (("contended",), ("contended",), {"step_time_mean_s"}, "regressed"),
+        ((), ("contended",), {"step_time_mean_s", "step_time_s"}, "regressed"),
+    ],
+)
+def test_a_rate_alone_proves_nothing_where_the_machine_held_up_the_head_alone(
+    base, head, slower, kind
+):
+    """Floor and median stand, and another process explains the rest. It stays an alarm to check."""
+    names = ("step_time_min_s", "step_time_s", "step_time_mean_s")
+    earlier = [
+        run(f"a{n}", _flagged(result(**dict.fromkeys(names, 1.0 + n / 2000)), *base))
+        for n in range(12)
+    ]
+    now = {name: 1.4 if name in slower else 1.003 for name in names}
+    comparison = compare_history(earlier, run("b", _flagged(result(**now), *head)))
+    (verdict,) = comparison.verdicts
+    assert verdict.kind == kind
+    assert ("the machine held up the head alone" in verdict.reason) == (kind == "inconclusive")
+    assert alarms(comparison) == ("test_a",)
+
+
+def test_an_alarm_stands_where_further_launches_cannot_be_judged():
+    """And its reason says why."""
+    earlier = [run(f"a{n}", timed(1.0 + n / 2000)) for n in range(12)]
+    head = run("b", timed(1.4))
+    other = run("c", replace(timed(1.4), settings={"training.batch_size": 2}))
+    comparison = confirmed(compare_history(earlier, head), earlier, head, [other, other])
+    (verdict,) = comparison.verdicts
+    assert verdict.kind == "regressed"
+    assert "; launched again, it is incomparable: training.batch_size" in verdict.reason
+
+
 def test_a_fixed_bound_names_the_doubts_of_the_head_alone():
     """It is not compared with a base, and memory does not depend on a clock."""
     metrics = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
@@ -190,6 +229,7 @@ def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():
     assert reason(3.0).endswith("; 3 rounds are too few for an interval (head)")
     assert reason(1.0).endswith("; 1 round is too few for an interval (head)")
     assert "too few" not in reason(6.0)
+    assert "too few" not in reason(float("inf"))
     assert "too few" in reason(6.0, configuration={"measure.confidence": 0.99})
     assert "too few" not in reason(3.0, launches=({"step_time_s": 1.0},) * 3)
 

@@ -5,7 +5,8 @@ from time import process_time
 
 import pytest
 
-from gpubench_plugin.compare import match
+from gpubench_plugin.compare import compare_runs, match
+from gpubench_plugin.errors import NothingComparable
 from tests.support.made import result, run
 
 OLD, NEW = "test_it.py::test_old[8-ws1]", "test_it.py::test_new[8-ws1]"
@@ -28,6 +29,13 @@ def test_a_likely_rename_is_said_on_both_sides(new):
         "name to compare them, or `gpubench accept` the new one's level",
         OLD: f"only the base has it; likely renamed to {new}",
     }
+
+
+def test_the_only_benchmark_is_said_to_be_renamed_where_nothing_can_be_compared():
+    """It is why there is nothing in common."""
+    with pytest.raises(NothingComparable, match="a has 1, b has 1; ") as caught:
+        compare_runs(run("a", like(OLD)), run("b", like(NEW)))
+    assert str(caught.value).endswith(f"; {OLD}: likely renamed to {NEW}")
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,15 @@ def test_names_and_what_launchers_set_do_not(path: str) -> None:
     [
         *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_AFFINITY", "PYTORCH_CUDA_ALLOC_CONF"),
         *("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+        *("GOMP_CPU_AFFINITY", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX", "LD_PRELOAD"),
     ],
 )
 def test_variables_of_threads_precision_and_memory_are_facts_of_the_machine(name: str) -> None:
-    """Others are only worth saying."""
+    """Others are only worth saying, but for what is new at every start."""
     of_jobs = ("KERNEL_CACHE_PATH", "HOME", "BUILD_NUMBER", "VERSION", "PRETRAINED_BERT_CACHE")
     others = {"NCCL_ALGO": "Tree", **{f"PYTORCH_{name}": "of this job" for name in of_jobs}}
-    facts = {"environment_variables": {name: "1", **others}}
+    of_starts = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "SLURM_JOB_ID")
+    facts = {"environment_variables": {name: "1", **others, **dict.fromkeys(of_starts, "2")}}
     assert machine_facts(facts) == {f"environment_variables.{name}": "1"}
     assert told_facts(facts) == {f"environment_variables.{n}": v for n, v in others.items()}
 

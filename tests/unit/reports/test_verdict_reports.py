@@ -293,6 +293,28 @@ def test_csv_is_read_by_a_spreadsheet(sign: str) -> None:
     assert (row["base"], row["interval_low"], row["launches"]) == ("0.01", "0.04", "5")
 
 
+def test_a_row_of_csv_names_all_metrics_that_moved_and_what_would_decide() -> None:
+    """The other columns are those of one metric."""
+    kinds: dict[str, VerdictKind] = {
+        "step_time_min_s": "regressed",
+        "step_time_s": "regressed",
+        "step_time_mean_s": "inconclusive",
+    }
+    parts = tuple(_part(name, kind) for name, kind in kinds.items())
+    open_ = verdict(kind="inconclusive", pairs_needed=25)
+    compared = comparison(verdict(parts=parts), open_)
+    rows = csv.DictReader(io.StringIO(load("formats", "csv")().render([compared])))
+    assert {(row["verdict"], row["moved"], row["pairs_needed"]) for row in rows} == {
+        ("regressed", "step_time_min_s step_time_s", ""),
+        ("inconclusive", "", "25"),
+    }
+
+
+def _part(metric: str, kind: VerdictKind) -> records.Part:
+    unknown = dict.fromkeys(("base", "head", "effect", "interval"))
+    return records.Part(metric=metric, unit="s", better="lower", kind=kind, limit="2%", **unknown)
+
+
 def _cells(row: str) -> list[str]:
     """A table's row split as GitHub splits it."""
     return re.split(r"(?<!\\)\|", row)[1:-1]
