@@ -343,8 +343,9 @@ CONCLUSION = """An effect of 2 % is exactly the limit, so that little more than 
 called. The rate of a clock of the host is loose: it is unchanged unless it is likely to be worse by
 its limit of 5 %. The recorded launches are of five small torch benchmarks in fresh processes on a
 CPU (`tests/support/data`); *stalling* has calls that take 50 times as long as the others. A head
-that is slower in some of its calls is made from the recorded durations, as if each were one call. Their
-machine had neighbours: floors vary by 0.7 to 2.6 % from launch to launch, medians by 3 to 8 %.
+that is slower in some of its calls is made from the recorded durations, as if each were one call.
+Their machine had neighbours: floors vary by 0.7 to 2.6 % from launch to launch, medians by 3 to
+8 %.
 *Scaled* they keep their modes and slow launches, in proportion; floor or median, whichever varies
 more, varies by what is said.
 """
