@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         Bools,
         Estimates,
         Floats,
+        Own,
         Ranks,
         Spread,
         benjamini_hochberg,

@@ -95,9 +95,7 @@ def _numbers(verdict: Verdict) -> set[tuple[str, str]]:
 
 
 def _is_alarm(verdict: Verdict) -> bool:
-    """Also a step time that is left open though a part of it has regressed."""
-    kinds = {verdict.kind, *(part.kind for part in verdict.parts)}
-    return "regressed" in kinds and verdict.method == "history"
+    return verdict.kind == "regressed" and verdict.method == "history"
 
 
 def _only(run: Run, names: Collection[str]) -> Run:

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.matched_metrics import MINIMUM, STEP_TIME
 from gpubench_plugin.environment import listed
-from gpubench_plugin.flags import DISTURBANCES, DOUBTS, doubts
+from gpubench_plugin.flags import DOUBTS, doubts
 from gpubench_plugin.measure import interval_ranks
 from gpubench_plugin.records import CONFIDENCE
 
@@ -23,40 +22,16 @@ _MEMORY: Final = "_bytes"
 
 
 def doubted(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
-    """The verdict, whose reason names the doubts of either side.
+    """The verdict, which stands as it was found; its reason names the doubts of either side.
 
-    It stands as it was found, but for a rate that alone is worse than in a history while the
-    machine held up the head alone: nobody knows whether the code did anything to it. Nothing is
-    said of a base that a fixed bound is not compared with.
+    Nothing is said of a base that a fixed bound is not compared with.
     """
     if not _is_judged_by_time(verdict):
         return verdict
     results = _sides(verdict, bases, heads)
     raised = ", ".join(_raised(results))
     words = [verdict.reason, raised and f"in doubt: {raised}", *_few(results)]
-    if _is_rate_alone(verdict) and _are_heads_alone_disturbed(results):
-        words.insert(0, "only the rate is worse, while the machine held up the head alone")
-        verdict = replace(verdict, kind="inconclusive")
     return replace(verdict, reason="; ".join(filter(None, words)))
-
-
-def _is_rate_alone(verdict: Verdict) -> bool:
-    """Whether all calls of a history's step time are worse, but neither its floor nor its median.
-
-    In ``gpubench ab`` both sides run beside the same, and disturbed pairs are repeated.
-    """
-    is_alarm = verdict.kind == "regressed" and verdict.method == "history"
-    return is_alarm and bool(verdict.parts) and {MINIMUM, STEP_TIME}.isdisjoint(verdict.moved)
-
-
-def _are_heads_alone_disturbed(results: Mapping[str, Sequence[Result]]) -> bool:
-    """Whether the machine held up most of the head's, and not most of the base's."""
-
-    def most(side: str) -> bool:
-        disturbed = [one for one in results[side] if set(DISTURBANCES).intersection(one.flags)]
-        return len(disturbed) > len(results[side]) / 2
-
-    return most("head") and not most("base")
 
 
 def unchanged_in_doubt(

@@ -39,7 +39,8 @@ _LOUD: Final = 0.75
 _LOUD_SHARE: Final = 0.75
 """Of the variance that three of four series of a suite do not exceed: nothing is called by less at
 five pairs, nor by √(5/n) of that at n. Launches in one of two modes give five differences
-of one sign and size once in 2¹⁰; in suites of 20 such series they would be 2 % of false alarms."""
+of one sign and size once in 2¹⁰; in suites of 20 such series they would be 2 % of false alarms.
+From ten pairs on a series may be called by itself, see :data:`statistics._MODES`."""
 
 _TINY: Final = 1e-5
 """Of the median variance: smaller ones, zero for example, count as this much."""
@@ -104,9 +105,10 @@ def moderated(
 def membership(spread: Spread, prior: Prior) -> Floats:
     """How far each series is one of the suite, from 0 to 1: less where it is too loud for that.
 
-    A benchmark with several numbers is it as far as its loudest one: with three, of which each may
-    seem quiet by chance in five pairs, one benchmark with three times the noise of 19 others gives
-    false alarms in 1.2 % of suites, two in 1.5 %; so in 0.1 % (``docs/evidence/paired_gate.md``).
+    A benchmark with several numbers is one as far as its loudest number is: of three each may seem
+    quiet by chance in five pairs, and one benchmark with three times the noise of 19 others gives
+    false alarms in 1.2 % of suites, two in 1.5 %; by the loudest 0.1 %
+    (``docs/evidence/paired_gate.md``).
     """
     if not np.any(prior.freedom):
         return np.ones_like(prior.freedom)

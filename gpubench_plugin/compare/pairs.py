@@ -143,7 +143,7 @@ def _noise(sample: Sample) -> str:
 def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
     from gpubench_plugin.compare.statistics import pairs_needed
 
-    sample = tested.sample
+    sample, own = tested.sample, tested.sample.estimates.own
     return pairs_needed(
         float(sample.estimates.mean),
         sample.spread,
@@ -151,6 +151,7 @@ def _pairs_needed(tested: Tested, unchanged_from: int) -> int | None:
         worse=worse_bar(sample.series.limit, sample.series.better),
         at=tested.level,
         unchanged_from=unchanged_from,
+        own=float(own.error) * math.sqrt(sample.launches) if own else sample.spread,
         shared=float(sample.estimates.freedom) - (sample.launches - 1),
         least=sample.least,
     )

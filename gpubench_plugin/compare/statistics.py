@@ -6,6 +6,7 @@ of one suite; axes before it are suites, so that a simulation of thousands runs 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
@@ -26,6 +27,16 @@ _RANK_LEVEL: Final = 0.05
 """The p value of signed ranks above which no t, however large, calls anything.
 
 All of five pairs must be on one side then, and most of ten: so it takes more than a wild launch."""
+
+_OWN_PRICE: Final = 100.0
+"""What a p value by nothing but the own pairs of a series is multiplied by, beside the one that the
+suite has a say in: of two chances the second costs so little that alarms hardly increase."""
+
+_MODES: Final = 0.25
+"""To the power of the pairs, the chance that all of them are of a slow launch of the head and a
+fast one of the base, where half of all launches are slow: no p value of a series by itself is
+less. A clear effect on a quiet benchmark is called at ten pairs in the loudest suite so (1e-6), and
+not at five (1e-3)."""
 
 _SUSPICION: Final = 0.05
 """The p value of one side from which on a rate that is worse is not called unchanged."""
@@ -50,16 +61,26 @@ class Ranks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Own:
+    """What the pairs of each series say by themselves: the standard error, and their number."""
+
+    error: Floats
+    pairs: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
 class Estimates:
     """For each series the mean effect and its standard error; the degrees of freedom broadcast.
 
-    `least` is the error by which an effect is called at least. Of pairs there are `ranks` as well.
+    `least` is the error by which an effect is called at least, unless the `own` pairs of the series
+    are clear enough. Of pairs there are `own` and `ranks`.
     """
 
     mean: Floats
     error: Floats
     freedom: Floats
     least: Floats | float = 0.0
+    own: Own | None = None
     ranks: Ranks | None = None
 
 
@@ -96,12 +117,14 @@ def paired(differences: Floats, spread: Spread | None = None) -> Estimates:
     Their `spread` is their own standard deviation, unless a better one is known.
     """
     pairs = differences.shape[-1]
-    known = spread_about_mean(differences) if spread is None else spread
+    own = spread_about_mean(differences)
+    known = own if spread is None else spread
     return Estimates(
         mean=differences.mean(axis=-1),
         error=known.deviation / np.sqrt(pairs),
         freedom=np.asarray(known.freedom),
         least=np.asarray(known.least) / np.sqrt(pairs),
+        own=Own(error=own.deviation / np.sqrt(pairs), pairs=np.full(own.deviation.shape, pairs)),
         ranks=signed_ranks(differences),
     )
 
@@ -163,6 +186,9 @@ def find(
     above: Floats = np.asarray(stats.t.sf(t, estimates.freedom))
     below: Floats = np.asarray(stats.t.cdf(t, estimates.freedom))
     suspect = (above <= _SUSPICION) & (estimates.mean >= worse)
+    if estimates.own is not None:
+        above = np.minimum(above, _by_itself(estimates.mean, estimates.own))
+        below = np.minimum(below, _by_itself(-estimates.mean, estimates.own))
     if (ranks := estimates.ranks) is not None:
         suspect |= (ranks.above <= _SUSPICION) & (ranks.median >= worse)
         above = np.where(ranks.above <= _RANK_LEVEL, above, 1.0)
@@ -212,8 +238,11 @@ def visible(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
     few percent of itself; never less than the limit, below which nothing is called regressed.
     """
     quantiles = stats.t.isf(levels, estimates.freedom) + stats.t.ppf(_POWER, estimates.freedom)
-    error = np.maximum(estimates.error, estimates.least)
-    least: Floats = np.maximum(quantiles * error, worse)
+    seen = quantiles * np.maximum(estimates.error, estimates.least)
+    if (own := estimates.own) is not None:
+        quantiles = _quantile_by_itself(levels, own.pairs) + stats.t.ppf(_POWER, own.pairs - 1)
+        seen = np.fmin(seen, quantiles * own.error)
+    least: Floats = np.maximum(seen, worse)
     return least
 
 
@@ -225,6 +254,7 @@ def pairs_needed(
     worse: float,
     at: float,
     unchanged_from: int,
+    own: float = math.inf,
     shared: float = 0.0,
     least: float = 0.0,
 ) -> int | None:
@@ -237,6 +267,7 @@ def pairs_needed(
         worse: the effect from which on it has regressed.
         at: the p value at which it would be rejected now; later looks are stricter.
         unchanged_from: the number of pairs from which on it may be unchanged.
+        own: the standard deviation by nothing but these pairs; infinite where it is not known.
         shared: degrees of freedom that the suite lends.
         least: the standard deviation by which it is called at least now; its variance falls as the
             root of the number of pairs.
@@ -245,15 +276,34 @@ def pairs_needed(
         A multiple of five, or None where even 200 would not do.
     """
     looks = np.arange(pairs // LOOK + 1, MOST_PAIRS // LOOK + 1)
-    n = looks * float(LOOK)
+    n: Floats = np.asarray(looks * LOOK, dtype=np.float64)
     now = rate_of_look(max(pairs // LOOK, 1))
-    levels = at * np.array([rate_of_look(int(look)) for look in looks]) / now
+    levels: Floats = at * np.array([rate_of_look(int(look)) for look in looks]) / now
     error, freedom = sd / np.sqrt(n), n - 1 + shared
     called_by = np.maximum(error, least * (pairs / n) ** 0.25 / np.sqrt(n))
-    called = (abs(mean) >= worse) & (abs(mean) >= stats.t.isf(levels, freedom) * called_by)
+    needed = np.fmin(
+        stats.t.isf(levels, freedom) * called_by,
+        _quantile_by_itself(levels, n) * own / np.sqrt(n),
+    )
+    called = (abs(mean) >= worse) & (abs(mean) >= needed)
     cleared = (mean + stats.t.ppf(CONFIDENCE, freedom) * error < worse) & (n >= unchanged_from)
     enough = n[called | cleared]
     return int(enough[0]) if enough.size else None
+
+
+def _by_itself(mean: Floats, own: Own) -> Floats:
+    """The p value that the effect is above zero by the own pairs of a series."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.nan_to_num(mean / own.error, nan=0.0)
+    p: Floats = np.minimum(_OWN_PRICE * stats.t.sf(t, own.pairs - 1) + _MODES**own.pairs, 1.0)
+    return p
+
+
+def _quantile_by_itself(levels: Floats, pairs: Floats) -> Floats:
+    """The t from which on the own pairs of a series are enough at these levels; infinite or not."""
+    left: Floats = np.maximum(levels - _MODES**pairs, 0.0) / _OWN_PRICE
+    quantile: Floats = np.asarray(stats.t.isf(left, pairs - 1))
+    return quantile
 
 
 def _t(estimates: Estimates) -> Floats:

@@ -18,6 +18,7 @@ from gpubench_plugin.compare.statistics import (
     Estimates,
     Findings,
     Floats,
+    Own,
     Q,
     Ranks,
     Spread,
@@ -191,12 +192,14 @@ def look(
 
 def _stacked(estimates: Sequence[Estimates]) -> Estimates:
     """One for each series as one for all."""
+    owns = [one.own for one in estimates if one.own is not None]
     ranks = [one.ranks for one in estimates if one.ranks is not None]
     return Estimates(
         mean=_column(estimates, "mean"),
         error=_column(estimates, "error"),
         freedom=_column(estimates, "freedom"),
         least=_column(estimates, "least"),
+        own=Own(error=_column(owns, "error"), pairs=_column(owns, "pairs")) if owns else None,
         ranks=Ranks(
             median=_column(ranks, "median"),
             above=_column(ranks, "above"),
@@ -207,7 +210,7 @@ def _stacked(estimates: Sequence[Estimates]) -> Estimates:
     )
 
 
-def _column(rows: Sequence[Estimates] | Sequence[Ranks], name: str) -> Floats:
+def _column(rows: Sequence[Estimates | Own | Ranks], name: str) -> Floats:
     return np.array([float(getattr(row, name)) for row in rows])
 
 

@@ -24,6 +24,7 @@ from gpubench_plugin.compare import (
     Bools,
     Estimates,
     Floats,
+    Own,
     Ranks,
     Spread,
     better_bar,
@@ -251,14 +252,34 @@ def step_times(
     return Course(kinds=kinds, pairs=used)
 
 
-def loud_ones(count: int, seed: int) -> Callable[[int, int], Mapping[str, Floats]]:
-    """Three parts, each with 1 % of noise of its own; `count` of the benchmarks with 3 %."""
+def among_loud(noise: float, seed: int) -> Differences:
+    """Four benchmarks with this noise, all others with 12 %."""
+    draw = np.random.default_rng(seed).standard_normal
+    noises = np.full((BENCHMARKS, 1), 0.12 * 2**0.5)
+    noises[:4] = noise * 2**0.5
+    return lambda suites, pairs: noises * draw((suites, BENCHMARKS, pairs))
+
+
+def loud_ones(
+    count: int, seed: int, *, as_one: bool = False
+) -> Callable[[int, int], Mapping[str, Floats]]:
+    """Three parts, each with 1 % of noise of its own, or all `as_one`.
+
+    `count` of the benchmarks have 3 %.
+    """
     draw = np.random.default_rng(seed).standard_normal
     noise = np.full((BENCHMARKS, 1), 0.01 * 2**0.5)
     noise[:count] *= 3
-    return lambda suites, pairs: {
-        part: noise * draw((suites, BENCHMARKS, pairs)) for part in ("floor", "median", "rate")
-    }
+
+    def drawn(suites: int, pairs: int) -> Mapping[str, Floats]:
+        shape = (suites, BENCHMARKS, pairs)
+        common = noise * draw(shape)
+        return {
+            part: common.copy() if as_one else noise * draw(shape)
+            for part in ("floor", "median", "rate")
+        }
+
+    return drawn
 
 
 def _side_by_side(estimates: Sequence[Estimates]) -> Estimates:
@@ -268,12 +289,16 @@ def _side_by_side(estimates: Sequence[Estimates]) -> Estimates:
         shape = np.shape(estimates[0].mean)
         return np.concatenate([np.broadcast_to(value, shape) for value in values], axis=-1)
 
+    owns = [one.own for one in estimates if one.own is not None]
     ranks = [one.ranks for one in estimates if one.ranks is not None]
     return Estimates(
         mean=joined([one.mean for one in estimates]),
         error=joined([one.error for one in estimates]),
         freedom=joined([one.freedom for one in estimates]),
         least=joined([one.least for one in estimates]),
+        own=Own(
+            error=joined([one.error for one in owns]), pairs=joined([one.pairs for one in owns])
+        ),
         ranks=Ranks(
             median=joined([one.median for one in ranks]),
             above=joined([one.above for one in ranks]),

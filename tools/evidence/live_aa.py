@@ -23,11 +23,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import stdev
+from statistics import median, stdev
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from gpubench_plugin.environment import cpu_facts
 from tools.evidence.pages import markdown, save
 
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
@@ -155,7 +156,7 @@ def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
     timed = [one for one in json.loads(done.stdout)["benchmarks"] if "step_time" in one["metric"]]
     return Outcome(
         verdicts={name_of(one["id"]): one for one in timed},
-        noise=noise_of(results),
+        noise=noise_of(next(results.glob("ab/*"))),
         seconds=time.monotonic() - start,
         launches=len(list(results.glob("ab/*/launches/*"))),
     )
@@ -166,20 +167,27 @@ def name_of(node_id: str) -> str:
     return node_id.partition("[")[2].split("-ws")[0].rstrip("]")
 
 
-def noise_of(results: Path) -> dict[str, float]:
-    """By benchmark the noise of the launches in a comparison's folder."""
-    logs: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for summary in sorted(results.glob("ab/*/launches/*/results/*/*/summary.json")):
-        side = summary.parents[3].name.partition("-")[2]
+def noise_of(folder: Path) -> dict[str, float]:
+    """By benchmark the noise of the launches that a comparison has judged."""
+    logs: dict[tuple[str, str], dict[tuple[int, str], float]] = {}
+    for launch in json.loads((folder / "state.json").read_text(encoding="utf-8"))["launches"]:
+        if not launch["pair"] or launch["problem"] or launch["replaced"]:
+            continue  # of the rehearsal, or measured again
+        summary = folder / launch["folder"] / launch["run"] / "summary.json"
         for one in json.loads(summary.read_text(encoding="utf-8"))["benchmarks"]:
-            for metric in ("step_time_min_s", "step_time_s"):
-                values = logs.setdefault((name_of(one["id"]), metric), {"base": [], "head": []})
-                values[side].append(math.log(one["metrics"][metric]["value"]))
+            for metric in {"step_time_min_s", "step_time_s"} & one["metrics"].keys():
+                of_number = logs.setdefault((name_of(one["id"]), metric), {})
+                of_number[launch["pair"], launch["side"]] = math.log(
+                    one["metrics"][metric]["value"]
+                )
     noise: dict[str, float] = {}
-    for (name, _), sides in logs.items():
-        pairs = zip(sides["base"], sides["head"], strict=False)
-        spread = stdev(head - base for base, head in pairs) / math.sqrt(2)
-        noise[name] = max(spread, noise.get(name, 0.0))
+    for (name, _), of_number in logs.items():
+        differences = [
+            of_number[pair, "head"] - value
+            for (pair, side), value in of_number.items()
+            if side == "base" and (pair, "head") in of_number
+        ]
+        noise[name] = max(stdev(differences) / math.sqrt(2), noise.get(name, 0.0))
     return noise
 
 
@@ -202,6 +210,7 @@ def row(name: str, outcome: Outcome) -> list[str]:
         name,
         str(len(outcome.verdicts)),
         *(f"{outcome.share(kind):.0%}" for kind in KINDS),
+        f"{median(outcome.noise.values()):.1%}",
         outcome.quiet,
         str(outcome.launches),
         f"{outcome.seconds / 60:.1f}",
@@ -211,17 +220,21 @@ def row(name: str, outcome: Outcome) -> list[str]:
 def told(name: str, outcome: Outcome) -> None:
     """Print what is not unchanged, as it comes."""
     print(f"\n{name}: {outcome.seconds:.0f} s, {outcome.share('inconclusive'):.0%} inconclusive")
-    print(f"  of those with at most 0.5 % of noise {outcome.quiet} unchanged")
     for benchmark, one in outcome.verdicts.items():
         if one["verdict"] != "unchanged":
             print(f"  {benchmark:40} {one['verdict']:12} {one['reason']}")
     sys.stdout.flush()
 
 
-def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome]) -> None:
+def _machine() -> str:
+    cpu = cpu_facts()
+    return f"{cpu['usable_cores']} processors, {cpu['model']}"
+
+
+def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome], pairs: int) -> None:
     """Write all of it down."""
     quiet = "unchanged of those with ≤ 0.5 % of noise"
-    columns = ("", "benchmarks", *KINDS, quiet, "launches", "minutes")
+    columns = ("", "benchmarks", *KINDS, "noise", quiet, "launches", "minutes")
     rows = []
     for name in HEADS:
         kinds = Counter(one.verdicts[name]["verdict"] for one in heads)
@@ -243,7 +256,10 @@ def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome]) -> None
         "live_ab.md",
         "# `gpubench ab` on a machine\n\n"
         "`python tools/evidence/live_aa.py` makes a project of 20 benchmarks twice, compares the "
-        "copies in up to 15 pairs, and writes this page.\n",
+        f"copies in up to {pairs} pairs, and writes this page. Each benchmark is timed for 0.05 to "
+        f"0.15 s in a launch. The machine: {_machine()}. *Noise* is the standard deviation of the "
+        "log value of a launch, of floor or median, whichever varies more, from the very pairs "
+        "that were judged; the column has that of the benchmark in the middle.\n",
         "## Equal copies\n",
         markdown(columns, [row(*one) for one in equal]),
         "## Heads that are slower\n",
@@ -295,10 +311,11 @@ def main() -> int:
                 outcome = compare(base, copy, folder / f"equal-{number}", pairs)
             equal.append((name, outcome))
             told(f"A/A {name} of {options.runs}", outcome)
-    equal.append((f"`{EARLY}`, as it was", early))
-    page(equal, heads)
+    equal.append((f"`{EARLY}`", early))
+    page(equal, heads, options.pairs)
     problems = wrong(equal, heads)
-    print("\n" + ("\n".join(problems) or "no false alarm, and no slowdown was called unchanged"))
+    fine = "no false alarm, and no slowdown was called unchanged more often than it may be"
+    print("\n" + ("\n".join(problems) or fine))
     return 1 if problems else 0
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.compare import alarms, compare_history, compare_paired, compare_runs, confirmed
+from gpubench_plugin.compare import compare_history, compare_paired, compare_runs, confirmed
 from gpubench_plugin.errors import NothingComparable
 from tests.support.made import result, run, timed
 
@@ -140,34 +140,6 @@ def test_doubts_of_several_runs_are_counted():
     earlier += [run(f"b{n}", _flagged(timed(1.0), "contended")) for n in range(2)]
     (verdict,) = compare_history(earlier, run("c", timed(1.5))).verdicts
     assert verdict.reason.endswith("; in doubt: contended (2 of 12 in base)")
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "slower", "kind"),
-    [
-        ((), ("contended",), {"step_time_mean_s"}, "inconclusive"),
-        ((), ("descheduled",), {"step_time_mean_s"}, "inconclusive"),
-        ((), (), {"step_time_mean_s"}, "regressed"),
-        ((), ("drifting",), {"step_time_mean_s"}, "regressed"),
-        (("contended",), ("contended",), {"step_time_mean_s"}, "regressed"),
-        ((), ("contended",), {"step_time_mean_s", "step_time_s"}, "regressed"),
-    ],
-)
-def test_a_rate_alone_proves_nothing_where_the_machine_held_up_the_head_alone(
-    base, head, slower, kind
-):
-    """Floor and median stand, and another process explains the rest. It stays an alarm to check."""
-    names = ("step_time_min_s", "step_time_s", "step_time_mean_s")
-    earlier = [
-        run(f"a{n}", _flagged(result(**dict.fromkeys(names, 1.0 + n / 2000)), *base))
-        for n in range(12)
-    ]
-    now = {name: 1.4 if name in slower else 1.003 for name in names}
-    comparison = compare_history(earlier, run("b", _flagged(result(**now), *head)))
-    (verdict,) = comparison.verdicts
-    assert verdict.kind == kind
-    assert ("the machine held up the head alone" in verdict.reason) == (kind == "inconclusive")
-    assert alarms(comparison) == ("test_a",)
 
 
 def test_an_alarm_stands_where_further_launches_cannot_be_judged():

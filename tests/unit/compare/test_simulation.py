@@ -88,6 +88,16 @@ def test_a_benchmark_that_is_louder_than_its_suite_gives_no_false_alarms(loud):
     assert sim.rates(kinds, 0.0).alarms <= 0.005
 
 
+@pytest.mark.parametrize("noise", [0.003, 0.01])
+def test_a_clear_effect_on_a_quiet_benchmark_is_called_in_the_loudest_suite(noise):
+    """At ten pairs, nearly always: it proves itself; the others prove nothing about it."""
+    differences = sim.among_loud(noise, seed=8)(SUITES, 15)
+    differences[:, 0] += np.log1p(0.1)
+    course = sim.sequential(differences)
+    assert ((course.kinds == "regressed") & (course.pairs == 10))[:, 0].mean() >= 0.98
+    assert sim.rates(course.kinds, 0.1).alarms <= 0.01
+
+
 def test_the_simulated_history_and_threshold_are_those_that_judge():
     """Each suite's verdicts are equal, one by one."""
     noise, effect, suites = 0.01, 0.05, 4

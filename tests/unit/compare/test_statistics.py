@@ -104,3 +104,10 @@ def test_the_pairs_needed_are_by_the_spread_by_which_effects_are_called(least, p
     """A quiet series among loud ones is called by far more than its own spread."""
     options = {"worse": float(WORSE), "at": 1e-4, "unchanged_from": 10, "least": least}
     assert statistics.pairs_needed(0.05, 0.001, 10, **options) == pairs
+
+
+@pytest.mark.parametrize(("own", "pairs"), [(0.001, 10), (0.02, 15), (0.05, 50)])
+def test_a_clear_effect_on_a_quiet_series_needs_ten_pairs_in_the_loudest_suite(own, pairs):
+    """And fewer than by the suite where it is louder; at five all may be in two modes by chance."""
+    options = {"worse": float(WORSE), "at": 1e-4, "unchanged_from": 10, "least": 9.0}
+    assert statistics.pairs_needed(0.05, own, 5, own=own, **options) == pairs
