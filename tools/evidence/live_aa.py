@@ -183,8 +183,8 @@ def noise_of(folder: Path) -> dict[str, float]:
     noise: dict[str, float] = {}
     for (name, _), of_number in logs.items():
         differences = [
-            of_number[pair, "head"] - value
-            for (pair, side), value in of_number.items()
+            of_number[pair, "head"] - before
+            for (pair, side), before in of_number.items()
             if side == "base" and (pair, "head") in of_number
         ]
         noise[name] = max(stdev(differences) / math.sqrt(2), noise.get(name, 0.0))
