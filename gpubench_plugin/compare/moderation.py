@@ -92,12 +92,19 @@ def moderated(
         spread: of each series by itself.
         prior: of their suite.
         pairs: that each one rests on.
-        members: how far each is one of the suite; without it as :func:`membership` of their own.
+        members: how far the benchmark of each is one of the suite, less than the series itself may
+            be: it lends certainty only so far, but a series that is quieter than the suite by
+            chance is taken for as loud as by itself.
     """
     own = np.asarray(spread.freedom, dtype=np.float64)
-    lent = prior.freedom * (membership(spread, prior) if members is None else members)
+    alone = prior.freedom * membership(spread, prior)
+    lent = alone if members is None else prior.freedom * members
     freedom = own + lent
-    variance = (own * spread.deviation**2 + lent * prior.variance) / freedom
+    variances = [
+        (own * spread.deviation**2 + share * prior.variance) / (own + share)
+        for share in (alone, lent)
+    ]
+    variance = np.maximum(*variances)
     least = _LOUD_SHARE * prior.loud * np.sqrt(LOOK / np.asarray(pairs))
     return Spread(deviation=np.sqrt(variance), freedom=freedom, least=np.sqrt(least))
 

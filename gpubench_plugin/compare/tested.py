@@ -204,6 +204,7 @@ def _stacked(estimates: Sequence[Estimates]) -> Estimates:
             median=_column(ranks, "median"),
             above=_column(ranks, "above"),
             below=_column(ranks, "below"),
+            level=_column(ranks, "level"),
         )
         if ranks
         else None,

@@ -303,6 +303,7 @@ def _side_by_side(estimates: Sequence[Estimates]) -> Estimates:
             median=joined([one.median for one in ranks]),
             above=joined([one.above for one in ranks]),
             below=joined([one.below for one in ranks]),
+            level=joined([one.level for one in ranks]),
         ),
     )
 
