@@ -153,6 +153,6 @@ def _nothing_in_common(matched: Matched, bases: Sequence[Run], heads: Sequence[R
         for runs in (bases, heads)
     )
     renames = [f"{old}: {words}" for old, words in matched.renames.items()]
-    more = [f"and {len(renames) - 1} more"] if len(renames) > 1 else []
+    more = [f"and {len(renames) - 1} more ids"] if len(renames) > 1 else []
     nothing = f"no benchmark, or no metric, in common: {', '.join(sides)}"
     return "; ".join([nothing, *renames[:1], *more])

@@ -72,8 +72,8 @@ _MACHINE: Final = re.compile(
     |packages\.(triton|numpy|nvidia-\w+(-\w+)*)
     |gpubench\.measuring_method
     |environment_variables\.(
-        (OMP|GOMP|MKL|KMP|OPENBLAS|BLIS|VECLIB|NUMEXPR|CUBLAS|MALLOC)_\w+|LD_PRELOAD
-        |NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
+        (OMP|GOMP|MKL|KMP|OPENBLAS|BLIS|VECLIB|NUMEXPR|CUBLAS|MALLOC)_(?!HOME$|ROOT$|DIR$|PATH$)\w+
+        |LD_PRELOAD|NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32\w*
         # Not where a job has its files, nor which build an image has: torch.version tells enough.
         |PYTORCH_(?!HOME$|BUILD_\w+$|VERSION$|\w+_(VERSION|CACHE|PATH|DIR)$)\w+
     )""",
@@ -91,7 +91,7 @@ _NOT_IN_FINGERPRINTS: Final = re.compile(
 _TOLD: Final = re.compile(
     r"""platform\.(release|libc)|cpu\.(physical|logical)_cores|memory_bytes|hostname
     |torch\.git_commit|packages\..*|git\.(commit|branch|dirty|changes)
-    # Not what a launcher gives every start anew.
+    # Not what a launcher sets anew for each start.
     |environment_variables\.(?!MASTER_PORT$|TORCHELASTIC_(RUN_ID|ERROR_FILE)$|SLURM_JOB_ID$).*""",
     re.VERBOSE,
 )
@@ -110,7 +110,8 @@ def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         key: fact
         for key, fact in flat(environment).items()
-        if _MACHINE.fullmatch(key) and (fact is not None or recorded_lately(key))
+        # An empty variable, LD_PRELOAD for example, is as good as none.
+        if _MACHINE.fullmatch(key) and (fact not in (None, "") or recorded_lately(key))
     }
     if "python.version" in facts:
         facts["python.version"] = _MINOR.sub(r"\1", str(facts["python.version"]))

@@ -109,6 +109,12 @@ def test_variables_of_threads_precision_and_memory_are_facts_of_the_machine(name
     assert told_facts(facts) == {f"environment_variables.{n}": v for n, v in others.items()}
 
 
+def test_an_empty_variable_and_the_place_of_a_library_are_no_facts_of_the_machine() -> None:
+    """Containers and wrappers set them, and they change no number."""
+    variables = {"LD_PRELOAD": "", "OMP_NUM_THREADS": "", "OPENBLAS_HOME": "/opt/openblas"}
+    assert machine_facts({"environment_variables": variables}) == {}
+
+
 def test_of_lately_recorded_facts_the_unknown_ones_are_told_from_unrecorded_ones() -> None:
     """So that a machine without governor is not like any, and a record without it is."""
     facts = {"cpu": {"model": None, "governor": None, "boost": True}}
