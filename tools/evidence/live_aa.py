@@ -141,7 +141,7 @@ def project(folder: Path, *, head: bool) -> Path:
 def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
     """One comparison, with `more` options."""
     options = [f"--base={base}", f"--head={head}", f"--results-dir={results}", *more]
-    measure = ["--measure.min_time_s=0.05", "--measure.max_time_s=0.15"]
+    measure = ["--measure.min_time_s=0.05", "--measure.max_time_s=0.1"]
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", MAIN, "ab", *options, "--format=json", "--", *measure],
@@ -257,7 +257,7 @@ def page(equal: Sequence[tuple[str, Outcome]], heads: Sequence[Outcome], pairs: 
         "# `gpubench ab` on a machine\n\n"
         "`python tools/evidence/live_aa.py` makes a project of 20 benchmarks twice, compares the "
         f"copies in up to {pairs} pairs, and writes this page. Each benchmark is timed for 0.05 to "
-        f"0.15 s in a launch. The machine: {_machine()}. *Noise* is the standard deviation of the "
+        f"0.1 s in a launch. The machine: {_machine()}. *Noise* is the standard deviation of the "
         "log value of a launch, of floor or median, whichever varies more, from the very pairs "
         "that were judged; the column has that of the benchmark in the middle.\n",
         "## Equal copies\n",
