@@ -245,8 +245,8 @@ def visible(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
     quantiles = stats.t.isf(levels, estimates.freedom) + stats.t.ppf(_POWER, estimates.freedom)
     seen = quantiles * np.maximum(estimates.error, estimates.least)
     if (own := estimates.own) is not None:
-        quantiles = _quantile_by_itself(levels, own.pairs) + stats.t.ppf(_POWER, own.pairs - 1)
-        seen = np.fmin(seen, quantiles * own.error)
+        power = stats.t.ppf(_POWER, own.pairs - 1)
+        seen = np.minimum(seen, _needed_by_itself(levels, own, power))
     least: Floats = np.maximum(seen, worse)
     return least
 
@@ -286,9 +286,9 @@ def pairs_needed(
     levels: Floats = at * np.array([rate_of_look(int(look)) for look in looks]) / now
     error, freedom = sd / np.sqrt(n), n - 1 + shared
     called_by = np.maximum(error, least * (pairs / n) ** 0.25 / np.sqrt(n))
-    needed = np.fmin(
-        stats.t.isf(levels, freedom) * called_by,
-        _quantile_by_itself(levels, n) * own / np.sqrt(n),
+    alone = Own(error=own / np.sqrt(n), pairs=n)
+    needed = np.minimum(
+        stats.t.isf(levels, freedom) * called_by, _needed_by_itself(levels, alone, 0.0)
     )
     called = (abs(mean) >= worse) & (abs(mean) >= needed)
     cleared = (mean + stats.t.ppf(CONFIDENCE, freedom) * error < worse) & (n >= unchanged_from)
@@ -304,11 +304,16 @@ def _by_itself(mean: Floats, own: Own) -> Floats:
     return p
 
 
-def _quantile_by_itself(levels: Floats, pairs: Floats) -> Floats:
-    """The t from which on the own pairs of a series are enough at these levels; infinite or not."""
-    left: Floats = np.maximum(levels - _MODES**pairs, 0.0) / _OWN_PRICE
-    quantile: Floats = np.asarray(stats.t.isf(left, pairs - 1))
-    return quantile
+def _needed_by_itself(levels: Floats, own: Own, power: Floats | float) -> Floats:
+    """The effect from which on the own pairs of a series are enough at these levels.
+
+    `power` is the quantile of t by which it must be more. Infinite where none is enough.
+    """
+    left = np.maximum(levels - _MODES**own.pairs, 0.0) / _OWN_PRICE
+    quantiles = stats.t.isf(left, own.pairs - 1) + power
+    with np.errstate(invalid="ignore"):  # of pairs that do not vary at all
+        effects: Floats = np.where(left > 0, quantiles * own.error, np.inf)
+    return effects
 
 
 def _t(estimates: Estimates) -> Floats:

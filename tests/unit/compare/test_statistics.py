@@ -106,6 +106,20 @@ def test_the_pairs_needed_are_by_the_spread_by_which_effects_are_called(least, p
     assert statistics.pairs_needed(0.05, 0.001, 10, **options) == pairs
 
 
+@pytest.mark.parametrize("pairs", [5, 10, 15])
+def test_what_never_varies_is_judged_beside_what_does(pairs):
+    """Without any warning, and it could see whatever reaches the limit, once it may be alone."""
+    differences = np.stack([np.full(pairs, 0.05), np.resize([-0.1, 0.1], pairs)])
+    spread = statistics.Spread(
+        deviation=differences.std(axis=-1), freedom=np.full(2, pairs - 1.0), least=0.2
+    )
+    estimates = statistics.paired(differences, spread)
+    findings = statistics.find(estimates, WORSE, np.asarray(-0.03), m=20)
+    assert findings.regressed.tolist() == [pairs > 5, False]
+    seen = statistics.visible(estimates, WORSE, np.full(2, 2e-4))
+    assert (seen[0] == pytest.approx(float(WORSE))) == (pairs > 5)
+
+
 @pytest.mark.parametrize(("own", "pairs"), [(0.001, 10), (0.02, 15), (0.05, 50)])
 def test_a_clear_effect_on_a_quiet_series_needs_ten_pairs_in_the_loudest_suite(own, pairs):
     """And fewer than by the suite where it is louder; at five all may be in two modes by chance."""
