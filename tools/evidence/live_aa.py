@@ -156,7 +156,7 @@ def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
     timed = [one for one in json.loads(done.stdout)["benchmarks"] if "step_time" in one["metric"]]
     return Outcome(
         verdicts={name_of(one["id"]): one for one in timed},
-        noise=noise_of(next(results.glob("ab/*"))),
+        noise=noise_of(next(results.glob("ab/*/state.json")).parent),
         seconds=time.monotonic() - start,
         launches=len(list(results.glob("ab/*/launches/*"))),
     )
