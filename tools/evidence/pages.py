@@ -84,7 +84,8 @@ def _counted(
 ) -> list[dict[str, Row]]:
     _todo[:] = [(counted, case) for table in tables for case in table.cases.values()]
     gc.freeze()  # each measurement collects garbage first
-    with get_context("fork").Pool(processes) as pool:
+    # Each case begins with the draws as they were made, whoever counts it, and after whatever else.
+    with get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         rows = iter(pool.map(_row, range(len(_todo)), chunksize=1))
     return [{name: next(rows) for name in table.cases} for table in tables]
 
