@@ -243,11 +243,11 @@ def visible(estimates: Estimates, worse: Floats, levels: Floats) -> Floats:
     few percent of itself; never less than the limit, below which nothing is called regressed.
     """
     quantiles = stats.t.isf(levels, estimates.freedom) + stats.t.ppf(_POWER, estimates.freedom)
-    seen = quantiles * np.maximum(estimates.error, estimates.least)
+    effects = quantiles * np.maximum(estimates.error, estimates.least)
     if (own := estimates.own) is not None:
         power = stats.t.ppf(_POWER, own.pairs - 1)
-        seen = np.minimum(seen, _needed_by_itself(levels, own, power))
-    least: Floats = np.maximum(seen, worse)
+        effects = np.minimum(effects, _needed_by_itself(levels, own, power))
+    least: Floats = np.maximum(effects, worse)
     return least
 
 

@@ -38,6 +38,13 @@ def now():
 
 time.perf_counter_ns = time.process_time_ns = now
 """
+# Nor does it know of the machine's run queue: 5 ms of waiting would be 5 % of 0.1 s on that clock,
+# and the disturbed pair would be measured again.
+CONFTEST = """
+from gpubench_plugin.measure.probes.contention import Contention
+
+Contention.contended = False
+"""
 LIBRARY = """
 from paper_clock import spend
 
@@ -146,6 +153,7 @@ def make_user(folder: Path) -> User:
     user.git("init", "-q", "-b", "main")
     (user.repo / "pytest.ini").write_text("[pytest]\naddopts = --strict-config\n")
     (user.repo / "src/mylib/__init__.py").write_text(LIBRARY)
+    (user.repo / "bench/conftest.py").write_text(CONFTEST)
     (user.repo / "bench/test_it.py").write_text(BENCHMARKS)
     user.git("add", "--all")
     user.git("commit", "-q", "-m", "first")
