@@ -17,34 +17,8 @@ from typing import Any
 
 import pytest
 
-# A clock that only goes on where the benchmarks let it, in every process of the user's: what is
-# slower is slower by exactly that much, whatever else the machine does. Launches differ by up to
-# 0.4 %, as those of a quiet machine do.
-CLOCK = """
-import os
-import time
+from tests.support import paper_clock
 
-READING_NS = 50
-launch = 1 + 0.001 * (os.getpid() % 5)
-time_ns = 0.0
-
-def spend(ns):
-    global time_ns
-    time_ns += ns * launch
-
-def now():
-    spend(READING_NS)
-    return round(time_ns)
-
-time.perf_counter_ns = time.process_time_ns = now
-"""
-# Nor does it know of the machine's run queue: 5 ms of waiting would be 5 % of 0.1 s on that clock,
-# and the disturbed pair would be measured again.
-CONFTEST = """
-from gpubench_plugin.measure.probes.contention import Contention
-
-Contention.contended = False
-"""
 LIBRARY = """
 from paper_clock import spend
 
@@ -88,7 +62,7 @@ def test_new(gpubench):
     gpubench(lambda: spend(10_000))
 """
 # As an editable install does it: the user's tree at the end of the path.
-EDITABLE = "import paper_clock, sys; sys.path.append({0!r})"
+EDITABLE = "import sys; sys.path.append({0!r})"
 QUICK = ("--measure.max_time_s=0.1", "--measure.warmup_s=0.01")
 
 
@@ -153,12 +127,11 @@ def make_user(folder: Path) -> User:
     user.git("init", "-q", "-b", "main")
     (user.repo / "pytest.ini").write_text("[pytest]\naddopts = --strict-config\n")
     (user.repo / "src/mylib/__init__.py").write_text(LIBRARY)
-    (user.repo / "bench/conftest.py").write_text(CONFTEST)
+    (user.repo / "bench/conftest.py").write_text(paper_clock.CONFTEST)
     (user.repo / "bench/test_it.py").write_text(BENCHMARKS)
     user.git("add", "--all")
     user.git("commit", "-q", "-m", "first")
-    (folder / "site/paper_clock.py").write_text(CLOCK)
-    (folder / "site/sitecustomize.py").write_text(EDITABLE.format(str(user.repo / "src")))
+    paper_clock.write(folder / "site", EDITABLE.format(str(user.repo / "src")))
     user.environ["PYTHONPATH"] = str(folder / "site")
     return user
 
@@ -332,7 +305,7 @@ def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> Non
     """Where the user's install wins over the side's tree, one launch is enough to say so."""
     user = make_user(tmp_path)
     first = EDITABLE.replace("append(", "insert(0, ")
-    (tmp_path / "site/sitecustomize.py").write_text(first.format(str(user.repo / "src")))
+    paper_clock.write(tmp_path / "site", first.format(str(user.repo / "src")))
     # Python puts its path entries before those of sitecustomize, so the finder goes first.
     ended = user.ab("--base=main", f"--results-dir={tmp_path / 'r'}", "--", "bench", *QUICK)
     assert ended.code == 2, ended.err

@@ -7,24 +7,20 @@ import shutil
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.compare.baselines import Baselines
-from tests.support.projects import InlineProject
+from tests.support import paper_clock
+from tests.support.projects import Project
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SUITE = """
 import os
-import time
+from paper_clock import spend
 
 AGAIN = "RANK" in os.environ
 
-def busy(seconds):
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
-
 def step(slow):
-    return lambda: busy(0.0015 if slow and "SLOW" in os.environ else 0.001)
+    return lambda: spend(1_500_000 if slow and "SLOW" in os.environ else 1_000_000)
 
 def test_once(gpubench):
     gpubench(step(not AGAIN))
@@ -38,7 +34,7 @@ def test_dies(gpubench):
 """
 
 
-def pin_ten(project: InlineProject, measured: Path) -> None:
+def pin_ten(project: Project, measured: Path) -> None:
     """A baseline of ten runs that took 1 ms each, and more memory than any session."""
     results = project.path / "results"
     runs = [f"20200101T0000{number:02}Z_run_{number:06x}" for number in range(10)]
@@ -59,13 +55,16 @@ def pin_ten(project: InlineProject, measured: Path) -> None:
 
 def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> None:
     """One is slow in this process alone, one always, one cannot be run a second time."""
-    project = InlineProject(tmp_path)
+    project = Project(tmp_path)
     project.write("test_it.py", SUITE)
-    first = project.run()
+    project.write("conftest.py", paper_clock.CONFTEST)
+    paper_clock.write(tmp_path)
+    env = {"PYTHONPATH": str(tmp_path), "GITHUB_ACTIONS": ""}
+    first = project.run(env=env)
     pin_ten(project, first.directory)
     before = {*first.directories}
 
-    run = project.run("--baseline=main", "--gate", env={"SLOW": "1", "GITHUB_ACTIONS": ""})
+    run = project.run("--baseline=main", "--gate", env={**env, "SLOW": "1"})
 
     assert run.code == 1, run.out + run.err
     assert "gate: failed: 2 benchmarks" in run.out
