@@ -15,7 +15,7 @@ import time
 import pytest
 @pytest.mark.gpubench(ranks="any")
 def test_uneven(gpubench, process_group):
-    pause = 0.002 * (1 + 2 * process_group.world.rank)
+    pause = 0.002 * (1 + 20 * process_group.world.rank)
     gpubench(lambda: time.sleep(pause), samples=4)
 """
 
@@ -31,7 +31,7 @@ def pytest_gpubench_measurement(item, measurement):
 
 
 def test_the_efficiency_is_recorded_and_can_fail_a_gate(project: Project) -> None:
-    """On two ranks of which one takes three times as long; a machine that is busy is no doubt."""
+    """On two ranks of which one takes far longer; a machine that is busy is no doubt."""
     project.write("conftest.py", SURE)
     project.write("test_it.py", UNEVEN)
 
@@ -54,7 +54,7 @@ def test_the_efficiency_is_recorded_and_can_fail_a_gate(project: Project) -> Non
 
 @pytest.mark.exhaustive
 def test_the_slowest_rank_is_named_and_what_more_ranks_bring(project: Project) -> None:
-    """Rank 1 takes three times as long: table, note, summary, every rank's samples, traffic."""
+    """Rank 1 takes far longer: table, note, summary, every rank's samples, traffic."""
     project.write("conftest.py", SURE)
     project.write("test_it.py", UNEVEN)
 

@@ -154,7 +154,7 @@ def test_the_end_of_a_long_output_is_kept(tmp_path, python_is, capfd, quiet):
 def test_an_interruption_ends_pytest(tmp_path, python_is, monkeypatch):
     """Where no terminal tells pytest of it, it is asked to end, and then is gone."""
     python_is(STUBBORN)
-    monkeypatch.setattr(api, "_GRACE_S", 0.2)
+    monkeypatch.setattr(api, "_GRACE_S", 2.0)
 
     def interrupt():
         while not (tmp_path / "started").exists():

@@ -53,6 +53,7 @@ def run(project: Project) -> Run:
             "--measure.rounds_file=rounds.json",
             "--measure.profile=quick",
             "--measure.max_rounds=12",
+            "--measure.max_time_s=60",
             "--measure.min_time_s=0.001",
             "--measure.ci_half_width=1e-9",
             "--measure.warmup_s=0.001",
@@ -79,9 +80,10 @@ def test_the_profile_gives_the_defaults(run: Run) -> None:
     """The resolved configuration has its values, and the stated ones."""
     resolved = yaml.safe_load((run.directory / "config_resolved.yaml").read_text())
     measure = resolved[BY_RULE]["measure"]
-    assert (measure["profile"], measure["max_time_s"], measure["max_rounds"]) == ("quick", 0.5, 12)
+    keys = ("profile", "warmup_max_rounds", "max_rounds")
+    assert [measure[key] for key in keys] == ["quick", 50, 12]
     (settings,) = {json.dumps(record["settings"]) for record in run.summary["benchmarks"]}
-    assert json.loads(settings)["measure.max_time_s"] == 0.5
+    assert json.loads(settings)["measure.warmup_max_rounds"] == 50
     assert not {"measure.profile", "measure.rounds_file"} & json.loads(settings).keys()
 
 

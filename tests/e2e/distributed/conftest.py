@@ -8,7 +8,9 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from random import shuffle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,29 +42,29 @@ def environment_of_ranks() -> dict[str, str]:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that was free a moment ago, below those that the system gives to others meanwhile."""
+    ports = [*range(20_000, 32_000)]
+    shuffle(ports)
+    for port in ports:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 @pytest.fixture
-def torchrun(tmp_path: Path, free_port: int) -> Run:
+def torchrun(tmp_path: Path) -> Run:
     """Run a script of the folder ``ranks`` on some ranks; what each wrote, in their order."""
 
     def run(script: str, ranks: int = 2) -> list[Any]:
-        address = ("--master-addr=127.0.0.1", f"--master-port={free_port}")
-        return found_by(script, tmp_path, ranks, address=address)
+        return found_by(script, tmp_path, ranks)
 
     return run
 
 
-def found_by(
-    script: str, folder: Path, ranks: int = 2, address: tuple[str, ...] = ("--standalone",)
-) -> list[Any]:
+def found_by(script: str, folder: Path, ranks: int = 2) -> list[Any]:
     """What each rank of torchrun that ran a script of the folder ``ranks`` wrote into a folder."""
-    arguments = (f"--nproc-per-node={ranks}", *address, str(SCRIPTS / script), str(folder))
+    arguments = (f"--nproc-per-node={ranks}", "--standalone", str(SCRIPTS / script), str(folder))
     with sessions.surroundings(folder, environment_of_ranks()):
         code, out, err = sessions.torchrun(*arguments, within_s=400)
     assert code == 0, out + err
