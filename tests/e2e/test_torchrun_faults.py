@@ -188,12 +188,6 @@ def test_benchmark_in_which_all_ranks_hang_ends_by_its_timeout(
     assert "in stand_still" in log, "torchrun's SIGTERM leaves the stack in the rank's own log"
 
 
-PATIENT = """
-from gpubench_plugin.launchers.torchrun import root
-root.ORPHAN_S = 15.0
-"""
-
-
 def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[str]:
     """A run whose rank one stands still, while rank zero waits for it in a collective."""
     project.write("test_it.py", AROUND % (600, "stand_still() if RANK == 1 else meet()"))
@@ -212,11 +206,7 @@ def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[s
 def test_run_whose_torchrun_is_ended_is_interrupted(
     project: Project, mark: dict[str, str], number: signal.Signals
 ) -> None:
-    """Ctrl-C, a scheduler, or the death of torchrun: no rank stays, the run is interrupted.
-
-    Rank zero has more than 1.5 s to write its record: beside busy processes that may be too little.
-    """
-    project.write("conftest.py", PATIENT)
+    """Ctrl-C, a scheduler, or the death of torchrun: no rank stays, the run is interrupted."""
     process = start_standing(project, mark)
 
     process.send_signal(number)
