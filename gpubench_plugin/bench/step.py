@@ -15,7 +15,7 @@ from gpubench_plugin.bench.returned import (
     unfinished,
 )
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.measure import Brief, Subject
+from gpubench_plugin.measure import Subject
 from gpubench_plugin.records import is_same_amount
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class TimedStep:
     @property
     def brief(self) -> Step:
         """What computes as a call does, and may be shorter: the start of a whole training."""
-        return self.subject.brief_step if isinstance(self.subject, Brief) else self.call
+        step: Step = getattr(self.subject, "brief_step", self.call)
+        return step
 
     @classmethod
     def of(cls, given: object, benchmark: str) -> TimedStep:

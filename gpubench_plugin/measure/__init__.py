@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.method import FIRST_METHOD, MEASURING_METHOD
     from gpubench_plugin.measure.outliers import has_outliers
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
-    from gpubench_plugin.measure.protocols import Agreement, Alone, Brief, Log, Part, Subject
+    from gpubench_plugin.measure.protocols import Log, Part, Subject
     from gpubench_plugin.measure.ratio import time_ratio
     from gpubench_plugin.measure.recording import Recording, round_medians
     from gpubench_plugin.measure.sketch import LEAST_RANK_ERROR, Sketcher, size_for

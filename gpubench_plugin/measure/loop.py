@@ -32,8 +32,8 @@ from gpubench_plugin.records import Samples
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import FrozenRounds, MeasureSection
+    from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.probes import Contention
-    from gpubench_plugin.measure.protocols import Agreement
     from gpubench_plugin.records import Sketch
 
 Progress = Callable[[int, float], object]
@@ -44,7 +44,7 @@ def measure(
     *,
     clock: Clock,
     section: MeasureSection,
-    agreement: Agreement,
+    agreement: RankAgreement,
     frozen: FrozenRounds | None = None,
     setup: Step | None = None,
     teardown: Step | None = None,
@@ -142,7 +142,7 @@ def _timed(
     clock: Clock,
     rule: StopRule,
     section: MeasureSection,
-    agreement: Agreement,
+    agreement: RankAgreement,
     contention: Contention | None,
     on_progress: Progress | None,
 ) -> Recording:

@@ -10,8 +10,8 @@ from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import FrozenRounds, MeasureSection
+    from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.clocks import Clock
-    from gpubench_plugin.measure.protocols import Agreement
 
 # Agreeing costs the ranks some tenths of a millisecond: a block makes that small.
 _RANKS_BLOCK_S = 0.01
@@ -49,7 +49,7 @@ class Plan:
         """Calls of the step in a round."""
         return self.durations_per_round * self.calls_per_duration
 
-    def agreed(self, agreement: Agreement) -> Plan:
+    def agreed(self, agreement: RankAgreement) -> Plan:
         """Rank zero's plan, on every rank."""
         return Plan(
             calls_per_duration=agreement.decide(self.calls_per_duration),

@@ -1,4 +1,4 @@
-"""Protocols of measuring: what is checked, the subject that is timed, the agreement of ranks."""
+"""Protocols of measuring: what is checked, and the subject that is timed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Part(Protocol):
 class Subject(Part, Protocol):
     """A thing whose step can be timed, and that knows more of it than its duration: a trainer.
 
-    It checks itself before the timing and counts while it runs.
+    It checks itself before the timing and counts while it runs. Where a step is a whole training,
+    a method ``brief_step`` may do a little of it: it computes, and takes memory, as all of it does.
     """
 
     @property
@@ -51,44 +52,3 @@ class Subject(Part, Protocol):
 
     def flops_step(self) -> None:
         """Build everything and run one call's mathematics, to be counted on fake tensors."""
-
-
-@runtime_checkable
-class Brief(Protocol):
-    """A subject whose step is long, a whole training, and made of many alike."""
-
-    def brief_step(self) -> object:
-        """Do a little of the step: it computes, and takes memory, as all of it does."""
-
-
-class Agreement(Protocol):
-    """How the ranks of one benchmark stay in step: rank zero decides, every rank obeys.
-
-    The loop uses it between blocks only, never while timing.
-    """
-
-    @property
-    def world_size(self) -> int:
-        """The number of ranks that take part."""
-        ...
-
-    def decide(self, proposal: int) -> int:
-        """Rank zero's proposal, on every rank; no rank returns before all have asked."""
-        ...
-
-    def barrier(self) -> None:
-        """Return once every rank is here."""
-        ...
-
-
-class Alone:
-    """The agreement of a single rank with itself."""
-
-    world_size = 1
-
-    def decide(self, proposal: int) -> int:
-        """The proposal."""
-        return proposal
-
-    def barrier(self) -> None:
-        """Nobody to wait for."""

@@ -13,8 +13,8 @@ from gpubench_plugin.measure.trend import FEWEST, is_trending
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection
+    from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.clocks import Block, Clock, Task
-    from gpubench_plugin.measure.protocols import Agreement
 
 # The rounds that are looked at: 50 ms of a short step, 0.1 s of one of 2 ms. A trend of 2 % within
 # them is seen, and a start that was slow is out of sight as many rounds later.
@@ -43,7 +43,9 @@ class WarmUp:
     tail_s: tuple[float, ...]
 
 
-def warm_up(task: Task, *, clock: Clock, section: MeasureSection, agreement: Agreement) -> WarmUp:
+def warm_up(
+    task: Task, *, clock: Clock, section: MeasureSection, agreement: RankAgreement
+) -> WarmUp:
     """Run rounds until the step is steady, or the limits of `section` end the wait.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the last rounds (ten at

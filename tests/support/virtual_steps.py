@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config import PROFILES, MeasureSection
-from gpubench_plugin.measure import Alone, measure, median_interval
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.measure import measure, median_interval
 from gpubench_plugin.measure.clocks import CpuClock, FakeHost
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def measured(course: Course, *, step_s: float, profile: str | None = None, **key
         calls += 1
 
     section = MeasureSection(**{**PROFILES.get(profile or "", {}), **keys})
-    return measure(step, clock=CpuClock(host.now), section=section, agreement=Alone())
+    return measure(step, clock=CpuClock(host.now), section=section, agreement=RankAgreement())
 
 
 def told(samples: Samples) -> tuple[float, float, float] | None:

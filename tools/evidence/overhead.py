@@ -77,7 +77,8 @@ def true_cost_ns() -> float:
 def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     """The whole loop, as a benchmark runs it; wall time counts from the end of the warm-up."""
     from gpubench_plugin.config import MeasureSection
-    from gpubench_plugin.measure import Alone, measure
+    from gpubench_plugin.distributed import RankAgreement
+    from gpubench_plugin.measure import measure
     from gpubench_plugin.measure.clocks import CpuClock
     from gpubench_plugin.measure.probes import Contention, MemoryGrowth
 
@@ -87,7 +88,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
         noop,
         clock=CpuClock(),
         section=MeasureSection(by="time", time_s=0.1),
-        agreement=Alone(),
+        agreement=RankAgreement(),
         contention=Contention(),
         on_timed=lambda: start.append(perf_counter_ns()),
         on_progress=lambda *_: growth.block_ended(),

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.measure import Alone, measure
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import clock_for
 
 pytestmark = [
@@ -41,7 +42,7 @@ def test_events_agree_with_a_known_load() -> None:
         lambda: matrix @ matrix,
         clock=clock_for(device, section),
         section=section,
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -60,7 +61,7 @@ def test_kernels_are_timed_without_launch_latency(cache: str) -> None:
     values = torch.randn(1 << 22, device=device)
     section = MeasureSection.model_validate({"timing": "kernel", "cache": cache})
     samples = measure(
-        values.neg_, clock=clock_for(device, section), section=section, agreement=Alone()
+        values.neg_, clock=clock_for(device, section), section=section, agreement=RankAgreement()
     )
     assert "launch_bound" not in samples.flags
     assert min(samples.durations_s) > 0

@@ -28,9 +28,10 @@ from gpubench_plugin.config import (
     MeasureSection,
     ModelSection,
 )
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import Device
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, UsageProblem
-from gpubench_plugin.measure import Alone, probes
+from gpubench_plugin.measure import probes
 from gpubench_plugin.records import Check, Json, Work
 from gpubench_plugin.results import Notes
 
@@ -41,7 +42,7 @@ class Group:
     """As much of a process group as a bench uses: on rank zero the others only listen."""
 
     traffic = None
-    agreement = Alone()
+    agreement = RankAgreement()
 
     def __init__(self, *, rank: int = 0, size: int = 1, told: Json | None = None):
         self.world = SimpleNamespace(rank=rank, size=size, is_root=rank == 0)

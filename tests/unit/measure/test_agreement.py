@@ -10,7 +10,8 @@ from threading import Barrier
 import pytest
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.measure import Agreement, Alone, measure
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import (
     Clock,
     CpuClock,
@@ -36,7 +37,7 @@ class Board:
         self.decision = 0
 
 
-class Threads:
+class Threads(RankAgreement):
     """The agreement of one rank among threads."""
 
     def __init__(self, board: Board, rank: int) -> None:
@@ -142,7 +143,7 @@ def test_ranks_of_different_speed_run_the_same_calls(
 
 def test_alone_is_an_agreement() -> None:
     """One rank agrees with itself at once."""
-    alone: Agreement = Alone()
+    alone = RankAgreement()
     alone.barrier()
     assert (alone.world_size, alone.decide(42)) == (1, 42)
 
@@ -151,7 +152,7 @@ def test_ranks_meet_before_the_first_call() -> None:
     """A rank that comes early does not wait, and be timed, inside its first call."""
     host, order = FakeHost(), list[str]()
 
-    class Noted(Alone):
+    class Noted(RankAgreement):
         def decide(self, proposal: int) -> int:
             order.append("met")
             return proposal

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.measure import Alone, measure
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import CpuClock, FakeHost
 from gpubench_plugin.measure.probes import Contention
 
@@ -199,7 +200,7 @@ def test_contended_measuring_goes_on(tmp_path: Path, blocks: int | None) -> None
         step,
         clock=CpuClock(machine.host.now),
         section=MeasureSection(),
-        agreement=Alone(),
+        agreement=RankAgreement(),
         contention=machine.watch(),
     )
     seconds = sum(samples.block_s)

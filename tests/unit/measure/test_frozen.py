@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.config import FrozenRounds, MeasureSection, rounds_file
-from gpubench_plugin.distributed import condensed
+from gpubench_plugin.distributed import RankAgreement, condensed
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.measure import Agreement, Alone, measure
+from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import CpuClock, FakeHost
 from gpubench_plugin.records import Samples
 
@@ -28,7 +28,7 @@ ROUNDS = FrozenRounds(**ENTRY)
 def measured(
     *times_ns: int,
     rounds: FrozenRounds | None = ROUNDS,
-    agreement: Agreement | None = None,
+    agreement: RankAgreement | None = None,
     setup: bool = False,
     rounds_file: str | None = "rounds.json",
     **keys: Any,
@@ -39,7 +39,7 @@ def measured(
         lambda: host.spend(next(times)),
         clock=CpuClock(host.now),
         section=MeasureSection(rounds_file=rounds_file, **keys),
-        agreement=agreement or Alone(),
+        agreement=agreement or RankAgreement(),
         frozen=rounds,
         setup=(lambda: None) if setup else None,
     )
@@ -95,7 +95,7 @@ def _sizes(durations: int, calls: int) -> dict[str, int]:
     return {"durations_per_round": durations, "calls_per_duration": calls}
 
 
-class Follower:
+class Follower(RankAgreement):
     """The agreement of one of two ranks, each in a thread."""
 
     world_size = 2

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import MeasurementError
-from gpubench_plugin.measure import Alone, measure
+from gpubench_plugin.measure import measure
 from gpubench_plugin.measure.clocks import (
     Block,
     Clock,
@@ -47,7 +48,12 @@ def measured(*times_ns: int, **keys: Any) -> tuple[Samples, Counted]:
     host = FakeHost()
     step = Counted(host, *times_ns)
     return (
-        measure(step, clock=CpuClock(host.now), section=MeasureSection(**keys), agreement=Alone()),
+        measure(
+            step,
+            clock=CpuClock(host.now),
+            section=MeasureSection(**keys),
+            agreement=RankAgreement(),
+        ),
         step,
     )
 
@@ -145,7 +151,7 @@ def test_a_step_that_never_rests_is_flagged() -> None:
         lambda: host.spend(next(times)),
         clock=CpuClock(host.now),
         section=MeasureSection(),
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
     assert "unsteady" in samples.flags
 
@@ -165,7 +171,7 @@ def test_a_clocks_flags_are_recorded() -> None:
         lambda: device.launch(enqueue_ns=200_000, device_ns=10_000),
         clock=CudaStepClock(device, host.now),
         section=MeasureSection(),
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
     assert samples.flags == ("launch_bound",)
     assert pytest.approx(2e-4, rel=0.01) == samples.durations_s[5]
@@ -188,7 +194,7 @@ def test_setup_and_teardown_surround_every_call() -> None:
         noted("step", 1000),
         clock=CpuClock(host.now),
         section=MeasureSection(),
-        agreement=Alone(),
+        agreement=RankAgreement(),
         setup=noted("setup", 2 * MS),
         teardown=noted("teardown", 3 * MS),
     )
@@ -209,7 +215,7 @@ def test_the_timed_calls_are_announced_once() -> None:
         step,
         clock=CpuClock(host.now),
         section=MeasureSection(),
-        agreement=Alone(),
+        agreement=RankAgreement(),
         on_timed=lambda: announced.append(step.calls),
     )
     assert [1 + samples.warmup_calls] == announced
@@ -223,7 +229,7 @@ def test_progress_is_told_between_blocks() -> None:
         Counted(host, 2 * MS, 3 * MS),
         clock=CpuClock(host.now),
         section=MeasureSection(),
-        agreement=Alone(),
+        agreement=RankAgreement(),
         on_progress=lambda rounds, half_width: told.append((rounds, half_width)),
     )
     assert list(range(1, 501)) == [rounds for rounds, _ in told]
@@ -260,7 +266,7 @@ def test_impossible_durations_are_refused(wrong: float) -> None:
             Counted(host, 2 * MS),
             clock=clock,
             section=MeasureSection(),
-            agreement=Alone(),
+            agreement=RankAgreement(),
             on_timed=lambda: setattr(clock, "timing", True),
         )
 
@@ -284,7 +290,9 @@ def test_garbage_is_collected_while_timing_only_if_wanted(wanted: bool) -> None:
         seen.add(gc.isenabled())
         host.spend(2 * MS)
 
-    measure(step, clock=CpuClock(host.now), section=MeasureSection(gc=wanted), agreement=Alone())
+    measure(
+        step, clock=CpuClock(host.now), section=MeasureSection(gc=wanted), agreement=RankAgreement()
+    )
     assert {wanted} == seen
     assert gc.isenabled()
 
@@ -309,7 +317,10 @@ def test_garbage_is_gone_before_the_first_call(wanted: bool) -> None:
     try:
         gone = weakref.ref(Model())
         measure(
-            step, clock=CpuClock(host.now), section=MeasureSection(gc=wanted), agreement=Alone()
+            step,
+            clock=CpuClock(host.now),
+            section=MeasureSection(gc=wanted),
+            agreement=RankAgreement(),
         )
     finally:
         gc.enable()
@@ -336,7 +347,7 @@ def test_an_exception_of_the_step_goes_on_to_the_caller(at_call: int) -> None:
         host.spend(2 * MS)
 
     with pytest.raises(ZeroDivisionError):
-        measure(step, clock=CpuClock(host.now), section=MeasureSection(), agreement=Alone())
+        measure(step, clock=CpuClock(host.now), section=MeasureSection(), agreement=RankAgreement())
     assert gc.isenabled()
 
 
@@ -353,7 +364,7 @@ def test_a_real_step_is_measured() -> None:
         step,
         clock=CpuClock(),
         section=MeasureSection(by="steps", steps=20, warmup_s=0.01),
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
     assert samples.calls == 20
     assert 1 + samples.warmup_calls + 20 == calls

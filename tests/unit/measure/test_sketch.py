@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.distributed import LIMIT_BYTES, Aggregate, RankReport
+from gpubench_plugin.distributed import LIMIT_BYTES, Aggregate, RankAgreement, RankReport
 from gpubench_plugin.measure import (
     LEAST_RANK_ERROR,
-    Alone,
     Plan,
     Recording,
     Sketcher,
@@ -113,7 +112,7 @@ def measured(*times_ns: int, **keys: Any) -> Samples:
         lambda: host.spend(next(times)),
         clock=CpuClock(host.now),
         section=MeasureSection(**{"by": "time", "time_s": 0.5, **keys}),
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
 
 

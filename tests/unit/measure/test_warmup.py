@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.config import MeasureSection
-from gpubench_plugin.measure import Alone, WarmUp, warm_up
+from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.measure import WarmUp, warm_up
 from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaStepClock, FakeCuda, FakeHost, Task
 
 MS = 1_000_000
@@ -30,7 +31,7 @@ def warmed(
         Task(step=step),
         clock=made,
         section=section,
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
 
 
@@ -68,7 +69,7 @@ def test_an_accelerator_warms_up_longer() -> None:
         Task(step=lambda: device.launch(enqueue_ns=1000, device_ns=2 * MS)),
         clock=clock,
         section=section,
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
     assert warm.steady
     assert 0.5 <= sum(warm.durations_s) < 0.56
@@ -129,7 +130,7 @@ def test_setup_counts_in_the_wall_clocks_pace() -> None:
         Task(step=lambda: host.spend(MS), setup=lambda: host.spend(9 * MS)),
         clock=clock,
         section=section,
-        agreement=Alone(),
+        agreement=RankAgreement(),
     )
     assert pytest.approx((warm.pace.timed_s, warm.pace.wall_s)) == (0.001, 0.01)
 
