@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.config import PROFILES, MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import measure, median_interval
-from gpubench_plugin.measure.clocks import CpuClock, FakeHost
+from gpubench_plugin.measure.clocks import CpuClock
+from tests.support.fake_cuda import FakeHost
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Samples

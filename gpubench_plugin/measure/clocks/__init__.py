@@ -1,4 +1,4 @@
-"""One clock per way of taking time; the fakes that test them stand beside them."""
+"""One clock per way of taking time."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
     from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
     from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-    from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
     from gpubench_plugin.measure.clocks.select import clock_for
     from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
 

@@ -1,4 +1,4 @@
-"""The little of ``torch.cuda`` that the CUDA clocks touch, behind an object with a fake."""
+"""The little of ``torch.cuda`` that the CUDA clocks touch, in one class that a fake replaces."""
 
 from __future__ import annotations
 
@@ -29,43 +29,18 @@ class Event(Protocol):
         ...
 
 
-class CudaDevice(Protocol):
-    """A device that works through a queue behind the host."""
-
-    def current(self) -> AbstractContextManager[None]:
-        """Make it the current device, so that marks enter its own queue."""
-        ...
-
-    def event(self) -> Event:
-        """A new mark that takes the time."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the queue is empty."""
-        ...
-
-    def spin(self, cycles: int) -> None:
-        """Queue idle turning for that many cycles of the device."""
-        ...
-
-    def overwrite_cache(self) -> None:
-        """Queue a write that leaves nothing of the step's data in the L2 cache."""
-        ...
-
-    def reported_wait(self, step: Step) -> bool:
-        """Run `step` once; whether it was reported to wait for the device."""
-        ...
-
-
 class TorchCuda:
-    """The real device, by the public ``torch.cuda`` (``_sleep``, its one spin, excepted)."""
+    """A device that works through a queue behind the host.
+
+    By the public ``torch.cuda`` (``_sleep``, its one spin, excepted).
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._scratch: torch.Tensor | None = None
 
     def current(self) -> AbstractContextManager[None]:
-        """Make it the current device."""
+        """Make it the current device, so that events enter its own queue."""
         return torch.cuda.device(self._device)
 
     def event(self) -> Event:
@@ -81,14 +56,15 @@ class TorchCuda:
         torch.cuda._sleep(cycles)
 
     def overwrite_cache(self) -> None:
-        """Queue a write of twice the L2 cache: replacement is not in strict order."""
+        """Queue a write that leaves nothing of the step's data in the L2 cache."""
         if self._scratch is None:
+            # Twice the cache: replacement is not in strict order.
             size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
             self._scratch = torch.empty(size, dtype=torch.uint8, device=self._device)
         self._scratch.zero_()
 
     def reported_wait(self, step: Step) -> bool:
-        """Whether torch's synchronisation debug mode warned of a wait.
+        """Whether torch's synchronisation debug mode warned of a wait while `step` ran once.
 
         It knows the waits inside operations (``.item()``, a copy to the host), not an explicit
         ``torch.cuda.synchronize()``; what else the step warns of is passed on.

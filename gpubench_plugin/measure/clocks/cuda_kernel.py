@@ -12,7 +12,7 @@ from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, T
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.measure.clocks.cuda_device import CudaDevice, Event
+    from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 
 
 _CALIBRATION_CYCLES = 1_000_000
@@ -24,7 +24,7 @@ class Spin:
     While the device turns idly, what the host queues waits behind it.
     """
 
-    def __init__(self, device: CudaDevice) -> None:
+    def __init__(self, device: TorchCuda) -> None:
         self._device = device
         self._cycles_per_s: float | None = None
 
@@ -73,7 +73,7 @@ class CudaKernelClock(Clock):
 
     def __init__(
         self,
-        device: CudaDevice,
+        device: TorchCuda,
         *,
         cache: Literal["hot", "cold"] = "hot",
         now: HostClock = perf_counter_ns,

@@ -15,7 +15,7 @@ from gpubench_plugin.measure.clocks.cuda_kernel import Spin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.measure.clocks.cuda_device import CudaDevice, Event
+    from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 
 # The device waits for the host where handing a step over takes this share of running it.
 _LAUNCH_BOUND_SHARE = 0.95
@@ -47,7 +47,7 @@ class CudaStepClock(Clock):
     block_calls: ClassVar[int] = 4
     queued_calls: ClassVar[int] = 1000
 
-    def __init__(self, device: CudaDevice, now: HostClock = perf_counter_ns) -> None:
+    def __init__(self, device: TorchCuda, now: HostClock = perf_counter_ns) -> None:
         super().__init__(now)
         self._device = device
         self._spin = Spin(device)

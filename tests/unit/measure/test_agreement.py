@@ -17,11 +17,10 @@ from gpubench_plugin.measure.clocks import (
     CpuClock,
     CudaKernelClock,
     CudaStepClock,
-    FakeCuda,
-    FakeHost,
     SynchronisedClock,
 )
 from gpubench_plugin.records import Samples
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 # A rank that takes part once too often, or not often enough, breaks the barrier for all.
 _TIMEOUT_S = 20

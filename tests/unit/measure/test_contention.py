@@ -16,8 +16,9 @@ import pytest
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CpuClock, FakeHost
+from gpubench_plugin.measure.clocks import CpuClock
 from gpubench_plugin.measure.probes import Contention
+from tests.support.fake_cuda import FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

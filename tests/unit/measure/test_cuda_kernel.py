@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.clocks import CudaKernelClock, FakeCuda, FakeHost, Step, Task
+from gpubench_plugin.measure.clocks import CudaKernelClock, Step, Task
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 US = 1000
 

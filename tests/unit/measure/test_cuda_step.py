@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.measure.clocks import CudaStepClock, FakeCuda, FakeHost, Step, Task
+from gpubench_plugin.measure.clocks import CudaStepClock, Step, Task
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 US = 1000
 MS = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.clocks import FakeCuda, FakeHost
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from gpubench_plugin.config import FrozenRounds, MeasureSection, rounds_file
 from gpubench_plugin.distributed import RankAgreement, condensed
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import CpuClock, FakeHost
+from gpubench_plugin.measure.clocks import CpuClock
 from gpubench_plugin.records import Samples
+from tests.support.fake_cuda import FakeHost
 
 MS = 1_000_000
 ENTRY = {"rounds": 40, "durations_per_round": 4, "calls_per_duration": 2}

@@ -16,16 +16,9 @@ from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure import measure
-from gpubench_plugin.measure.clocks import (
-    Block,
-    Clock,
-    CpuClock,
-    CudaStepClock,
-    FakeCuda,
-    FakeHost,
-    Task,
-)
+from gpubench_plugin.measure.clocks import Block, Clock, CpuClock, CudaStepClock, Task
 from gpubench_plugin.records import Samples
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 MS = 1_000_000
 

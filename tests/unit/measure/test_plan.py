@@ -8,14 +8,8 @@ import pytest
 
 from gpubench_plugin.config import FrozenRounds, MeasureSection
 from gpubench_plugin.measure import Pace, Plan, Planner, fitting_rounds
-from gpubench_plugin.measure.clocks import (
-    Clock,
-    CpuClock,
-    CudaKernelClock,
-    CudaStepClock,
-    FakeCuda,
-    FakeHost,
-)
+from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaKernelClock, CudaStepClock
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 CPU = CpuClock()
 STEP = CudaStepClock(FakeCuda(FakeHost()))

@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 
 from gpubench_plugin.measure import time_ratio
-from gpubench_plugin.measure.clocks import CpuClock, FakeHost
+from gpubench_plugin.measure.clocks import CpuClock
+from tests.support.fake_cuda import FakeHost
 
 
 def test_the_ratio_of_two_steps() -> None:

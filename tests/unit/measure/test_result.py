@@ -11,8 +11,8 @@ from gpubench_plugin.measure.clocks import Task
 from gpubench_plugin.measure.clocks.cpu import CpuClock
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.fake import FakeCuda, FakeHost
 from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 HOST = FakeHost()
 CLOCKS: dict[str, Callable[[], Clock]] = {
     "cpu": lambda: CpuClock(HOST.now),
-    "cuda_step": lambda: CudaStepClock(FakeCuda(HOST), HOST.now),  # type: ignore[arg-type] # a stand-in
-    "cuda_kernel": lambda: CudaKernelClock(FakeCuda(HOST), now=HOST.now),  # type: ignore[arg-type] # a stand-in
+    "cuda_step": lambda: CudaStepClock(FakeCuda(HOST), HOST.now),
+    "cuda_kernel": lambda: CudaKernelClock(FakeCuda(HOST), now=HOST.now),
     "synchronised": lambda: SynchronisedClock(lambda: None, timer="mps", now=HOST.now),
 }
 

@@ -23,9 +23,10 @@ from gpubench_plugin.measure import (
     measure,
     size_for,
 )
-from gpubench_plugin.measure.clocks import Block, CpuClock, FakeHost
+from gpubench_plugin.measure.clocks import Block, CpuClock
 from gpubench_plugin.measure.metrics import compute_all
 from gpubench_plugin.records import Observation, Samples, Sketch, Work
+from tests.support.fake_cuda import FakeHost
 
 MS = 1_000_000
 COUNT = 200_000

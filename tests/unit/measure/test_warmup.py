@@ -11,7 +11,8 @@ import pytest
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.measure import WarmUp, warm_up
-from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaStepClock, FakeCuda, FakeHost, Task
+from gpubench_plugin.measure.clocks import Clock, CpuClock, CudaStepClock, Task
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 MS = 1_000_000
 

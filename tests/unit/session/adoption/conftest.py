@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.measure.clocks import FakeCuda, FakeHost
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 
 class Torch:

@@ -1,4 +1,4 @@
-"""A host clock and a CUDA device that run on paper, so that the clocks are tested without one."""
+"""A host clock and a CUDA device on paper, so that the clocks are tested without a device."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.measure.clocks import TorchCuda
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.measure.clocks.base import Step
+    from gpubench_plugin.measure.clocks import Step
 
 _CYCLES_PER_NS = 2
 _RECORD_NS = 10
@@ -62,7 +64,7 @@ class FakeEvent:
 
 
 @dataclass(eq=False)
-class FakeCuda:
+class FakeCuda(TorchCuda):
     """A device with one queue: `launch` costs the host its enqueueing, the device its duration.
 
     A full queue holds the host up until its oldest entry is done, as the real one does.
