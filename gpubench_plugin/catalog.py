@@ -1,10 +1,11 @@
-"""The catalog: components found by their folder or entry point, and lazy imports of public names.
+"""The catalog: components found by their folder or entry point.
 
 A folder is a registry: every module in it adds a component, and no list is kept anywhere. A
-component of kind ``precision``, for example, is a class deriving from the base class in
-``gpubench_plugin/precision/base.py``, alone in its module (or package). Its name is the module's
-with ``-`` for ``_``. Modules called ``base`` or starting with ``_`` are not components. A module of
-metrics may hold several, each with a ``name`` of its own.
+component of kind ``precision``, for example, is a subclass of what ``BASE`` is in
+``gpubench_plugin/precision/base.py``; one of kind ``metrics`` a function decorated to be one.
+Modules called ``base`` or starting with ``_`` hold no components. A component is called what its
+own attribute ``name`` says. Where a module (or package) holds one component it has the module's
+name, with ``-`` for ``_``.
 
 A user's own distribution adds components by entry points of the group ``gpubench.<kind>``, for
 example ``[project.entry-points."gpubench.precision"]``.
@@ -15,11 +16,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _ROOMS = {
     "collectives": "distributed/collectives",
@@ -34,9 +40,32 @@ _ROOMS = {
     "workloads": "workloads",
 }
 
-
 _SEVERAL_PER_MODULE = frozenset({"metrics"})
-"""Kinds whose components say their names themselves: their modules are imported to list them."""
+"""Kinds whose modules may hold several components, each with a `name`.
+
+To list them their modules are imported, which import no heavy library. Those of other kinds do:
+their components are listed by the names of the files.
+"""
+
+
+class Function(Generic[_P, _R]):
+    """A component that is one function; its name and its meaning are the function's."""
+
+    decorator: ClassVar[str]
+    """What marks a function as a component of the kind."""
+
+    where: str = "everywhere"
+    """Where it works, as ``gpubench list`` prints it."""
+
+    def __init__(self, function: Callable[_P, _R]):
+        self._function = function
+        self.name = function.__name__.replace("_", "-")
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """What the function returns."""
+        return self._function(*args, **kwargs)
 
 
 def kinds() -> tuple[str, ...]:
@@ -45,12 +74,12 @@ def kinds() -> tuple[str, ...]:
 
 
 def choices(kind: str) -> tuple[str, ...]:
-    """The names of all components of `kind`, sorted; only those of metrics are imported for it."""
+    """The names of all components of `kind`, sorted; none that needs torch is imported for it."""
     return tuple(sorted({*_built_in(kind), *_plugged_in(kind)}))
 
 
-def load(kind: str, name: str) -> type:
-    """The component class called `name`.
+def load(kind: str, name: str) -> Any:
+    """The component called `name`: a subclass of the kind's base, or a :class:`Function`.
 
     Raises:
         UsageProblem: there is no such component; the message lists those that exist.
@@ -64,38 +93,51 @@ def load(kind: str, name: str) -> type:
     if point is not None:
         # Results are compared by name: it must not mean something else on another machine.
         raise UsageProblem(f"the entry point gpubench.{kind}:{name} takes a built-in name")
-    if kind in _SEVERAL_PER_MODULE:
-        return next(c for c in _components(kind, built_in[name]) if _name(c) == name)
-    components = _components(kind, built_in[name])
+    default = None if kind in _SEVERAL_PER_MODULE else name
+    components = [
+        component
+        for component in _components(kind, built_in[name])
+        if vars(component).get("name", default) == name
+    ]
     if len(components) != 1:
-        message = f"{built_in[name]} must define exactly one subclass of {_base(kind).__name__}"
-        raise UsageProblem(message)
+        raise UsageProblem(
+            f"{built_in[name]} must define exactly one component {name!r}: {_form(_base(kind))}"
+        )
     return components[0]
 
 
 def _built_in(kind: str) -> dict[str, str]:
-    """The module of each component of ours, by the component's name."""
+    """The module of each component of ours, by the component's name.
+
+    Raises:
+        UsageProblem: two modules define components of one name.
+    """
+    modules = _modules(kind)
     if kind not in _SEVERAL_PER_MODULE:
-        return _modules(kind)
-    modules = _modules(kind).values()
-    return {_name(c): module for module in modules for c in _components(kind, module)}
+        return modules
+    built_in: dict[str, str] = {}
+    for module in modules.values():
+        for component in _components(kind, module):
+            name = vars(component).get("name")  # none of a base that several of the module share
+            if name and built_in.setdefault(name, module) != module:
+                raise UsageProblem(f"{kind}: {built_in[name]} and {module} both define {name!r}")
+    return built_in
 
 
-def _components(kind: str, module_name: str) -> list[type]:
-    """The component classes that the module, or package, defines."""
+def _components(kind: str, module_name: str) -> list[Any]:
+    """The components that the module, or package, defines."""
     base = _base(kind)
     return [
         value
         for value in vars(importlib.import_module(module_name)).values()
-        if isinstance(value, type)
-        and issubclass(value, base)
-        and value.__module__.startswith(module_name)
+        if _is_component(value, base) and value.__module__.startswith(module_name)
     ]
 
 
-def _name(component: type) -> str:
-    name: str = vars(component)["name"]
-    return name
+def _is_component(value: object, base: type) -> bool:
+    if issubclass(base, Function):
+        return isinstance(value, base)
+    return isinstance(value, type) and issubclass(value, base)
 
 
 def _modules(kind: str) -> dict[str, str]:
@@ -126,16 +168,20 @@ def _base(kind: str) -> type:
     return base
 
 
-def _from_entry_point(point: EntryPoint, kind: str) -> type:
+def _from_entry_point(point: EntryPoint, kind: str) -> Any:
+    where = f"the entry point gpubench.{kind}:{point.name}"
     try:
         component: object = point.load()
     except (ImportError, AttributeError) as error:
-        message = f"the entry point gpubench.{kind}:{point.name} = {point.value}: {error}"
-        raise UsageProblem(message) from error
+        raise UsageProblem(f"{where} = {point.value}: {error}") from error
     base = _base(kind)
-    if isinstance(component, type) and issubclass(component, base):
-        return component
-    message = (
-        f"the entry point gpubench.{kind}:{point.name} must name a subclass of {base.__name__}"
-    )
-    raise UsageProblem(message)
+    if not _is_component(component, base):
+        raise UsageProblem(f"{where} must name {_form(base)}")
+    return component
+
+
+def _form(base: type) -> str:
+    """What a component of the kind is, for a message."""
+    if issubclass(base, Function):
+        return f"a function decorated with {base.decorator}"
+    return f"a subclass of {base.__name__}"

@@ -216,7 +216,7 @@ def _foreign_params(item: pytest.Item) -> dict[str, str]:
 
 
 def _model_section(workload: str) -> type[ModelSection]:
-    section: type[ModelSection] = catalog.load("workloads", workload).Section  # type: ignore[attr-defined] # of Workload
+    section: type[ModelSection] = catalog.load("workloads", workload).Section
     return section
 
 

@@ -71,18 +71,14 @@ class ByAutocast(Precision):
 """
 METRIC = """
 from gpubench_plugin import Metric
-from gpubench_plugin.measure.metrics import MetricSource
+from gpubench_plugin.measure.metrics import metrics
 
 
-class Calls(MetricSource):
+@metrics(toy_calls="Timed calls of the step")
+def toy_metric(observation):
     '''How often the step was called.'''
-
-    name = "toy-metric"
-    produces = {"toy_calls": "Timed calls of the step"}
-
-    def compute(self, seen):
-        calls = float(seen.samples.calls)
-        yield Metric(name="toy_calls", value=calls, unit="count", better="higher")
+    calls = float(observation.samples.calls)
+    yield Metric(name="toy_calls", value=calls, unit="count", better="higher")
 """
 PARALLELISM = """
 from contextlib import contextmanager
@@ -138,7 +134,7 @@ toy-workload = toy_workload:Sum
 [gpubench.precision]
 toy-precision = toy_precision:ByAutocast
 [gpubench.metrics]
-toy-metric = toy_metric:Calls
+toy-metric = toy_metric:toy_metric
 [gpubench.parallelism]
 toy-parallelism = toy_parallelism:Averaging
 [gpubench.formats]

@@ -41,7 +41,7 @@ def preset_of(
 
 
 def _model_section(workload: str) -> type[ModelSection]:
-    section: type[ModelSection] = catalog.load("workloads", workload).Section  # type: ignore[attr-defined] # of Workload
+    section: type[ModelSection] = catalog.load("workloads", workload).Section
     return section
 
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import sys
+import types
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.measure.metrics import metrics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpubench_plugin.records import Metric, Observation
+
 MINE = """
+from gpubench_plugin.measure.metrics import MetricSource, metrics
 from gpubench_plugin.precision.base import Precision
 class Mine(Precision):
     name = "mine"
     compute_dtype = "fp32"
+class Old(MetricSource):
+    name = "old"
+@metrics("somewhere", calls="Timed calls")
+def my_calls(observation):
+    'Calls.'
+    return []
 """
 
 
@@ -35,9 +46,9 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("kind", catalog.kinds())
 def test_every_component_loads_and_is_of_its_kind(kind: str) -> None:
-    """Every name offered can be loaded, and names one class."""
+    """Every name offered can be loaded, and names one class or one function."""
     for name in catalog.choices(kind):
-        assert isinstance(catalog.load(kind, name), type)
+        assert isinstance(catalog.load(kind, name), type | catalog.Function)
 
 
 def test_unknown_name_is_refused_with_the_nearest() -> None:
@@ -51,6 +62,50 @@ def test_entry_point_adds_a_component(distribution: Path) -> None:
     distribution.write_text("[gpubench.precision]\nmine = other_precision:Mine\n")
     assert "mine" in catalog.choices("precision")
     assert catalog.load("precision", "mine").__name__ == "Mine"
+
+
+def test_entry_point_adds_a_function(distribution: Path) -> None:
+    """A decorated function is a component: its name, docstring, place and metrics are kept."""
+    distribution.write_text("[gpubench.metrics]\nmy-calls = other_precision:my_calls\n")
+    source = catalog.load("metrics", "my-calls")
+    assert (source.name, source.__doc__, source.where) == ("my-calls", "Calls.", "somewhere")
+    assert (source.produces, source(None)) == ({"calls": "Timed calls"}, [])
+
+
+@pytest.mark.parametrize("target", ["os:getcwd", "other_precision:Old", "other_precision:Mine"])
+def test_entry_point_without_the_decorator_is_refused(distribution: Path, target: str) -> None:
+    """A plain function, or a class of its own, is no source of metrics."""
+    distribution.write_text(f"[gpubench.metrics]\nmine = {target}\n")
+    message = "gpubench.metrics:mine must name a function decorated with .*metrics.metrics"
+    with pytest.raises(UsageProblem, match=message):
+        catalog.load("metrics", "mine")
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        (("first", "second"), "metrics: .*first and .*second both define 'calls'"),
+        (("twice",), r"twice must define exactly one component 'calls': a function decorated"),
+    ],
+)
+def test_two_components_of_one_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[str, ...], message: str
+) -> None:
+    """In two modules, or in one."""
+    for module in modules:
+        made = types.ModuleType(module)
+        for attribute in ("one", "other") if module == "twice" else ("one",):
+            source = metrics(calls="Timed calls")(calls)
+            source.__module__ = module
+            setattr(made, attribute, source)
+        monkeypatch.setitem(sys.modules, module, made)
+    monkeypatch.setattr(catalog, "_modules", lambda kind: {name: name for name in modules})
+    with pytest.raises(UsageProblem, match=message):
+        catalog.load("metrics", "calls")
+
+
+def calls(observation: Observation) -> list[Metric]:
+    return []
 
 
 @pytest.mark.parametrize(

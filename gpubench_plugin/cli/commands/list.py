@@ -63,8 +63,8 @@ def listed(kind: str) -> Iterator[Listed]:
             yield Listed(kind=kind, name=own_name, meaning=meaning, where=where)
 
 
-def _meaning(component: type) -> str:
-    """A command's help, or else the first line of the class' docstring."""
+def _meaning(component: object) -> str:
+    """A command's help, or else the first line of the component's docstring."""
     said: str = getattr(component, "help", "") or component.__doc__ or ""
     return said.strip().partition("\n")[0].rstrip(".").replace("``", "")
 

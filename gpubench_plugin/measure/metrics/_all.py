@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpubench_plugin.measure.metrics.base import MetricSource
     from gpubench_plugin.records import Metric, Observation
 
 
-def compute_all(seen: Observation) -> dict[str, Metric]:
-    """Every metric that applies to what was `seen`, by name.
+def compute_all(observation: Observation) -> dict[str, Metric]:
+    """Every metric that applies to the observation, by name.
 
     Raises:
         MeasurementError: a time or a metric cannot be true; then there is no metric at all.
         UsageProblem: two sources, one of them plugged in, compute a metric of the same name.
     """
-    check_times(seen)
+    check_times(observation)
     metrics: dict[str, Metric] = {}
     for name, source in _sources().items():
-        for metric in source().compute(seen):
+        for metric in source(observation):
             if metric.name in metrics:
-                raise UsageProblem(f"metrics: {name} computes {metric.name!r}, which is there")
+                raise UsageProblem(f"metrics: {name} computes {metric.name!r}: the name is taken")
             metrics[metric.name] = metric
-    check_values(metrics, seen)
+    check_values(metrics, observation)
     return metrics
 
 
@@ -44,7 +43,6 @@ def prepare() -> None:
 
 
 @cache
-def _sources() -> Mapping[str, type[MetricSource]]:
+def _sources() -> Mapping[str, MetricSource]:
     """The sources there are; looking them up means to search all installed distributions."""
-    names = catalog.choices("metrics")
-    return {name: cast("type[MetricSource]", catalog.load("metrics", name)) for name in names}
+    return {name: catalog.load("metrics", name) for name in catalog.choices("metrics")}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpubench_plugin.records import Metric, Observation
+from gpubench_plugin.catalog import Function
+from gpubench_plugin.records import Better, Metric, Observation
 
 UNITS = (
     "s",
@@ -27,21 +25,37 @@ UNITS = (
 )
 """The units a metric may have; a fraction is written 0.35, not 35 %, and ``1`` is no unit."""
 
+Compute = Callable[[Observation], Iterable[Metric]]
+"""Computes the metrics that apply to an observation; none where what they need is missing."""
 
-class MetricSource(ABC):
-    """Computes one metric, or a few that belong together, from an observation alone."""
 
-    name: ClassVar[str]
-    """Its own name, in small letters with ``-``."""
-    produces: ClassVar[Mapping[str, str]]
-    """The names of the metrics it may compute, each with its meaning in a line."""
+class MetricSource(Function[[Observation], Iterable[Metric]]):
+    """A function that computes one metric, or a few that belong together, and what they mean."""
 
-    where: ClassVar[str] = "everywhere"
-    """Where there is something to compute."""
+    decorator = "gpubench_plugin.measure.metrics.metrics"
 
-    @abstractmethod
-    def compute(self, seen: Observation) -> Iterable[Metric]:
-        """The metrics that apply to what was `seen`; none where what they need was not seen."""
+    def __init__(self, compute: Compute, *, where: str, produces: Mapping[str, str]):
+        super().__init__(compute)
+        self.where = where
+        self.produces = produces
 
 
 BASE = MetricSource
+
+
+def metrics(where: str = "everywhere", /, **produces: str) -> Callable[[Compute], MetricSource]:
+    """The decorator of a function that computes metrics from an observation alone.
+
+    Args:
+        where: where there is something to compute.
+        produces: the names of the metrics it may compute, each with its meaning in a line.
+    """
+    return partial(MetricSource, where=where, produces=produces)
+
+
+def fact(
+    observation: Observation, name: str, unit: str, better: Better = "none"
+) -> Iterator[Metric]:
+    """The fact `name` as a metric, where the observation has it."""
+    if name in observation.facts:
+        yield Metric(name=name, value=observation.facts[name], unit=unit, better=better)

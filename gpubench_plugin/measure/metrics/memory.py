@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
 
-from gpubench_plugin.measure.metrics.base import MetricSource
-from gpubench_plugin.records import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpubench_plugin.records import Observation
+from gpubench_plugin.measure.metrics.base import fact, metrics
+from gpubench_plugin.records import Metric, Observation
 
 
-class PeakMemory(MetricSource):
+@metrics(
+    "cpu, cuda, xpu",
+    peak_memory_bytes="Most memory tensors held at once, on the rank that held most",
+    process_peak_memory_bytes="CPU: largest resident size of a process, all included",
+)
+def peak_memory(observation: Observation) -> Iterator[Metric]:
     """The most memory that tensors of any rank, or a process, held at once."""
-
-    name = "peak-memory"
-    produces: ClassVar = {
-        "peak_memory_bytes": "Most memory tensors held at once, on the rank that held most",
-        "process_peak_memory_bytes": "CPU: largest resident size of a process, all included",
-    }
-    where = "cpu, cuda, xpu"
-
-    def compute(self, seen: Observation) -> Iterator[Metric]:
-        """The facts of the same names."""
-        for name in self.produces:
-            if name in seen.facts:
-                yield Metric(name=name, value=seen.facts[name], unit="bytes", better="lower")
+    yield from fact(observation, "peak_memory_bytes", "bytes", "lower")
+    yield from fact(observation, "process_peak_memory_bytes", "bytes", "lower")

@@ -6,7 +6,7 @@ import pytest
 
 from gpubench_plugin.errors import MeasurementError, UsageProblem
 from gpubench_plugin.measure.metrics import _all
-from gpubench_plugin.measure.metrics.step_time import Rounds
+from gpubench_plugin.measure.metrics.step_time import rounds
 from gpubench_plugin.records import Work
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def test_two_sources_of_one_name_are_refused(
     observe: Callable[..., Observation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugged-in source cannot silently replace a metric."""
-    monkeypatch.setattr(_all, "_sources", lambda: {"rounds": Rounds, "zz-rounds": Rounds})
-    with pytest.raises(UsageProblem, match="metrics: zz-rounds computes 'rounds', which is there"):
+    monkeypatch.setattr(_all, "_sources", lambda: {"rounds": rounds, "zz-rounds": rounds})
+    with pytest.raises(
+        UsageProblem, match="metrics: zz-rounds computes 'rounds': the name is taken"
+    ):
         _all.compute_all(observe())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def computed(source: str, seen: Observation) -> list[Metric]:
-    return list(catalog.load("metrics", source)().compute(seen))
+    return list(catalog.load("metrics", source)(seen))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.flags import DOUBTS, NOTES
-from gpubench_plugin.measure.metrics.ranks import Pipeline
+from gpubench_plugin.measure.metrics.ranks import pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,6 @@ def test_a_pipeline_in_doubt_has_no_speed_up(
 ) -> None:
     """Its median may be wrong, so what is divided by it is left out; a note leaves it there."""
     seen = observe(samples=sampled(flags=(flag,)), facts=FACTS, world_size=2)
-    found = {metric.name: metric.value for metric in Pipeline().compute(seen)}
+    found = {metric.name: metric.value for metric in pipeline(seen)}
     gained = {} if flag in DOUBTS else {"speed_up": 2.0, "pipeline_efficiency": 1.25}
     assert found == pytest.approx(FACTS | gained)

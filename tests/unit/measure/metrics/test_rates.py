@@ -8,8 +8,8 @@ import pytest
 
 from gpubench_plugin.measure.metrics import contradiction
 from gpubench_plugin.measure.metrics._rates import deviation_of_rate
-from gpubench_plugin.measure.metrics.ranks import AlgorithmBandwidth, BusBandwidth
-from gpubench_plugin.measure.metrics.throughput import Mfu, Tflops, Throughput
+from gpubench_plugin.measure.metrics.ranks import algbw, busbw
+from gpubench_plugin.measure.metrics.throughput import mfu, tflops, throughput
 from gpubench_plugin.records import Work
 from tests.support import virtual_steps as steps
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 BUS = {"collective_bytes": 12.0, "bus_factor": 1.5}
 
 
-def computed(source: type[MetricSource], seen: Observation) -> dict[str, float]:
-    return {metric.name: metric.value for metric in source().compute(seen)}
+def computed(source: MetricSource, seen: Observation) -> dict[str, float]:
+    return {metric.name: metric.value for metric in source(seen)}
 
 
 def test_throughput_is_total_work_over_total_time(observe: Callable[..., Observation]) -> None:
     """Ten calls of 12 samples in blocks of 1.6 and 4.4 s are 20 samples per second."""
     seen = observe(work=Work(samples=12, tokens=6, bytes=3))
-    assert computed(Throughput, seen) == pytest.approx(
+    assert computed(throughput, seen) == pytest.approx(
         {"samples_per_s": 20.0, "tokens_per_s": 10.0, "bytes_per_s": 5.0}
     )
 
@@ -41,7 +41,7 @@ def test_a_stall_lowers_the_throughput(
     """One slow call in five takes 3 samples per second to 1, though the median stays 1 s."""
     stalling = sampled(durations_s=(1.0, 1.0, 1.0, 1.0, 11.0), block_s=(15.0,), block_calls=(5,))
     seen = observe(samples=stalling, work=Work(samples=3))
-    assert computed(Throughput, seen) == {"samples_per_s": 1.0}
+    assert computed(throughput, seen) == {"samples_per_s": 1.0}
 
 
 def blocks(sampled: Callable[..., Samples], block_s: list[float], calls: int = 5) -> Samples:
@@ -57,7 +57,7 @@ def test_a_rate_has_an_interval_from_ten_blocks_on(
     with 9 degrees of freedom is 2.262.
     """
     ten = blocks(sampled, [0.9, 1.1] * 5)
-    found = computed(Throughput, observe(samples=ten, work=Work(samples=15)))
+    found = computed(throughput, observe(samples=ten, work=Work(samples=15)))
     deviation = 2.2621571627982 * (0.1 * 10 / 9) ** 0.5 / 10
     assert found == pytest.approx(
         {
@@ -67,7 +67,7 @@ def test_a_rate_has_an_interval_from_ten_blocks_on(
         }
     )
     nine = blocks(sampled, [1.0] * 9)
-    assert list(computed(Throughput, observe(samples=nine, work=Work(samples=15)))) == [
+    assert list(computed(throughput, observe(samples=nine, work=Work(samples=15)))) == [
         "samples_per_s"
     ]
 
@@ -77,7 +77,7 @@ def test_blocks_of_unequal_length_at_one_pace_are_no_spread(
 ) -> None:
     """The last block is shorter than the others, and no slower."""
     paced = sampled(block_s=(*[2.0] * 12, 0.5), block_calls=(*[8] * 12, 2))
-    found = computed(BusBandwidth, observe(samples=paced, facts=BUS))
+    found = computed(busbw, observe(samples=paced, facts=BUS))
     assert len({round(value, 6) for value in found.values()}) == 1
     assert set(found) == {
         "busbw_bytes_per_s",
@@ -127,31 +127,31 @@ def test_bandwidths_are_of_one_message_whatever_the_number_of_ranks(
 ) -> None:
     """Ten calls on 12 bytes in 6 s are 20 bytes per second; with a factor of 3/2, 30 on the bus."""
     seen = observe(facts={"collective_bytes": 12.0, "bus_factor": 1.5}, world_size=4)
-    assert computed(AlgorithmBandwidth, seen) == pytest.approx({"algbw_bytes_per_s": 20.0})
-    assert computed(BusBandwidth, seen) == pytest.approx({"busbw_bytes_per_s": 30.0})
+    assert computed(algbw, seen) == pytest.approx({"algbw_bytes_per_s": 20.0})
+    assert computed(busbw, seen) == pytest.approx({"busbw_bytes_per_s": 30.0})
 
 
 def test_only_collectives_have_bandwidths(observe: Callable[..., Observation]) -> None:
     """Bytes that a benchmark states itself are throughput and no bandwidth of a collective."""
     seen = observe(work=Work(bytes=3))
-    assert computed(AlgorithmBandwidth, seen) | computed(BusBandwidth, seen) == {}
+    assert computed(algbw, seen) | computed(busbw, seen) == {}
 
 
 def test_work_that_is_not_stated_has_no_rate(observe: Callable[..., Observation]) -> None:
     """A benchmark that states no amounts has no throughput and no TFLOP/s."""
-    assert computed(Throughput, observe()) | computed(Tflops, observe()) == {}
+    assert computed(throughput, observe()) | computed(tflops, observe()) == {}
 
 
 def test_tflops_are_per_device(observe: Callable[..., Observation]) -> None:
     """The operations of all ranks are divided by their number."""
     seen = observe(work=Work(flops=240e12), world_size=2)
-    assert computed(Tflops, seen) == pytest.approx({"tflops": 200.0})
+    assert computed(tflops, seen) == pytest.approx({"tflops": 200.0})
 
 
 def test_mfu_is_the_share_of_the_dense_peak(observe: Callable[..., Observation]) -> None:
     """On an A100, whose dense peak for bf16 is 312 TFLOP/s, 156 are one half."""
     seen = observe(work=Work(flops=93.6e12))
-    assert computed(Mfu, seen) == pytest.approx({"mfu": 0.5})
+    assert computed(mfu, seen) == pytest.approx({"mfu": 0.5})
 
 
 @pytest.mark.parametrize(
@@ -168,4 +168,4 @@ def test_without_a_peak_or_operations_there_is_no_mfu(
     observe: Callable[..., Observation], change: dict[str, object]
 ) -> None:
     """An unknown device, a type it lacks, or nothing counted gives no MFU."""
-    assert computed(Mfu, observe(**{"work": Work(flops=1e12), **change})) == {}
+    assert computed(mfu, observe(**{"work": Work(flops=1e12), **change})) == {}

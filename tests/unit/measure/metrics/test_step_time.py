@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from gpubench_plugin.measure.metrics.step_time import StepTime
+from gpubench_plugin.measure.metrics.step_time import step_time
 from gpubench_plugin.measure.sketch import Sketcher
 from gpubench_plugin.records import Timing
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def computed(seen: Observation) -> dict[str, float]:
-    return {metric.name: metric.value for metric in StepTime().compute(seen)}
+    return {metric.name: metric.value for metric in step_time(seen)}
 
 
 def test_the_statistics_of_ten_calls(observe: Callable[..., Observation]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.measure.metrics.throughput import TokenLatency
+from gpubench_plugin.measure.metrics.throughput import token_latency
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from gpubench_plugin.measure.metrics.throughput import TokenLatency
 )
 def test_latency_is_the_median_call_over_its_tokens(observe, fact, tokens, name, seconds):
     """Ten calls of 0.1 to 1.0 s have the median 0.55 s, shared by the tokens of a row."""
-    (metric,) = TokenLatency().compute(observe(facts={fact: tokens}))
+    (metric,) = token_latency(observe(facts={fact: tokens}))
     assert (name, pytest.approx(seconds), "s", "lower") == (
         metric.name,
         metric.value,
@@ -28,4 +28,4 @@ def test_latency_is_the_median_call_over_its_tokens(observe, fact, tokens, name,
 
 def test_what_generates_nothing_has_no_latency(observe):
     """Without such a fact there is no metric."""
-    assert list(TokenLatency().compute(observe())) == []
+    assert list(token_latency(observe())) == []
