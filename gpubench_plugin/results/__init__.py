@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         runs_in,
         under_removal,
     )
-    from gpubench_plugin.results.run_list import Filter, latest_runs, overview_of
+    from gpubench_plugin.results.run_list import Filter, latest_runs
     from gpubench_plugin.results.sources import read_run, run_in, run_of
     from gpubench_plugin.results.summary import (
         SCHEMA_URL,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.results.registry import Registry, RunRow
+    from gpubench_plugin.results.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
 
@@ -65,23 +65,5 @@ def _here(directories: Sequence[RunDirectory], wanted: Filter) -> Iterator[Overv
 
 def _elsewhere(registry: Registry, directories: Sequence[RunDirectory]) -> list[Overview]:
     here = {directory.run_id for directory in directories}
-    found = [overview_of(row) for row in registry.runs() if row.run_id not in here]
-    return sorted(found, key=lambda run: run.run_id, reverse=True)
-
-
-def overview_of(row: RunRow) -> Overview:
-    """A run of another machine, as the registry tells it."""
-    others = row.benchmarks - row.measured
-    return Overview(
-        run_id=row.run_id,
-        experiment=row.experiment,
-        path=None,
-        state=row.status or "interrupted",
-        started=row.started,
-        commit=row.commit,
-        branch=row.branch,
-        dirty=row.dirty,
-        outcomes={"measured": row.measured, **({"not measured": others} if others else {})},
-        regressed=row.regressed,
-        tags=row.tags,
-    )
+    runs = (run for run in registry.runs() if run.run_id not in here)
+    return sorted(runs, key=lambda run: run.run_id, reverse=True)

@@ -13,7 +13,7 @@ from gpubench_plugin.reports import printable
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.results.registry import Stored
+    from gpubench_plugin.results.registry import Report
 
 _ACTIONS = ("upgrade", "ingest", "check", "rebuild")
 
@@ -70,14 +70,14 @@ def _ingest(options: argparse.Namespace) -> int:
     from gpubench_plugin.results.registry import Registry, ingest_all
 
     with Registry.open(options.registry, options.results_dir) as registry:
-        return _told(ingest_all(registry, options.registry, options.results_dir))
+        return _summary(ingest_all(registry, options.registry, options.results_dir))
 
 
 def _rebuild(options: argparse.Namespace) -> int:
     from gpubench_plugin.compare.baselines import merge_files
     from gpubench_plugin.results.registry import rebuild
 
-    return _told(
+    return _summary(
         rebuild(
             options.registry,
             options.results_dir,
@@ -91,26 +91,26 @@ def _check(options: argparse.Namespace) -> int:
     from gpubench_plugin.results.registry import Registry, check
 
     with Registry.open(options.registry, options.results_dir, create=False) as registry:
-        found = check(registry)
-    for line in found.facts:
+        report = check(registry)
+    for line in report.notes:
         _say(line)
-    for line in found.problems:
+    for line in report.problems:
         _say(f"problem: {line}")
-    if not found.problems:
+    if not report.problems:
         _say("sound, and agrees with the runs")
-    return Exit.INFRASTRUCTURE if found.problems else Exit.FINE
+    return Exit.INFRASTRUCTURE if report.problems else Exit.FINE
 
 
-def _told(told: Stored) -> int:
-    counts = [f"{told.stored} stored", f"{told.unchanged} there already"]
-    if told.written:
-        counts.append(f"{told.written} being written just now")
+def _summary(report: Report) -> int:
+    counts = [f"{report.stored} stored", f"{report.unchanged} there already"]
+    if report.written:
+        counts.append(f"{report.written} being written just now")
     _say(", ".join(counts))
-    for note in told.notes:
+    for note in report.notes:
         _say(note)
-    for problem in told.problems:
+    for problem in report.problems:
         _say(f"not stored: {problem}")
-    return Exit.INFRASTRUCTURE if told.problems else Exit.FINE
+    return Exit.INFRASTRUCTURE if report.problems else Exit.FINE
 
 
 def _say(line: str) -> None:

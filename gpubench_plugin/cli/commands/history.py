@@ -12,7 +12,7 @@ from gpubench_plugin.errors import UsageProblem, not_one_of
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.compare.baselines import Past, Value
+    from gpubench_plugin.compare.baselines import Past, Point
 
 _FORMATS: Final = ("table", "csv", "json")
 _MAIN: Final = "main"
@@ -82,7 +82,7 @@ def _branch(past: Past, options: argparse.Namespace) -> str | None:
     return None
 
 
-def _points(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Value]]:
+def _points(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Point]]:
     """The benchmark that is meant, the metric, and its values.
 
     Raises:
@@ -92,7 +92,7 @@ def _points(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Val
 
     branch = _branch(past, options)
 
-    def looked_up(benchmark: str) -> tuple[str, str, list[Value]]:
+    def looked_up(benchmark: str) -> tuple[str, str, list[Point]]:
         metric = options.metric or past.step_time(benchmark, branch=branch)
         points = past.points(benchmark, metric, branch=branch, limit=options.limit)
         return benchmark, metric, points

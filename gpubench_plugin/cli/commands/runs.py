@@ -198,15 +198,15 @@ def _named(
         UsageProblem: there is no such run.
     """
     from gpubench_plugin.compare.baselines import registered
-    from gpubench_plugin.results import find_run, overview, overview_of
+    from gpubench_plugin.results import find_run, overview
 
     try:
         directory = find_run(places.results_dir, text, here=places.here)
     except UsageProblem:
-        row = registered(text, registry)
-        if row is None:
+        run = registered(text, registry)
+        if run is None:
             raise
-        return overview_of(row), None
+        return run, None
     return overview(directory), directory
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         Course,
         LevelChange,
         Past,
-        Value,
+        Point,
         change_points,
         courses,
     )

@@ -78,9 +78,9 @@ def _in_folders(results_dir: Path, notes: list[str]) -> Iterator[Run]:
 def _registered(registry: Registry, notes: list[str]) -> Iterator[Run]:
     """The latest runs of the registry, the latest first."""
     try:
-        for row in registry.runs(limit=LOOKED_AT):
-            if (run := registry.run(row.run_id)) is not None:
-                yield replace(run, status=row.status)
+        for overview in registry.runs(limit=LOOKED_AT):
+            if (run := registry.run(overview.run_id)) is not None:
+                yield run
     except RegistryError as error:
         notes.append(f"runs of the registry are not seen: {error}")
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.records import Run
-    from gpubench_plugin.results import RunDirectory
-    from gpubench_plugin.results.registry import Registry, RunRow
+    from gpubench_plugin.results import Overview, RunDirectory
+    from gpubench_plugin.results.registry import Registry
 
 
 def objections(run: Run, regressions: int) -> list[str]:
@@ -104,17 +104,16 @@ def find(text: str, *, registry: Registry | None, results_dir: Path, here: Path)
     return Found(run=run, objections=tuple(against), directory=directory)
 
 
-def registered(text: str, registry: Registry | None) -> RunRow | None:
+def registered(text: str, registry: Registry | None) -> Overview | None:
     """The only run of the registry whose id begins with `text`; None where it is not known."""
     if registry is None or not text:
         return None
     try:
-        rows = [row for row in registry.runs() if row.run_id.startswith(text)]
+        runs = [run for run in registry.runs() if run.run_id.startswith(text)]
     except RegistryError:
         return None
-    exact = [row for row in rows if row.run_id == text]
-    found = exact or rows
-    return found[0] if len(found) == 1 else None
+    matches = [run for run in runs if run.run_id == text] or runs
+    return matches[0] if len(matches) == 1 else None
 
 
 def the_benchmark(text: str, names: Iterable[str], where: str) -> str:

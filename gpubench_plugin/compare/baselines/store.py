@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from gpubench_plugin.results.registry import Registry, Stored
+    from gpubench_plugin.results.registry import Registry, Report
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,18 @@ def from_copy(name: str, text: str) -> Baseline:
     return from_text(text, f"baseline {name!r} in the registry")
 
 
-def merge_files(connection: Connection, results_dir: Path, told: Stored) -> None:
+def merge_files(connection: Connection, results_dir: Path, report: Report) -> None:
     """Merge the files of baselines below `results_dir` into the copies that are stored.
 
-    What goes wrong with one of them is `told`; the others are merged all the same.
+    What goes wrong with one of them is in `report`; the others are merged all the same.
     """
     files = BaselineFiles(results_dir / "baselines")
-    told.notes += files.strays()
+    report.notes += files.strays()
     for name in sorted(files.names()):
         try:
             _merge_file(connection, files, name)
         except GpubenchError as error:
-            told.problems.append(str(error))
+            report.problems.append(str(error))
 
 
 def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None:
@@ -112,14 +112,14 @@ def _merge_file(connection: Connection, files: BaselineFiles, name: str) -> None
     Raises:
         UsageProblem, ResultsError: no baseline can be called so, or one of both cannot be read.
     """
-    from gpubench_plugin.results.registry import queries
+    from gpubench_plugin.results.registry import documents
 
     def here() -> AbstractContextManager[Connection]:
         return nullcontext(connection)
 
     baseline = files.read(name)
     if baseline is not None:
-        queries.merge(here, here, KIND, name, partial(merged_copy, baseline))
+        documents.merge(here, here, KIND, name, partial(merged_copy, baseline))
 
 
 def merged_copy(baseline: Baseline, copy: str | None) -> tuple[str, str]:

@@ -17,7 +17,6 @@ from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, val
 from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.results import run_in, runs_in
-from gpubench_plugin.results.registry import Point
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +86,7 @@ _LOOKED_AT: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class Point:
     """The number by which a metric of one run is judged: the median over its launches.
 
     `started` is UTC in ISO 8601. `fingerprint` is equal where machine, settings and clock are
@@ -113,7 +112,7 @@ class LevelChange:
     """
 
     index: int
-    point: Value
+    point: Point
     before: float
     after: float
 
@@ -132,11 +131,11 @@ class Course:
 
     fingerprint: str
     work: Mapping[str, float] | None
-    points: tuple[Value, ...]
+    points: tuple[Point, ...]
     changes: tuple[LevelChange, ...]
 
 
-def courses(points: Sequence[Value]) -> list[Course]:
+def courses(points: Sequence[Point]) -> list[Course]:
     """`points`, which are sorted by time, parted where they differ; the one used last comes last.
 
     A point of unknown work, as earlier versions recorded it, belongs to what was measured last.
@@ -159,14 +158,14 @@ class _Part:
 
     fingerprint: str
     work: Mapping[str, float] | None = None
-    points: list[Value] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
 
-    def takes(self, point: Value) -> bool:
+    def takes(self, point: Point) -> bool:
         """Whether it is comparable with those that are there."""
         same = point.fingerprint == self.fingerprint
         return same and not differing_amounts(self.work, point.work)
 
-    def add(self, point: Value) -> None:
+    def add(self, point: Point) -> None:
         self.points.append(point)
         if self.work is None:
             self.work = point.work
@@ -197,27 +196,31 @@ class Past:
         """The benchmarks of the latest runs of the branch; None: of any."""
         return sorted({name for run in self._latest(branch) for name in run.results})
 
-    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Value]:
+    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
         """The latest `limit` values, the oldest first."""
-        points = self._points(benchmark, metric, branch=branch, limit=limit)
-        return [_value(point, metric) for point in points]
+        runs = self._runs_with(benchmark, metric, branch=branch, limit=limit)
+        return [_point(run, fingerprint, benchmark, metric) for run, fingerprint in runs]
 
     def step_time(self, benchmark: str, *, branch: str | None) -> str:
         """The metric of step time by which the latest run of the benchmark is judged."""
-        for point in self._points(benchmark, STEP_TIME, branch=branch, limit=1):
-            return step_time_of(point.result.timer, point.result.metrics)
+        for run, _ in self._runs_with(benchmark, STEP_TIME, branch=branch, limit=1):
+            return step_time_of(run.results[benchmark].timer, run.results[benchmark].metrics)
         return STEP_TIME
 
-    def _points(
+    def _runs_with(
         self, benchmark: str, metric: str, *, branch: str | None, limit: int
-    ) -> list[Point]:
+    ) -> list[tuple[Run, str]]:
+        """The latest `limit` runs that have the metric, oldest first, with their fingerprints."""
         if self._registry is not None:
             try:
                 return self._registry.points(benchmark, metric, branch=branch, limit=limit)
             except RegistryError as error:
                 self._give_up(error)
-        points = (_point(run, benchmark) for run in self._in_folders(branch))
-        return [point for point in points if point and metric in point.result.metrics][-limit:]
+        return [
+            (run, fingerprint_of(run.machine, result.settings, result.timer))
+            for run in self._in_folders(branch)
+            if (result := run.results.get(benchmark)) is not None and metric in result.metrics
+        ][-limit:]
 
     def metrics(self, benchmark: str, branch: str | None) -> list[str]:
         """The metrics that the latest runs have of the benchmark."""
@@ -235,8 +238,8 @@ class Past:
         return list(self._in_folders(branch))
 
     def _latest_stored(self, registry: Registry, branch: str | None) -> Iterator[Run]:
-        for row in registry.runs(branch=branch, limit=_LOOKED_AT):
-            if (run := registry.run(row.run_id)) is not None:
+        for overview in registry.runs(branch=branch, limit=_LOOKED_AT):
+            if (run := registry.run(overview.run_id)) is not None:
                 yield run
 
     def _in_folders(self, branch: str | None) -> Iterator[Run]:
@@ -256,7 +259,7 @@ class Past:
         self.notes.append(f"without the registry: {error}")
 
 
-def _changes(points: Sequence[Value]) -> tuple[LevelChange, ...]:
+def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...]:
     values = [point.value for point in points]
     starts = [0, *change_points(values), len(values)]
     levels = [median(values[a:b]) for a, b in pairwise(starts)]
@@ -266,30 +269,16 @@ def _changes(points: Sequence[Value]) -> tuple[LevelChange, ...]:
     )
 
 
-def _point(run: Run, benchmark: str) -> Point | None:
-    result = run.results.get(benchmark)
-    if result is None:
-        return None
+def _point(run: Run, fingerprint: str, benchmark: str, metric: str) -> Point:
+    result = run.results[benchmark]
+    over_launches = value_of(result, metric)
     return Point(
         run_id=run.run_id,
         started=run.started,
         commit=run.commit,
         branch=run.branch,
-        result=result,
-        fingerprint=fingerprint_of(run.machine, result.settings, result.timer),
-    )
-
-
-def _value(point: Point, metric: str) -> Value:
-    whole = point.result.metrics[metric]
-    over_launches = value_of(point.result, metric)
-    return Value(
-        run_id=point.run_id,
-        started=point.started,
-        commit=point.commit,
-        branch=point.branch,
-        value=whole.value if over_launches is None else over_launches,
-        unit=whole.unit,
-        fingerprint=point.fingerprint,
-        work=fixed_work(point.result),
+        value=result.metrics[metric].value if over_launches is None else over_launches,
+        unit=result.metrics[metric].unit,
+        fingerprint=fingerprint,
+        work=fixed_work(result),
     )

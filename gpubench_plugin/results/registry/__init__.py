@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.database import Database, FileLock
     from gpubench_plugin.results.registry.ingest import Reading
     from gpubench_plugin.results.registry.locations import absolute, location
-    from gpubench_plugin.results.registry.queries import samples, values
     from gpubench_plugin.results.registry.reachability import Reachable, is_expected, reachable
     from gpubench_plugin.results.registry.rebuilding import rebuild
-    from gpubench_plugin.results.registry.registry import Registry, upgrade
-    from gpubench_plugin.results.registry.rows import Point, RunRow
-    from gpubench_plugin.results.registry.spool import Stored, ingest_all, keep
+    from gpubench_plugin.results.registry.registry import Registry, samples, upgrade, values
+    from gpubench_plugin.results.registry.spool import Report, ingest_all, keep
     from gpubench_plugin.results.registry.tables import METADATA, RESULTS, RUNS
     from gpubench_plugin.results.registry.texts import digest
 

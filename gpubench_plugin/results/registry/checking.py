@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, text
 
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results.registry import queries, schema, spool
+from gpubench_plugin.results.registry import schema, spool
 from gpubench_plugin.results.registry.ingest import state_of
-from gpubench_plugin.results.registry.spool import Stored, ended_runs
+from gpubench_plugin.results.registry.spool import Report, ended_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS
 from gpubench_plugin.results.run_directory import runs_in
 
@@ -20,84 +19,74 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Select
 
-    from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.registry.registry import Registry
 
 _SHOWN = 5
 
 
-@dataclass(kw_only=True)
-class Findings:
-    """What was found: `facts` are worth knowing, `problems` want something done."""
-
-    facts: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-
-def check(registry: Registry) -> Findings:
+def check(registry: Registry) -> Report:
     """Look at everything; nothing is changed.
+
+    Returns:
+        The problems want something done; the notes are worth knowing.
 
     Raises:
         RegistryError: it cannot be read now, or is damaged.
     """
-    with registry.database.answering():
-        return _findings(registry.database, registry.results_dir)
+    database, results_dir = registry.database, registry.results_dir
+    report = Report()
+    with database.answering():
+        with database.reading() as connection:
+            report.notes.append(f"schema {schema.version_in(connection, database.location)}")
+            report.notes.append(_counted(connection))
+            report.problems += _damage(connection)
+            rows = connection.execute(select(RUNS.c.run_id, RUNS.c.state))
+            states = {row.run_id: row.state for row in rows}
+        _compare(report, states, results_dir)
+        elsewhere = states.keys() - {directory.run_id for directory in runs_in(results_dir)}
+        _add_elsewhere(report, elsewhere, results_dir, shared=database.location.file is None)
+        if waiting := spool.waiting(database.location, results_dir):
+            ids = [marker.directory.run_id for marker in waiting]
+            report.problems.append(f"{_runs(ids)} in the spool; 'gpubench db ingest' stores them")
+    return report
 
 
-def _findings(database: Database, results_dir: Path) -> Findings:
-    found = Findings()
-    with database.reading() as connection:
-        found.facts.append(f"schema {schema.version_in(connection, database.location)}")
-        found.facts.append(_counted(connection))
-        found.problems += _damage(connection)
-        states = queries.states(connection, [d.run_id for d in runs_in(results_dir)])
-        elsewhere = queries.ids(connection) - states.keys()
-    _compare(found, states, results_dir)
-    _say_elsewhere(found, elsewhere, results_dir, shared=database.location.file is None)
-    waiting = spool.waiting(database.location, results_dir)
-    if waiting:
-        ids = [marker.directory.run_id for marker in waiting]
-        found.problems.append(f"{_runs(ids)} in the spool; 'gpubench db ingest' stores them")
-    return found
-
-
-def _compare(found: Findings, states: Mapping[str, str], results_dir: Path) -> None:
-    told = Stored()
+def _compare(report: Report, states: Mapping[str, str], results_dir: Path) -> None:
     new, changed = [], []
-    for directory in ended_runs(results_dir, told):
+    for directory in ended_runs(results_dir, report):
         try:
             state = state_of(directory)
         except ResultsError as error:
-            found.problems.append(str(error))
+            report.problems.append(str(error))
             continue
         if directory.run_id not in states:
             new.append(directory.run_id)
         elif states[directory.run_id] != state:
             changed.append(directory.run_id)
     if new:
-        found.problems.append(f"{_runs(new)} not stored; 'gpubench db ingest' stores them")
+        report.problems.append(f"{_runs(new)} not stored; 'gpubench db ingest' stores them")
     if changed:
-        found.problems.append(
+        report.problems.append(
             f"{_runs(changed)} changed since stored; 'gpubench db ingest' stores them"
         )
-    if told.written:
-        found.facts.append(f"{told.written} being written just now")
+    if report.written:
+        report.notes.append(f"{report.written} being written just now")
 
 
-def _say_elsewhere(
-    found: Findings, run_ids: Collection[str], results_dir: Path, *, shared: bool
+def _add_elsewhere(
+    report: Report, run_ids: Collection[str], results_dir: Path, *, shared: bool
 ) -> None:
     if run_ids and shared:
-        found.facts.append(f"{_runs(run_ids)} stored from other folders than {results_dir}")
+        report.notes.append(f"{_runs(run_ids)} stored from other folders than {results_dir}")
     elif run_ids:
-        found.problems.append(f"{_runs(run_ids)} stored, but not in {results_dir}")
+        report.problems.append(f"{_runs(run_ids)} stored, but not in {results_dir}")
 
 
 def _damage(connection: Connection) -> Iterator[str]:
     if connection.dialect.name == "sqlite":
-        said = connection.execute(text("PRAGMA integrity_check(5)")).scalars().all()
-        if said != ["ok"]:
-            yield f"damaged, 'gpubench db rebuild' makes it anew: {'; '.join(map(str, said))}"
+        damage = connection.execute(text("PRAGMA integrity_check(5)")).scalars().all()
+        if damage != ["ok"]:
+            yield f"damaged, 'gpubench db rebuild' makes it anew: {'; '.join(map(str, damage))}"
     for what, query in _orphans():
         count = connection.execute(query).scalar_one()
         if count:

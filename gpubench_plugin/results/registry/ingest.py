@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gpubench_plugin.environment import files, fingerprint_of, json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.registry import queries
+from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.rows import with_work
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
@@ -301,8 +301,8 @@ def _store_tags(
         return nullcontext(connection)
 
     if changes:
-        queries.merge(here, here, TAGS_KIND, run_id, merged)
-    tags = tags_in(stored_tags(queries.text_of(connection, TAGS_KIND, run_id), run_id))
+        documents.merge(here, here, TAGS_KIND, run_id, merged)
+    tags = tags_in(stored_tags(documents.text_of(connection, TAGS_KIND, run_id), run_id))
     connection.execute(delete(TAGS).where(TAGS.c.run == key))
     rows = [{"run": key, "tag": tag} for tag in sorted({indexed(tag) for tag in tags})]
     if rows:

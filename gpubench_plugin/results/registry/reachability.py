@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.results.registry.locations import FILE, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.results.registry.registry import Registry
 
-NO_REGISTRY: Final = "none"
-"""The URL of those who want none."""
+PATIENCE_S: Final = 30.0
+"""How long to wait for a database that others are writing, or that does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Reachable:
 
 def is_expected(url: str, results_dir: Path) -> bool:
     """Whether there should be a registry: one was asked for, or the default file is there."""
-    return url != NO_REGISTRY and (bool(url) or (results_dir / "registry.sqlite").exists())
+    return url != NONE and (bool(url) or (results_dir / FILE).exists())
 
 
 @contextmanager
@@ -38,11 +39,11 @@ def reachable(url: str, results_dir: Path) -> Iterator[Reachable]:
     The default file, where nobody has written it yet, is not made: then there is no registry and
     nothing to say.
     """
-    from gpubench_plugin.results.registry.registry import Registry
-
     if not is_expected(url, results_dir):
         yield Reachable(registry=None)
         return
+    from gpubench_plugin.results.registry.registry import Registry
+
     try:
         registry = Registry.open(url, results_dir, create=False)
     except RegistryError as error:

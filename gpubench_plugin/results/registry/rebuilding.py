@@ -16,13 +16,13 @@ from sqlalchemy.exc import DatabaseError
 
 from gpubench_plugin.environment import json_files, sync_folder
 from gpubench_plugin.errors import RegistryError, ResultsError
-from gpubench_plugin.results.registry import ingest, queries, schema
+from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest import read
 from gpubench_plugin.results.registry.locations import FILE, location
-from gpubench_plugin.results.registry.registry import PATIENCE_S
+from gpubench_plugin.results.registry.reachability import PATIENCE_S
 from gpubench_plugin.results.registry.rows import stored_text
-from gpubench_plugin.results.registry.spool import Stored, ended_runs
+from gpubench_plugin.results.registry.spool import Report, ended_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.run_directory import runs_in
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.results.registry.locations import Location
 
-    Merge = Callable[[Connection, Path, Stored], None]
+    Merge = Callable[[Connection, Path, Report], None]
 
 _DOCUMENTS = "0002"
 """The version from which on there are documents."""
@@ -60,7 +60,7 @@ def rebuild(
     merge_baselines: Merge,
     drop_missing: bool = False,
     patience_s: float = PATIENCE_S,
-) -> Stored:
+) -> Report:
     """Make the registry at `url` anew from the runs, tags and baselines below `results_dir`.
 
     `merge_baselines` merges the files of baselines below that folder into what is stored.
@@ -84,7 +84,7 @@ def rebuild(
 
 def _in_place(
     database: Database, results_dir: Path, merge_baselines: Merge, drop_missing: bool
-) -> Stored:
+) -> Report:
     schema.expect_current(database, create=True)
     with database.answering(), database.maintaining() as connection:
         connection.execute(statement("LOCK TABLE runs IN EXCLUSIVE MODE"))
@@ -100,7 +100,7 @@ def _new_file(
     results_dir: Path,
     merge_baselines: Merge,
     drop_missing: bool,
-) -> Stored:
+) -> Report:
     before = _before_in_file(database)
     _refuse_missing(before, results_dir, drop_missing, database.location)
     for left in _unfinished(file):
@@ -108,10 +108,10 @@ def _new_file(
     new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
     with database.answering():
         try:
-            told = _filled_file(new, before, results_dir, merge_baselines, database)
+            report = _filled_file(new, before, results_dir, merge_baselines, database)
             database.engine.dispose()
             if before.damage:
-                told.notes += _kept_aside(file, before.damage)
+                report.notes += _kept_aside(file, before.damage)
             # What a writer left beside the old file would be taken for a part of the new one.
             for name in (f"{file.name}-wal", f"{file.name}-shm"):
                 file.with_name(name).unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def _new_file(
         except BaseException:
             new.unlink(missing_ok=True)
             raise
-    return told
+    return report
 
 
 def _kept_aside(file: Path, damage: str) -> list[str]:
@@ -155,33 +155,33 @@ def _filled_file(
     results_dir: Path,
     merge_baselines: Merge,
     database: Database,
-) -> Stored:
+) -> Report:
     where = replace(database.location, file=new)
     with closing(Database.unlocked(where, patience_s=database.patience_s)) as built:
         schema.migrate(built)
         with built.maintaining() as connection:
-            queries.restore(connection, before.documents)
-            told = _fill(connection, results_dir, merge_baselines)
+            documents.restore(connection, before.documents)
+            report = _fill(connection, results_dir, merge_baselines)
     with new.open("rb") as file:
         os.fsync(file.fileno())
-    return told
+    return report
 
 
-def _fill(connection: Connection, results_dir: Path, merge_baselines: Merge) -> Stored:
-    told = Stored()
-    for directory in ended_runs(results_dir, told):
+def _fill(connection: Connection, results_dir: Path, merge_baselines: Merge) -> Report:
+    report = Report()
+    for directory in ended_runs(results_dir, report):
         try:
-            told.stored += ingest.store(connection, directory.run_id, read(directory))
+            report.stored += ingest.store(connection, directory.run_id, read(directory))
         except ResultsError as error:
-            told.problems.append(str(error))
-    merge_baselines(connection, results_dir, told)
-    return told
+            report.problems.append(str(error))
+    merge_baselines(connection, results_dir, report)
+    return report
 
 
 def _before(connection: Connection, *, documented: bool = True) -> _Before:
     return _Before(
         runs=frozenset(map(stored_text, connection.execute(select(RUNS.c.run_id)).scalars())),
-        documents=queries.stored(connection) if documented else [],
+        documents=documents.every(connection) if documented else [],
     )
 
 

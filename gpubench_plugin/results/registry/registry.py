@@ -1,31 +1,49 @@
-"""The registry: opened, asked and told.
+"""The registry: its queries and what is stored in it.
 
 Whatever goes wrong with the database is a :class:`RegistryError`: it is down, locked, read-only,
-full, damaged or of another schema. The run directories are not touched by any of it.
+full, damaged or of another schema. The run directories are not touched by any of it. A query for a
+benchmark's results reads one index and no more.
 """
 
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
+from sqlalchemy import Integer, bindparam, select
+
+from gpubench_plugin.records import Result, Run
+from gpubench_plugin.results import run_directory
+from gpubench_plugin.results.reader import Overview
+from gpubench_plugin.results.registry import documents, ingest, schema
+from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.locations import location
+from gpubench_plugin.results.registry.reachability import PATIENCE_S
+from gpubench_plugin.results.registry.rows import (
+    Metrics,
+    by_key,
+    facts,
+    mapping,
+    overview,
+    restored,
+    stored_text,
+    without_results,
+    without_work,
+)
+from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
+from gpubench_plugin.results.registry.texts import clean, digest, indexed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row, Select
 
-    from gpubench_plugin.records import Run
-    from gpubench_plugin.results.registry.database import Database
-    from gpubench_plugin.results.registry.rows import Point, RunRow
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.results.tags import TagChange
-
-PATIENCE_S: Final = 30.0
-"""How long to wait for a database that others are writing, or that does not answer."""
 
 
 class Registry:
@@ -48,11 +66,7 @@ class Registry:
             UsageProblem: the URL names no database that can be used.
             RegistryError: the database cannot be used now, and why.
         """
-        from gpubench_plugin.results.registry import schema
-        from gpubench_plugin.results.registry.database import Database
-
-        where = location(url, results_dir)
-        database = Database.open(where, create=create, patience_s=patience_s)
+        database = Database.open(location(url, results_dir), create=create, patience_s=patience_s)
         try:
             schema.expect_current(database, create=create)
         except BaseException:
@@ -67,8 +81,6 @@ class Registry:
             RegistryError: the database cannot be used now; so for all methods.
             ResultsError: the run cannot be read, or another one with its id is stored.
         """
-        from gpubench_plugin.results.registry import ingest
-
         with self.database.answering():
             return ingest.ingest(self.database, directory)
 
@@ -79,14 +91,20 @@ class Registry:
         branch: str | None = None,
         tag: str | None = None,
         limit: int | None = None,
-    ) -> list[RunRow]:
+    ) -> list[Overview]:
         """The latest runs, the latest first; those of one experiment, branch or tag if given."""
-        from gpubench_plugin.results.registry import queries
-
+        query = select(RUNS).order_by(RUNS.c.started_us.desc(), RUNS.c.key.desc()).limit(limit)
+        if experiment is not None:
+            query = query.where(RUNS.c.experiment == clean(experiment))
+        if branch is not None:
+            query = query.where(RUNS.c.branch == indexed(branch))
+        if tag is not None:
+            tagged = select(TAGS.c.run).where(TAGS.c.tag == indexed(tag))
+            query = query.where(RUNS.c.key.in_(tagged))
         with self._reading() as connection:
-            return queries.runs(
-                connection, experiment=experiment, branch=branch, tag=tag, limit=limit
-            )
+            rows = connection.execute(query).all()
+            tags = _tags(connection, [row.key for row in rows])
+            return [overview(row, tags.get(row.key, ())) for row in rows]
 
     def earlier(
         self,
@@ -105,43 +123,69 @@ class Registry:
         `fingerprints` has one for a benchmark (:func:`~.fingerprints.fingerprint_of` of machine,
         settings and clock), only runs with it count.
         """
-        from gpubench_plugin.results.registry import queries
-
+        fingerprints = fingerprints or {}
         with self._reading() as connection:
-            return queries.earlier(
-                connection,
-                benchmarks,
-                branch=branch,
-                since=since,
-                limit=limit,
-                fingerprints=fingerprints or {},
-            )
+            since_us = None if since is None else _started_us(connection, since)
+            rows: list[Row[Any]] = []
+            for name in dict.fromkeys(benchmarks):
+                query = samples(
+                    branch=branch is not None,
+                    since=since is not None,
+                    fingerprint=name in fingerprints,
+                )
+                values = {
+                    "benchmark": digest(name),
+                    "branch": branch and indexed(branch),
+                    "since": since_us,
+                    "fingerprint": fingerprints.get(name),
+                    "limit": limit,
+                }
+                rows += connection.execute(query, values).all()
+            return restored(connection, rows)
 
     def points(
         self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
-    ) -> list[Point]:
+    ) -> list[tuple[Run, str]]:
         """The latest `limit` results of a benchmark that have a metric, of whatever run.
 
-        The oldest comes first.
+        Returns:
+            Each run, the oldest first, with its fingerprint of machine, settings and clock. Of its
+            facts there are time, commit and branch, of its only result the clock, the numbers and
+            the work.
         """
-        from gpubench_plugin.results.registry import queries
-
+        if '"' in metric:
+            return []  # no metric is called so, and a path into JSON cannot name it
+        query = values(metric, branch=branch is not None)
+        parameters = {
+            "benchmark": digest(benchmark),
+            "branch": branch and indexed(branch),
+            "limit": limit,
+        }
         with self._reading() as connection:
-            return queries.points(connection, benchmark, metric, branch=branch, limit=limit)
+            rows = connection.execute(query, parameters).all()
+            known = facts(connection, {d for row in rows for d in (row.units, row.settings)})
+            return [(_point(row, benchmark, known), row.fingerprint) for row in reversed(rows)]
 
     def run(self, run_id: str) -> Run | None:
-        """The run with exactly that id, all its benchmarks included, or None."""
-        from gpubench_plugin.results.registry import queries
+        """The run with exactly that id, all its benchmarks included, or None.
 
+        Its folder is named where it is below the folder of results.
+        """
         with self._reading() as connection:
-            return queries.run(connection, run_id, self.results_dir)
+            row = connection.execute(select(RUNS).where(RUNS.c.run_id == indexed(run_id))).first()
+            if row is None:
+                return None
+            results = connection.execute(select(RESULTS).where(RESULTS.c.run == row.key)).all()
+            run = next(iter(restored(connection, results)), None)
+            run = run or without_results(connection, row)
+            path = self.results_dir / row.experiment / row.run_id
+            return replace(run, path=path if path.is_dir() else None)
 
     def states(self, run_ids: Collection[str]) -> dict[str, str]:
         """Of those of the runs that are stored, the digest of the files they were stored from."""
-        from gpubench_plugin.results.registry import queries
-
         with self._reading() as connection:
-            return queries.states(connection, run_ids)
+            rows = by_key(connection, RUNS, "run_id", map(indexed, run_ids))
+            return {run_id: row.state for run_id, row in rows.items()}
 
     def tag_changes(self, run_id: str) -> frozenset[TagChange]:
         """The tags that a run was given or lost on any machine, as far as is stored.
@@ -149,10 +193,8 @@ class Registry:
         Raises:
             ResultsError: they cannot be read; so for :meth:`tag`.
         """
-        from gpubench_plugin.results.registry import ingest, queries
-
         with self._reading() as connection:
-            text = queries.text_of(connection, ingest.TAGS_KIND, run_id)
+            text = documents.text_of(connection, ingest.TAGS_KIND, run_id)
         return ingest.stored_tags(text, run_id)
 
     def tag(self, directory: RunDirectory) -> tuple[str, ...] | None:
@@ -161,36 +203,28 @@ class Registry:
         Returns:
             The tags it has then; None where it is not stored.
         """
-        from gpubench_plugin.results.registry import ingest
-
         with self._writing() as connection:
             return ingest.tag(connection, directory)
 
     def forget(self, run_id: str) -> None:
         """Let the registry hold no such run; its directory is not touched."""
-        from gpubench_plugin.results.registry import ingest, queries
-
         with self._writing() as connection:
             ingest.forget(connection, run_id)
-            queries.remove(connection, ingest.TAGS_KIND, run_id)
+            documents.remove(connection, ingest.TAGS_KIND, run_id)
 
     def merge_document(
         self, kind: str, name: str, merged: Callable[[str | None], tuple[str, str]]
     ) -> str | None:
         """Replace a text by what `merged` makes of it; the text that was replaced.
 
-        See :func:`.queries.merge`: of writers at the same time none overwrites the other's.
+        See :func:`.documents.merge`: of writers at the same time none overwrites the other's.
         """
-        from gpubench_plugin.results.registry import queries
-
-        return queries.merge(self._reading, self._writing, kind, name, merged)
+        return documents.merge(self._reading, self._writing, kind, name, merged)
 
     def documents(self, kind: str) -> dict[str, str]:
         """The texts of a kind by name."""
-        from gpubench_plugin.results.registry import queries
-
         with self._reading() as connection:
-            return queries.texts(connection, kind)
+            return documents.texts(connection, kind)
 
     def close(self) -> None:
         """Let go of the database; a second time does nothing."""
@@ -226,10 +260,79 @@ def upgrade(url: str, results_dir: Path, *, patience_s: float = PATIENCE_S) -> b
         RegistryError: the tables are newer than this version knows, or somebody else's, or the
             database cannot be used now.
     """
-    from gpubench_plugin.results.registry import schema
-    from gpubench_plugin.results.registry.database import Database
-
     with closing(
         Database.open(location(url, results_dir), create=True, patience_s=patience_s)
     ) as database:
         return schema.migrate(database)
+
+
+@cache
+def samples(*, branch: bool, since: bool, fingerprint: bool) -> Select[Any]:
+    """The query for one benchmark's rows, from a time in microseconds on or the latest."""
+    query = select(RESULTS).where(RESULTS.c.benchmark == bindparam("benchmark"), RESULTS.c.sample)
+    if branch:
+        query = query.where(RESULTS.c.branch == bindparam("branch"))
+    if fingerprint:
+        query = query.where(RESULTS.c.fingerprint == bindparam("fingerprint"))
+    order = RESULTS.c.started_us.desc()
+    if since:
+        query = query.where(RESULTS.c.started_us >= bindparam("since"))
+        order = RESULTS.c.started_us.asc()
+    return query.order_by(order).limit(bindparam("limit", type_=Integer))
+
+
+@cache
+def values(metric: str, *, branch: bool) -> Select[Any]:
+    """The query for the latest rows of a benchmark that have a metric, the latest first."""
+    has_metric = RESULTS.c.metrics[metric].as_float().is_not(None)
+    columns = (RUNS.c.run_id, RUNS.c.started, RUNS.c.commit, RUNS.c.branch)
+    own = (RESULTS.c.outcome, RESULTS.c.timer, RESULTS.c.metrics, RESULTS.c.launches)
+    query = (
+        select(*columns, *own, RESULTS.c.units, RESULTS.c.settings, RESULTS.c.fingerprint)
+        .join(RUNS, RUNS.c.key == RESULTS.c.run)
+        .where(RESULTS.c.benchmark == bindparam("benchmark"), has_metric)
+    )
+    if branch:
+        query = query.where(RESULTS.c.branch == bindparam("branch"))
+    return query.order_by(RESULTS.c.started_us.desc()).limit(bindparam("limit", type_=Integer))
+
+
+def _point(row: Row[Any], benchmark: str, known: Mapping[str, Any]) -> Run:
+    """The run of a row of :func:`values`, as far as that tells; of its result likewise."""
+    result = Result(
+        id=benchmark,
+        outcome=row.outcome,
+        timer=row.timer,
+        metrics=Metrics(row.metrics, known[row.units]),
+        launches=tuple(map(mapping, row.launches or [row.metrics])),
+        work=without_work(mapping(known[row.settings]))[1],
+    )
+    return Run(
+        label=row.run_id,
+        run_id=stored_text(row.run_id),
+        started=stored_text(row.started),
+        commit=row.commit,
+        branch=row.branch,
+        results={benchmark: result},
+    )
+
+
+def _started_us(connection: Connection, run_id: str) -> int:
+    """When a run began, in microseconds: as stored, else as its id says to the second."""
+    query = select(RUNS.c.started_us).where(RUNS.c.run_id == indexed(run_id))
+    stored = connection.execute(query).scalar()
+    if stored is not None:
+        return int(stored)
+    moment = run_directory.began(run_id)
+    return 0 if moment is None else round(moment.timestamp() * 1_000_000)
+
+
+def _tags(connection: Connection, keys: list[int]) -> dict[int, list[str]]:
+    """The tags of the runs with these keys, and maybe of others, by key."""
+    query = select(TAGS).order_by(TAGS.c.tag)
+    if keys:
+        query = query.where(TAGS.c.run.between(min(keys), max(keys)))
+    tags: dict[int, list[str]] = {}
+    for row in connection.execute(query):
+        tags.setdefault(row.run, []).append(row.tag)
+    return tags

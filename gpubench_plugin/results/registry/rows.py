@@ -1,14 +1,14 @@
-"""Rows of the registry's database as records: whole runs, lines of a list, and points."""
+"""Rows of the registry's database as records: whole runs and overviews of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.environment import MALFORMED, machine_facts, told_facts
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.records import Better, Metric, Result, Run, RunStatus
+from gpubench_plugin.records import Better, Metric, Result, Run
+from gpubench_plugin.results.reader import Overview
 from gpubench_plugin.results.registry.database import REBUILD
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RUNS
 
@@ -16,44 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy import Connection, Row
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRow:
-    """One line in a list of runs.
-
-    `started` is UTC in ISO 8601. `status` is None for a run that never came to an orderly end.
-    `benchmarks` counts those selected, `measured` those with numbers. `regressed` says whether its
-    own verdicts found a regression.
-    """
-
-    run_id: str
-    experiment: str
-    started: str
-    status: RunStatus | None
-    commit: str | None
-    branch: str | None
-    dirty: bool | None
-    tags: tuple[str, ...]
-    benchmarks: int
-    measured: int
-    regressed: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """One benchmark in one run; `started` is UTC in ISO 8601.
-
-    Of the `result` its clock, its numbers and its work are there. `fingerprint` is equal where two
-    points were measured on like machines with like settings and by the same clock.
-    """
-
-    run_id: str
-    started: str
-    commit: str | None
-    branch: str | None
-    result: Result
-    fingerprint: str
 
 
 _BETTER = ("higher", "lower", "none")
@@ -74,6 +36,24 @@ def restored(connection: Connection, results: Sequence[Row[Any]]) -> list[Run]:
         found.setdefault(row.run, {})[result.id] = result
     ordered = sorted(found, key=lambda key: (runs[key].started_us, key))
     return [_run(runs[key], found[key], known) for key in ordered]
+
+
+def overview(row: Row[Any], tags: Iterable[str]) -> Overview:
+    """The run of a row of ``runs``, which has these `tags`; its folder is not looked for."""
+    others = row.benchmarks - row.measured
+    return Overview(
+        run_id=stored_text(row.run_id),
+        experiment=stored_text(row.experiment),
+        path=None,
+        state=row.status or "interrupted",
+        started=stored_text(row.started),
+        commit=row.commit and stored_text(row.commit),
+        branch=row.branch and stored_text(row.branch),
+        dirty=row.dirty,
+        outcomes={"measured": row.measured, **({"not measured": others} if others else {})},
+        regressed=row.regressed,
+        tags=tuple(map(stored_text, tags)),
+    )
 
 
 def without_results(connection: Connection, row: Row[Any]) -> Run:

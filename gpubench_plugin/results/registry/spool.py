@@ -16,12 +16,14 @@ from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results.reader import is_being_written
 from gpubench_plugin.results.registry.locations import NONE, Location, location
-from gpubench_plugin.results.registry.registry import PATIENCE_S, Registry
+from gpubench_plugin.results.registry.reachability import PATIENCE_S
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from gpubench_plugin.results.registry.registry import Registry
 
 
 FOLDER: Final = ".spool"
@@ -61,6 +63,8 @@ def keep(
     except (GpubenchError, OSError) as error:
         return f"registry: the run was not stored and does not wait ({error}); {_BY_HAND}"
     try:
+        from gpubench_plugin.results.registry.registry import Registry
+
         with Registry.open(url, results_dir, patience_s=patience_s) as registry:
             registry.ingest(directory)
             marker.remove()
@@ -140,8 +144,8 @@ def _one_line(text: str) -> str:
 
 
 @dataclass(kw_only=True)
-class Stored:
-    """How many runs were `stored`, how many were there already, and what could not be read.
+class Report:
+    """What was done or found: runs `stored` or `unchanged`, and `problems` to solve.
 
     `written` counts those that a session is writing just now: they are stored when it ends. `notes`
     are further lines for the user.
@@ -154,7 +158,7 @@ class Stored:
     notes: list[str] = field(default_factory=list)
 
 
-def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
+def ingest_all(registry: Registry, url: str, results_dir: Path) -> Report:
     """Store every run below `results_dir` that is not stored as it is now.
 
     Raises:
@@ -162,27 +166,27 @@ def ingest_all(registry: Registry, url: str, results_dir: Path) -> Stored:
     """
     from gpubench_plugin.results.registry.ingest import state_of
 
-    told = Stored()
+    report = Report()
     where = location(url, results_dir)
     forget_lost(where, results_dir)
     states = registry.states([directory.run_id for directory in runs_in(results_dir)])
-    for directory in ended_runs(results_dir, told):
+    for directory in ended_runs(results_dir, report):
         try:
             known = states.get(directory.run_id) == state_of(directory)
             stored = not known and registry.ingest(directory)
         except ResultsError as error:
-            told.problems.append(str(error))
+            report.problems.append(str(error))
             continue
-        told.stored += stored
-        told.unchanged += not stored
+        report.stored += stored
+        report.unchanged += not stored
         remove_marker(where, results_dir, directory)
-    return told
+    return report
 
 
-def ended_runs(results_dir: Path, told: Stored) -> Iterator[RunDirectory]:
-    """The runs below `results_dir` that nobody is writing; the others are counted in `told`."""
+def ended_runs(results_dir: Path, report: Report) -> Iterator[RunDirectory]:
+    """The runs below `results_dir` that nobody is writing; the others are counted in `report`."""
     for directory in runs_in(results_dir):
         if is_being_written(directory):
-            told.written += 1
+            report.written += 1
         else:
             yield directory

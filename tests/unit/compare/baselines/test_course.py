@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare import value_of
-from gpubench_plugin.compare.baselines import Past, Value, courses
+from gpubench_plugin.compare.baselines import Past, Point, courses
 from gpubench_plugin.records import Launch, Metric, Work
 from gpubench_plugin.reports import UNICODE
 from gpubench_plugin.reports.trend import course_lines, courses_as_csv, courses_as_json
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines.trend import Course
 
 
-def points(values: list[float], fingerprint: str = "a", first: int = 0) -> list[Value]:
+def points(values: list[float], fingerprint: str = "a", first: int = 0) -> list[Point]:
     return [
-        Value(
+        Point(
             run_id=f"run{number:03}",
             started="",
             commit=f"{number:040x}",

@@ -11,7 +11,7 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.compare.baselines import Baselines, merge_files
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import Journal
-from gpubench_plugin.results.registry import check, location, queries, rebuilding
+from gpubench_plugin.results.registry import check, documents, location, rebuilding
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_rebuild_that_fails_changes_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(queries, "merge", full)
+    monkeypatch.setattr(documents, "merge", full)
     Baselines(backend.results_dir).set("main", [RUN], branch=None)
     code, said = db("rebuild")
     assert code == 4

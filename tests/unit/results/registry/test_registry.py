@@ -15,8 +15,8 @@ from gpubench_plugin.results.registry import (
     Registry,
     check,
     digest,
+    documents,
     ingest,
-    queries,
     samples,
     values,
 )
@@ -83,10 +83,10 @@ def test_run_that_changed_is_replaced_as_a_whole(backend: Any, make_run: Any) ->
         make_run.tag(directory, "release", "nightly")
         assert registry.ingest(directory)
         row = registry.runs()[0]
-        assert (row.status, row.tags, row.benchmarks) == ("complete", ("nightly", "release"), 2)
+        assert (row.state, row.tags, row.benchmarks) == ("complete", ("nightly", "release"), 2)
         assert registry.points(make_run.id("gone"), "step_time_s") == []
-        (point,) = registry.points(make_run.id("mlp"), "step_time_s")
-        assert point.result.metrics["step_time_s"].value == 0.02
+        ((run, _),) = registry.points(make_run.id("mlp"), "step_time_s")
+        assert step_times([run], make_run.id("mlp")) == [0.02]
         make_run.judge(directory, "mlp")
         assert registry.ingest(directory)
         assert registry.runs()[0].regressed
@@ -122,7 +122,7 @@ def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any)
     with backend.open() as registry:
         assert registry.ingest(directory)
         row = registry.runs()[0]
-        assert (row.status, row.benchmarks, row.measured) == ("interrupted", 2, 1)
+        assert (row.state, row.benchmarks, row.measured) == ("interrupted", 2, 1)
         assert registry.earlier([make_run.id("mlp")], branch="main", since=None, limit=9) == []
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
 
@@ -207,7 +207,7 @@ def test_a_document_is_merged_and_never_overwritten(
         registry.merge_document("report", "main", lambda _: ("r", ""))
         assert registry.documents("baseline") == {"main": "badc"}
         assert registry.documents("unknown") == {}
-        monkeypatch.setattr(queries, "ATTEMPTS", 3)
+        monkeypatch.setattr(documents, "ATTEMPTS", 3)
         with pytest.raises(RegistryError, match="'main' was changed by others 3 times"):
             other.merge_document("baseline", "main", lambda _: (f"{put(registry, 'x')}y", ""))
 
@@ -301,21 +301,26 @@ def test_what_was_stored_before_a_fact_was_compared_is_compared_today(
 def test_points_are_the_latest_values_oldest_first(history: Any, make_run: Any) -> None:
     """Of whatever run has the metric, of one branch if given."""
     mlp = make_run.id("mlp")
-    assert ids(history.points(mlp, "step_time_s")) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert ids(history.points(mlp, "step_time_s", limit=2)) == [8, 9]
-    assert ids(history.points(mlp, "step_time_s", branch="topic")) == [4]
+
+    def points(*metric: str, **options: Any) -> list[int]:
+        return ids(run for run, _ in history.points(mlp, *metric, **options))
+
+    assert points("step_time_s") == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert points("step_time_s", limit=2) == [8, 9]
+    assert points("step_time_s", branch="topic") == [4]
     assert history.points(mlp, "no such metric") == []
     assert history.points(mlp, 'step"time') == []
     assert history.points("no such benchmark", "step_time_s") == []
-    last = history.points(mlp, "step_time_s")[-1]
-    assert (last.commit, last.branch, last.result.timer) == ("c9", "main", "perf_counter")
-    step_time = last.result.metrics["step_time_s"]
+    last, fingerprint = history.points(mlp, "step_time_s")[-1]
+    result = last.results[mlp]
+    assert (last.commit, last.branch, result.timer) == ("c9", "main", "perf_counter")
+    step_time = result.metrics["step_time_s"]
     assert (step_time.value, step_time.unit) == (0.09, "s")
     assert last.started == "2026-01-09T12:00:00.000000Z"
-    assert last.fingerprint == fingerprint_of(
+    assert fingerprint == fingerprint_of(
         {"cpu.model": "fast"}, {"training.batch_size": 8}, "perf_counter"
     )
-    assert last.result.metrics["samples_per_s"].unit == "samples/s"
+    assert result.metrics["samples_per_s"].unit == "samples/s"
 
 
 def test_odd_texts_are_stored(backend: Any, make_run: Any) -> None:

@@ -16,15 +16,13 @@ from pathlib import Path
 from gpubench_plugin.cli.main import main as main_command
 from gpubench_plugin.compare.baselines import Baselines, document
 from gpubench_plugin.results import change_tags, runs_in, tags_of, verdicts
-from gpubench_plugin.results.registry import Registry, database, ingest, queries, schema
+from gpubench_plugin.results.registry import Registry, database, documents, ingest, schema
 
 LOADED = (
     document,
     database,
-    queries,
-    queries,
+    documents,
     ingest,
-    queries,
     schema,
     verdicts,
 )

@@ -1,0 +1,101 @@
+"""Documents of the registry: small texts that machines share, baselines for example.
+
+A writer merges its text with the stored one and overwrites none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gpubench_plugin.errors import RegistryError
+from gpubench_plugin.results.registry.rows import stored_text
+from gpubench_plugin.results.registry.tables import DOCUMENTS
+from gpubench_plugin.results.registry.texts import clean, indexed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from sqlalchemy import ColumnElement, Connection
+
+
+ATTEMPTS: Final = 100
+"""Each that fails means that another writer succeeded: so many would have to write at once."""
+
+
+def merge(
+    reading: Callable[[], AbstractContextManager[Connection]],
+    writing: Callable[[], AbstractContextManager[Connection]],
+    kind: str,
+    name: str,
+    merged: Callable[[str | None], tuple[str, str]],
+) -> str | None:
+    """Replace a text by what `merged` makes of it; the text that was replaced.
+
+    `merged` gets the text that is stored, None for none, and returns the new one and when that was
+    changed (UTC, ISO 8601). It is called again if another writer replaced the text meanwhile.
+
+    Raises:
+        RegistryError: others replaced it again and again.
+    """
+    for _ in range(ATTEMPTS):
+        with reading() as connection:
+            stored = text_of(connection, kind, name)
+        text, changed = merged(stored)
+        if text == stored:
+            return stored
+        with writing() as connection:
+            if _swap(connection, kind, name, stored, text, changed):
+                return stored
+    raise RegistryError(f"the {kind} {name!r} was changed by others {ATTEMPTS} times meanwhile")
+
+
+def _swap(
+    connection: Connection, kind: str, name: str, stored: str | None, text: str, changed: str
+) -> bool:
+    """Store `text` if `stored` still is what stands there, None for nothing; whether it was."""
+    values = {"text": clean(text), "changed": clean(changed)}
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    new = dialect.insert(DOCUMENTS).values(kind=indexed(kind), name=indexed(name), **values)
+    # By the text, not by its time: two writers may have the same microsecond.
+    replacing = update(DOCUMENTS).where(_is(kind, name), DOCUMENTS.c.text == stored).values(values)
+    writing = new.on_conflict_do_nothing() if stored is None else replacing
+    return connection.execute(writing.returning(DOCUMENTS.c.name)).first() is not None
+
+
+def text_of(connection: Connection, kind: str, name: str) -> str | None:
+    """The text of the document; None where there is none."""
+    return connection.execute(select(DOCUMENTS.c.text).where(_is(kind, name))).scalar()
+
+
+def texts(connection: Connection, kind: str) -> dict[str, str]:
+    """The texts of a kind by name."""
+    query = select(DOCUMENTS.c.name, DOCUMENTS.c.text).where(DOCUMENTS.c.kind == indexed(kind))
+    rows = connection.execute(query.order_by(DOCUMENTS.c.name))
+    return {stored_text(row.name): stored_text(row.text) for row in rows}
+
+
+def remove(connection: Connection, kind: str, name: str) -> None:
+    """Delete the document, if there is one."""
+    connection.execute(delete(DOCUMENTS).where(_is(kind, name)))
+
+
+def every(connection: Connection) -> list[tuple[str, str, str, str]]:
+    """Every document: kind, name, text and the time of its last change."""
+    columns = (DOCUMENTS.c.kind, DOCUMENTS.c.name, DOCUMENTS.c.text, DOCUMENTS.c.changed)
+    rows = (tuple(map(stored_text, row)) for row in connection.execute(select(*columns)))
+    return [(kind, name, text, changed) for kind, name, text, changed in rows]
+
+
+def restore(connection: Connection, documents: list[tuple[str, str, str, str]]) -> None:
+    """Store `documents`, as :func:`every` gave them, where there is none."""
+    rows = [dict(zip(DOCUMENTS.c.keys(), document, strict=True)) for document in documents]
+    if rows:
+        connection.execute(insert(DOCUMENTS), rows)
+
+
+def _is(kind: str, name: str) -> ColumnElement[bool]:
+    return (DOCUMENTS.c.kind == indexed(kind)) & (DOCUMENTS.c.name == indexed(name))
