@@ -40,7 +40,7 @@ _ROOMS = {
     "workloads": "workloads",
 }
 
-_SEVERAL_PER_MODULE = frozenset({"metrics"})
+_SEVERAL_PER_MODULE = frozenset({"formats", "metrics", "precision", "schedulers"})
 """Kinds whose modules may hold several components, each with a `name`.
 
 To list them their modules are imported, which import no heavy library. Those of other kinds do:

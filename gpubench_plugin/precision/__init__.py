@@ -1,4 +1,4 @@
-"""What numbers are computed in: one module per precision, chosen by ``--precision``."""
+"""What numbers are computed in: one class per precision, chosen by ``--precision``."""
 
 from typing import TYPE_CHECKING
 

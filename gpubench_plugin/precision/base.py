@@ -21,7 +21,7 @@ class Precision:
     """
 
     name: ClassVar[str]
-    """What the user writes, ``fp16-true`` for the module ``fp16_true``."""
+    """What the user writes; a base class of several precisions has none."""
 
     compute_dtype: ClassVar[str]
     """What matrix products compute in, which selects the peak for MFU: fp32, tf32, fp16 or bf16."""

@@ -47,8 +47,8 @@ class Optimization:
             training, device, sharded=any(isinstance(p, DTensor) for p in self._parameters)
         )
         self._optimizer: Optimizer = builder.build(self._parameters)
-        schedule = catalog.load("schedulers", training.scheduler)(training.schedule_steps)
-        self._scheduler = schedule.build(self._optimizer)
+        schedule = catalog.load("schedulers", training.scheduler)
+        self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
         self._clipping = training.gradient_clipping
         self.scaler = scaler
         self._global_norm = global_norm or _norm_of_gradients

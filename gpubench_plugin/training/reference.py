@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from torch.optim import Optimizer
-    from torch.optim.lr_scheduler import LRScheduler
 
     from gpubench_plugin.config import MeasureSection, TrainingSection
     from gpubench_plugin.training.bands import Bands
     from gpubench_plugin.training.check import WatchedStep
     from gpubench_plugin.training.protocols import Agreement
+    from gpubench_plugin.training.schedulers.base import Schedule
     from gpubench_plugin.workloads import Batch, Workload
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
@@ -281,8 +281,8 @@ class _PlainUpdates:
         self._moves_when_skipped: bool = builder(training, device).fused
         unfused = training.model_copy(update={"fused": False})
         self._optimizer: Optimizer = builder(unfused, device).build(self._parameters)
-        schedule = catalog.load("schedulers", training.scheduler)(training.schedule_steps)
-        self._scheduler: LRScheduler | None = schedule.build(self._optimizer)
+        schedule: Schedule = catalog.load("schedulers", training.scheduler)
+        self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
         self._clipping = training.gradient_clipping
 
     def gradient_norm(self) -> float:

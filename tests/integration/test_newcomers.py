@@ -120,13 +120,12 @@ FORMAT = """
 from gpubench_plugin.reports.formats import Format
 
 
-class Lines(Format):
+@Format
+def toy_format(comparisons, page):
     '''A line for each verdict.'''
-
-    def render(self, comparisons, **options):
-        verdicts = [verdict for one in comparisons for verdict in one.verdicts]
-        lines = [f"- {v.id!a} {v.metric!a}: {v.kind}" for v in verdicts]
-        return "\\n".join(["toy", *lines, ""])
+    verdicts = [verdict for comparison in comparisons for verdict in page.verdicts(comparison)]
+    lines = [f"- {v.id!a} {v.metric!a}: {v.kind}" for v in verdicts]
+    return "\\n".join(["toy", *lines, ""])
 """
 ENTRY_POINTS = """
 [gpubench.workloads]
@@ -138,7 +137,7 @@ toy-metric = toy_metric:toy_metric
 [gpubench.parallelism]
 toy-parallelism = toy_parallelism:Averaging
 [gpubench.formats]
-toy-format = toy_format:Lines
+toy-format = toy_format:toy_format
 """
 DISTRIBUTION = {
     "toy_workload.py": WORKLOAD,

@@ -21,6 +21,7 @@ from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.config import Configuration, ModelSection
 from gpubench_plugin.environment import collect
 from gpubench_plugin.records import Comparison, Measurement, Metric, RunRecord
+from gpubench_plugin.reports.formats import Page
 from gpubench_plugin.results import (
     read_run,
     verdicts,  # noqa: F401  # imports do not count
@@ -87,7 +88,7 @@ def best(action: Callable[[], Any]) -> tuple[float, Any]:
 
 def rendered(form: Any, comparison: Comparison) -> str:
     """The comparison in that form; each time anew, nothing is kept from the time before."""
-    return "".join(form.render([replace(comparison)]))
+    return "".join(form([replace(comparison)], Page()))
 
 
 def main(benchmarks: int) -> None:
@@ -110,7 +111,7 @@ def main(benchmarks: int) -> None:
     print(f"judging            {judging:.3f} s")
     slowest = 0.0
     for kind in choices("formats"):
-        form = load("formats", kind)()
+        form = load("formats", kind)
         rendering, _ = best(partial(rendered, form, comparison))
         slowest = max(slowest, rendering)
         print(f"as {kind:16}{rendering:.3f} s")

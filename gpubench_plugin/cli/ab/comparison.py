@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.ab import probe
@@ -260,8 +260,10 @@ def rendered(
     comparison: Comparison, format_name: str, *, width: int = 80, color: bool = False
 ) -> str:
     """The comparison in that format."""
-    form = cast("Format", catalog.load("formats", format_name)())
-    return form.render([comparison], width=width, color=color)
+    from gpubench_plugin.reports.formats import Page
+
+    form: Format = catalog.load("formats", format_name)
+    return form([comparison], Page(width=width, color=color))
 
 
 def write_files(folder: Path, comparison: Comparison) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import colored
@@ -168,7 +168,7 @@ class Compare(Command):
         as a regression.
         """
         _check(options)
-        form = cast("Format", catalog.load("formats", options.format)())
+        form = catalog.load("formats", options.format)
         limits = LimitOptions.parse(options.limit)
         if options.paired:
             found: Sequence[Compared] = [_paired(options, limits)]
@@ -310,15 +310,16 @@ def _interrupted(*runs: Run) -> list[str]:
 
 def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
     from gpubench_plugin.reports import glyphs_for
+    from gpubench_plugin.reports.formats import Page
 
     encoding = sys.stdout.encoding or "ascii"
-    text = form.render(
-        comparisons,
+    page = Page(
         only_changed=only_changed,
         width=shutil.get_terminal_size((80, 24)).columns,
         color=colored(os.environ, terminal=sys.stdout.isatty()),
         glyphs=glyphs_for(encoding),
     )
+    text = form(comparisons, page)
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()

@@ -1,10 +1,10 @@
-"""How ``gpubench compare`` prints what it found: one file per format, found by its name."""
+"""How ``gpubench compare`` prints comparisons: one function per format, found by its name."""
 
 from typing import TYPE_CHECKING
 
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.reports.formats.base import Format
+    from gpubench_plugin.reports.formats.base import Format, Page
 
 __getattr__ = lazy_names(__name__)

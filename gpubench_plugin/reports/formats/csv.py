@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from csv import DictWriter
+from typing import Final
 
-from gpubench_plugin.reports.formats.base import Format
-from gpubench_plugin.reports.text import UNICODE, printable
-from gpubench_plugin.reports.verdict_table import changed, worst_first
+from gpubench_plugin.records import Comparison, Verdict
+from gpubench_plugin.reports.formats.base import Format, Page
+from gpubench_plugin.reports.text import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpubench_plugin.records import Comparison, Verdict
-    from gpubench_plugin.reports.text import Glyphs
-
-COLUMNS: Final = (
+_COLUMNS: Final = (
     "id",
     "metric",
     "unit",
@@ -45,53 +40,32 @@ The row of a step time has the numbers of the metric that decided; `moved` are a
 _FORMULA: Final = ("=", "+", "-", "@")
 
 
-class Csv(Format):
+@Format
+def csv(comparisons: Sequence[Comparison], page: Page) -> str:
     """Numbers stand as they are; a text that a spreadsheet would run as a formula is quoted."""
-
-    def render(
-        self,
-        comparisons: Sequence[Comparison],
-        *,
-        only_changed: bool = False,
-        width: int = 80,
-        color: bool = False,
-        glyphs: Glyphs = UNICODE,
-    ) -> str:
-        """The header and the rows, the worst of each comparison first."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for comparison in comparisons:
-            shown = worst_first(comparison.verdicts)
-            for verdict in changed(shown) if only_changed else shown:
-                writer.writerow(map(_cell, _values(verdict, comparison)))
-        return text.getvalue()
+    text = io.StringIO()
+    writer = DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for comparison in comparisons:
+        writer.writerows(_row(verdict, comparison) for verdict in page.verdicts(comparison))
+    return text.getvalue()
 
 
-def _values(verdict: Verdict, comparison: Comparison) -> tuple[str | float | None, ...]:
+def _row(verdict: Verdict, comparison: Comparison) -> Mapping[str, str]:
+    """The cell of each column; one without an entry here is the field of its name."""
     low, high = verdict.interval or (None, None)
-    return (
-        verdict.id,
-        verdict.metric,
-        verdict.unit,
-        verdict.better,
-        verdict.base,
-        verdict.head,
-        verdict.kind,
-        verdict.effect,
-        low,
-        high,
-        verdict.launches,
-        verdict.smallest_visible_effect,
-        verdict.method,
-        verdict.limit,
-        verdict.reason,
-        comparison.base,
-        comparison.head,
-        " ".join(verdict.moved) if verdict.kind in {"regressed", "improved"} else "",
-        verdict.pairs_needed,
-        verdict.runs_needed,
-    )
+    values: dict[str, str | float | None] = {
+        "verdict": verdict.kind,
+        "interval_low": low,
+        "interval_high": high,
+        "base_label": comparison.base,
+        "head_label": comparison.head,
+        "moved": " ".join(verdict.moved) if verdict.kind in {"regressed", "improved"} else "",
+    }
+    return {
+        column: _cell(values[column] if column in values else getattr(verdict, column))
+        for column in _COLUMNS
+    }
 
 
 def _cell(value: str | float | None) -> str:

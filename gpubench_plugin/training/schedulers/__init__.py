@@ -1,1 +1,1 @@
-"""Schedules of the learning rate: one module each, a subclass of `base.Schedule`."""
+"""Schedules of the learning rate, one function each."""

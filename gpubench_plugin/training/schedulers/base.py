@@ -1,30 +1,34 @@
-"""The base of all schedules of the learning rate."""
+"""What a schedule of the learning rate is."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from torch.optim.lr_scheduler import LambdaLR
+from gpubench_plugin.catalog import Function
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
 
-class Schedule(ABC):
-    """The learning rate as a share of the configured one, over `steps` optimizer steps."""
+class Schedule(Function[[float], float | None]):
+    """The learning rate as a share of the configured one, from 0 (the first step) to 1 (the end).
 
-    def __init__(self, steps: int):
-        self.steps = steps
+    None where it stays as configured.
+    """
 
-    @abstractmethod
-    def share(self, progress: float) -> float:
-        """The share at a `progress` from 0 (the first step) to 1 (after `steps` steps)."""
+    decorator = "gpubench_plugin.training.schedulers.base.Schedule"
 
-    def build(self, optimizer: Optimizer) -> LRScheduler | None:
-        """The scheduler of `optimizer`; after `steps` steps it keeps the last share."""
-        return LambdaLR(optimizer, lambda step: self.share(min(step / self.steps, 1.0)))
+    def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
+        """The scheduler of `optimizer`, which after `steps` steps keeps the last share.
+
+        None where the rate stays as configured: then nothing runs in the training step.
+        """
+        from torch.optim.lr_scheduler import LambdaLR
+
+        if self(0.0) is None:
+            return None
+        return LambdaLR(optimizer, lambda step: self(min(step / steps, 1.0)) or 0.0)
 
 
 BASE = Schedule

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.precision.amp import AMP
-from gpubench_plugin.precision.bf16 import BF16
+from gpubench_plugin.precision.half import AMP, BF16
 
 CPU = torch.device("cpu")
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from gpubench_plugin.precision import operations
-from gpubench_plugin.precision.fp32 import FP32
-from gpubench_plugin.precision.tf32 import TF32
+from gpubench_plugin.precision.single import FP32, TF32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.precision.bf16_true import BF16True
-from gpubench_plugin.precision.fp16_true import FP16True
+from gpubench_plugin.precision.half import BF16True, FP16True
 
 
 class Pair(NamedTuple):

@@ -32,6 +32,7 @@ from gpubench_plugin.reports import (
     worst_first,
 )
 from gpubench_plugin.reports import text as cells
+from gpubench_plugin.reports.formats import Page
 from gpubench_plugin.results import verdicts as verdict_document
 
 PUBLISHED = Path(records.__file__).parents[1] / "docs" / "schemas" / "verdicts.schema.json"
@@ -79,6 +80,11 @@ SUITE = comparison(
     environment_differences=(Difference(key="torch.version", base="2.12", head="2.13"),),
     notes=("compared although incomparable",),
 )
+
+
+def rendered(name: str, *comparisons: Comparison, **page: Any) -> str:
+    text: str = load("formats", name)(comparisons, Page(**page))
+    return text
 
 
 def text_of(lines: list[Any]) -> str:
@@ -179,11 +185,11 @@ def test_every_format_renders_anything(name: str) -> None:
         environment_differences=(Difference(key=EVIL, base=[EVIL], head=None),),
         notes=(EVIL,),
     )
-    text = load("formats", name)().render([evil, replace(evil, head=EVIL)])
+    text = rendered(name, evil, replace(evil, head=EVIL))
     assert text.endswith("\n")
     assert "\x1b" not in text
     text.encode()
-    assert load("formats", name)().render([comparison()])
+    assert rendered(name, comparison())
 
 
 @pytest.mark.parametrize("name", choices("formats"))
@@ -196,21 +202,20 @@ def test_no_line_is_a_command_for_githubs_runner(name: str) -> None:
     broken = [replace(verdict(), id="t.py::a", reason="y" * n + "::error::" * 9) for n in range(60)]
     evil = comparison(*pwned, *broken, notes=("::stop-commands::x", "##[error]pwn"))
     for width in (20, 60, 80):
-        text = load("formats", name)().render([replace(evil, base="::add-mask::a")], width=width)
+        text = rendered(name, replace(evil, base="::add-mask::a"), width=width)
         assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]
         assert "##[" not in text or name == "json"
 
 
 def test_color_is_only_where_it_is_wanted() -> None:
     """Without color there is no escape sequence; with it a regression is red."""
-    table = load("formats", "table")()
-    assert "\x1b" not in table.render([SUITE])
-    assert "\x1b[31mslower\x1b[0m" in table.render([SUITE], color=True)
+    assert "\x1b" not in rendered("table", SUITE)
+    assert "\x1b[31mslower\x1b[0m" in rendered("table", SUITE, color=True)
 
 
 def test_json_is_the_document_of_the_published_schema() -> None:
     """The JSON has the fields of the contract and obeys the published schema."""
-    text = load("formats", "json")().render([SUITE, replace(SUITE, head="other")])
+    text = rendered("json", SUITE, replace(SUITE, head="other"))
     document = json.loads(text, parse_constant=pytest.fail)
     Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8"))).validate(document)
     first = document["benchmarks"][0]
@@ -285,7 +290,7 @@ def test_unreadable_verdicts_are_refused(tmp_path: Path, text: str | None, messa
 def test_csv_is_read_by_a_spreadsheet(sign: str) -> None:
     """Numbers come back exactly; a name that begins like a formula does not run as one."""
     formula = replace(verdict(effect=-0.125), id=f'{sign}HYPERLINK("http://x")')
-    text = load("formats", "csv")().render([comparison(formula)])
+    text = rendered("csv", comparison(formula))
     (row,) = csv.DictReader(io.StringIO(text))
     assert row["id"] == f'\'{sign}HYPERLINK("http://x")'
     assert float(row["effect"]) == -0.125
@@ -303,7 +308,7 @@ def test_a_row_of_csv_names_all_metrics_that_moved_and_what_would_decide() -> No
     parts = tuple(_part(name, kind) for name, kind in kinds.items())
     open_ = verdict(kind="inconclusive", pairs_needed=25)
     compared = comparison(verdict(parts=parts), open_)
-    rows = csv.DictReader(io.StringIO(load("formats", "csv")().render([compared])))
+    rows = csv.DictReader(io.StringIO(rendered("csv", compared)))
     assert {(row["verdict"], row["moved"], row["pairs_needed"]) for row in rows} == {
         ("regressed", "step_time_min_s step_time_s", ""),
         ("inconclusive", "", "25"),

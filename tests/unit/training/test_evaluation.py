@@ -8,7 +8,7 @@ from torch import nn
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.precision.fp32 import FP32
+from gpubench_plugin.precision.single import FP32
 from gpubench_plugin.training import AfterTraining, Described, Evaluation, Evaluator
 from gpubench_plugin.workloads import Batch
 

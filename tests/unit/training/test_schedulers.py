@@ -11,7 +11,7 @@ from gpubench_plugin import catalog
 def rates(name, *, steps, updates):
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.5)
-    scheduler = catalog.load("schedulers", name)(steps).build(optimizer)
+    scheduler = catalog.load("schedulers", name).build(optimizer, steps)
     seen = []
     for _ in range(updates):
         seen.append(optimizer.param_groups[0]["lr"])
@@ -45,4 +45,4 @@ def test_rates_over_four_steps(name, expected):
 def test_constant_needs_no_scheduler():
     """A constant rate puts nothing into the training step."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
-    assert catalog.load("schedulers", "constant")(4).build(optimizer) is None
+    assert catalog.load("schedulers", "constant").build(optimizer, 4) is None

@@ -1,0 +1,127 @@
+"""The two 16-bit types: all in them, or under autocast what autocast lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.precision.base import Batch, Precision
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import torch
+    from torch import nn
+
+
+class Half(Precision):
+    """A precision whose `compute_dtype` is ``fp16`` or ``bf16``."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The `compute_dtype` as torch's."""
+        import torch
+
+        return torch.float16 if self.compute_dtype == "fp16" else torch.bfloat16
+
+    def unsupported(self, device: torch.device) -> str | None:
+        """No arithmetic in `dtype` on the device.
+
+        fp16 is everywhere. bf16 that torch emulates, as on CUDA before Ampere, counts as lacking:
+        its speed says nothing about the device.
+        """
+        import torch
+
+        if self.compute_dtype == "fp16" or device.type != "cuda":
+            return None
+        with torch.cuda.device(device):
+            supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        return None if supported else f"{torch.cuda.get_device_name(device)} has no bf16"
+
+
+class TrueHalf(Half):
+    """Parameters, buffers, inputs and arithmetic in `dtype`; no fp32 copy, no loss scaling."""
+
+    def convert_module(self, module: nn.Module) -> nn.Module:
+        """Floating parameters and buffers cast to `dtype`."""
+        return module.to(dtype=self.dtype)
+
+    def convert_batch(self, batch: Batch) -> Batch:
+        """Floating tensors in tuples, lists and dictionaries cast to `dtype`."""
+        converted: Batch = _cast(batch, self.dtype)
+        return converted
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, Mapping):
+        return {key: _cast(item, dtype) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        items = [_cast(item, dtype) for item in value]
+        is_named = hasattr(value, "_fields")
+        return type(value)(*items) if is_named else type(value)(items)
+    return value
+
+
+class BF16True(TrueHalf):
+    """Weights, inputs and arithmetic in bf16."""
+
+    name = "bf16-true"
+    where = "devices with bf16: cpu, cuda from Ampere on, xpu"
+    compute_dtype = "bf16"
+
+
+class FP16True(TrueHalf):
+    """Weights, inputs and arithmetic in fp16: for inference; training may underflow."""
+
+    name = "fp16-true"
+    where = "everywhere; slow on a cpu"
+    compute_dtype = "fp16"
+
+
+class Autocast(Half):
+    """fp32 parameters; each operation of the forward pass in `dtype` where autocast lists it.
+
+    Source: https://docs.pytorch.org/docs/stable/amp.html
+    """
+
+    def unsupported(self, device: torch.device) -> str | None:
+        """No autocast for the type of device, or no arithmetic in `dtype` on it."""
+        import torch
+
+        if not torch.amp.is_autocast_available(device.type):
+            return f"torch has no autocast on {device.type}"
+        return super().unsupported(device)
+
+    def forward_context(self, device: torch.device) -> AbstractContextManager[object]:
+        """Autocast to `dtype`."""
+        import torch
+
+        return torch.autocast(device.type, dtype=self.dtype)
+
+
+class BF16(Autocast):
+    """bf16 autocast; no scaler, since bf16 has the exponents of fp32."""
+
+    name = "bf16"
+    where = "devices with autocast and bf16: cpu, cuda from Ampere on, xpu"
+    compute_dtype = "bf16"
+
+
+class AMP(Autocast):
+    """fp16 autocast with a real gradient scaler."""
+
+    name = "amp"
+    where = "devices with autocast: cpu, cuda, mps, xpu"
+    compute_dtype = "fp16"
+
+    def scaler(
+        self, device: torch.device, *, init_scale: float, growth_interval: int
+    ) -> torch.amp.GradScaler:
+        """The scaler; it skips a step whose gradients overflow, and halves its scale."""
+        from torch.amp import GradScaler
+
+        return GradScaler(device.type, init_scale=init_scale, growth_interval=growth_interval)
