@@ -17,6 +17,9 @@ NONE: Final = "none"
 FILE: Final = "registry.sqlite"
 """The default registry's name in the folder of the runs."""
 
+PATIENCE_S: Final = 30.0
+"""How long to wait for a database that others are writing, or that does not answer."""
+
 _SCHEMES: Final = {
     "sqlite": "sqlite",
     "postgresql": "postgresql",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.results.registry.locations import FILE, NONE
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.results.registry.registry import Registry
-
-PATIENCE_S: Final = 30.0
-"""How long to wait for a database that others are writing, or that does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

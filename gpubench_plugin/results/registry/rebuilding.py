@@ -19,8 +19,7 @@ from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.ingest import read
-from gpubench_plugin.results.registry.locations import FILE, location
-from gpubench_plugin.results.registry.reachability import PATIENCE_S
+from gpubench_plugin.results.registry.locations import FILE, PATIENCE_S, location
 from gpubench_plugin.results.registry.rows import stored_text
 from gpubench_plugin.results.registry.spool import Report, ended_runs
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS

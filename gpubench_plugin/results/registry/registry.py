@@ -19,8 +19,7 @@ from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.reader import Overview
 from gpubench_plugin.results.registry import documents, ingest, schema
 from gpubench_plugin.results.registry.database import Database
-from gpubench_plugin.results.registry.locations import location
-from gpubench_plugin.results.registry.reachability import PATIENCE_S
+from gpubench_plugin.results.registry.locations import PATIENCE_S, location
 from gpubench_plugin.results.registry.rows import (
     Metrics,
     by_key,

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.registry.locations import NONE, Location, location
-from gpubench_plugin.results.registry.reachability import PATIENCE_S
+from gpubench_plugin.results.registry.locations import NONE, PATIENCE_S, Location, location
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 
 if TYPE_CHECKING:
