@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpubench_plugin.records import Samples
+    from gpubench_plugin.records import Json, Samples
 
-SCHEMA_VERSION: Final = 1
-MAX_BYTES: Final = 64 * 1024 * 1024
+FORMAT: Final = stored.Format(what="file of rounds", newest=1)
 
 _TOP: Final = ("schema_version", "benchmarks")
 
@@ -52,7 +51,7 @@ class FrozenRounds:
 def to_text(rounds: Mapping[str, FrozenRounds]) -> str:
     """The text of a file with the `rounds` by node id."""
     benchmarks = {node_id: asdict(frozen) for node_id, frozen in rounds.items()}
-    return json.dumps({"schema_version": SCHEMA_VERSION, "benchmarks": benchmarks}, indent=2) + "\n"
+    return json.dumps({"schema_version": FORMAT.newest, "benchmarks": benchmarks}, indent=2) + "\n"
 
 
 def read(path: Path, label: str) -> dict[str, FrozenRounds]:
@@ -62,10 +61,7 @@ def read(path: Path, label: str) -> dict[str, FrozenRounds]:
         UsageProblem: it cannot be read or is no such file; the message names the key.
     """
     data = _parsed(path, label)
-    if not isinstance(data, dict):
-        raise UsageProblem(f"{label}: {path}: no JSON object; allowed: {', '.join(_TOP)}")
     _refuse_other_keys(data, _TOP, f"{label}: {path}")
-    _refuse_other_version(data["schema_version"], f"{label}: {path}: schema_version")
     benchmarks = data["benchmarks"]
     if not isinstance(benchmarks, dict):
         raise _refused(f"{label}: {path}: benchmarks", benchmarks, "an object by node id")
@@ -75,9 +71,9 @@ def read(path: Path, label: str) -> dict[str, FrozenRounds]:
     }
 
 
-def _parsed(path: Path, label: str) -> Any:
+def _parsed(path: Path, label: str) -> Json:
     try:
-        return json_files.load(path, limit=MAX_BYTES)
+        return FORMAT.load(path)
     except GpubenchError as error:
         raise UsageProblem(f"{label}: {error}") from None
     except ValueError as error:  # a path with a null character
@@ -103,17 +99,6 @@ def _refuse_other_keys(data: Mapping[str, object], allowed: tuple[str, ...], whe
     for name in allowed:
         if name not in data:
             raise UsageProblem(f"{where}: {name} is missing")
-
-
-def _refuse_other_version(version: object, where: str) -> None:
-    if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
-        raise UsageProblem(
-            f"{where} {version}, but this version of gpubench reads up to {SCHEMA_VERSION}; "
-            "upgrade pytest-gpubench to read it"
-        )
-    if version is not True and version == SCHEMA_VERSION:
-        return
-    raise _refused(where, version, str(SCHEMA_VERSION))
 
 
 def _refused(where: str, value: object, allowed: str) -> UsageProblem:

@@ -26,12 +26,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from gpubench_plugin.environment import ProcessIdentity, json_files
+from gpubench_plugin.environment import ProcessIdentity, json_files, stored
 from gpubench_plugin.errors import GangError, GpubenchError, ResultsError
 
 TOKEN: Final = "gpubench-token.json"
-_SCHEMA_VERSION: Final = 1
-_LARGEST_BYTES: Final = 1 << 16
+_FORMAT: Final = stored.Format(what="token", newest=1, limit=1 << 16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ class ScratchFolder:
         try:
             owner = ProcessIdentity.of_this_process()
             token = {
-                "schema_version": _SCHEMA_VERSION,
+                "schema_version": _FORMAT.newest,
                 "folder": str(path),
                 "owner": None if owner is None else asdict(owner),
                 "facts": facts,
@@ -102,8 +101,8 @@ def _abandoned(path: Path) -> ScratchFolder | None:
     try:
         if not _is_private(path) or (path / TOKEN).is_symlink():
             return None
-        token = json_files.load(path / TOKEN, limit=_LARGEST_BYTES)
-        if token["schema_version"] != _SCHEMA_VERSION or token["folder"] != str(path):
+        token = _FORMAT.load(path / TOKEN)
+        if token["folder"] != str(path):
             return None
         facts, owner = dict(token["facts"]), ProcessIdentity.from_json(token["owner"])
     except (OSError, GpubenchError, KeyError, TypeError, ValueError):

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.run_list import Filter, latest_runs
     from gpubench_plugin.results.sources import read_run, run_in, run_of
     from gpubench_plugin.results.summary import (
-        SCHEMA_URL,
         UtcTime,
         schema_text,
         table_text,

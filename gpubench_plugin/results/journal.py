@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from gpubench_plugin.environment import KernelLock, files, json_files
+from gpubench_plugin.environment import KernelLock, files, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Json
 
-SCHEMA_VERSION: Final = 1
+_LINE: Final = stored.Format(what="line of a journal", newest=1)
 
 _BEGINNING: Final = b"{"
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -74,7 +74,7 @@ class Journal:
             ResultsError: it could not be written; the earlier lines are intact.
         """
         lost: dict[str, str] = {}
-        head = {"schema_version": SCHEMA_VERSION, "event": event["event"], "time": self._now()}
+        head = {"schema_version": _LINE.newest, "event": event["event"], "time": self._now()}
         line = json_files.plain({**head, **event}, lost=lost)
         if lost:
             line["not_finite"] = lost
@@ -137,8 +137,7 @@ def read(path: Path) -> list[Json]:
             if number == len(lines) and (events or line.startswith(_BEGINNING)):
                 break
             raise BrokenFile(f"{path}, line {number}: not a journal's line: {error}") from None
-        _refuse_newer(path, number, event.get("schema_version"))
-        events.append(event)
+        events.append(_LINE.checked(event, f"{path}, line {number}"))
     return events
 
 
@@ -175,14 +174,6 @@ def _event(line: bytes) -> Json:
     if not isinstance(event, dict):
         raise BrokenFile("it is no JSON object")
     return event
-
-
-def _refuse_newer(path: Path, number: int, version: object) -> None:
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise ResultsError(
-            f"{path}, line {number}: schema_version {version!r:.40}, but this version of gpubench "
-            f"reads up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
-        )
 
 
 def _lock(path: Path, file: KernelLock) -> None:

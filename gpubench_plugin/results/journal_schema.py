@@ -23,9 +23,9 @@ from pydantic import (
     TypeAdapter,
 )
 
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import Better, Outcome, RunStatus
-from gpubench_plugin.results.summary import SCHEMA_URL, SummaryWork, UtcTime
+from gpubench_plugin.results.summary import SummaryWork, UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ Line = (
 def json_schema() -> Json:
     """The JSON Schema (draft 2020-12) of one line."""
     adapter: TypeAdapter[Line] = TypeAdapter(Line)
-    return {"$schema": SCHEMA_URL, "title": "gpubench journal line", **adapter.json_schema()}
+    return {"$schema": stored.SCHEMA_URL, "title": "gpubench journal line", **adapter.json_schema()}
 
 
 def schema_text() -> str:

@@ -17,7 +17,7 @@ from functools import cache, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     Timer = Callable[[], float]
 
-SCHEMA_VERSION: Final = 1
-"""Of what stands under ``gpubench`` in the files."""
+SECTION: Final = stored.Format(what="section of gpubench", newest=1)
+"""What stands under ``gpubench`` in the files."""
 
 DATA_LIMIT: Final = 1000
 """Durations carried per benchmark: 8 KB of memory, 20 KB of each file. The statistics are of all of

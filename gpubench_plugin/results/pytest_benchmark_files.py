@@ -17,7 +17,7 @@ from gpubench_plugin.environment import machine_facts, told_facts
 from gpubench_plugin.errors import UsageProblem, nearest
 from gpubench_plugin.records import Better, Metric, Result, Run
 from gpubench_plugin.results.plausibility import untrue
-from gpubench_plugin.results.pytest_benchmark import SCHEMA_VERSION
+from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +146,8 @@ def run_from(document: Mapping[str, Any], label: str, path: Path) -> Run:
         UsageProblem: an entry is no benchmark, or the file is newer than this version knows.
     """
     ours = _mapping(document.get("gpubench"))
-    _refuse_newer(ours, path)
+    if ours:
+        OURS.checked(ours, f"{path}: gpubench")
     environment = _mapping(ours.get("environment")) or _environment(document)
     commit = _mapping(document.get("commit_info"))
     return Run(
@@ -338,15 +339,6 @@ def _utc(moment: object) -> str:
         return ""
     time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _refuse_newer(ours: Mapping[str, Any], path: Path) -> None:
-    version = ours.get("schema_version", SCHEMA_VERSION)
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise UsageProblem(
-            f"{path}: schema_version {version!r:.40} of gpubench, but this version reads up to "
-            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
-        )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from gpubench_plugin.environment import json_files, redacted_command
+from gpubench_plugin.environment import json_files, redacted_command, stored
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.records import Better, Outcome, RunStatus
@@ -38,10 +38,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Json, Measurement, Metric, RunRecord, Work
 
 
-SCHEMA_VERSION: Final = 3
-"""Grows with every change of the format; older files stay readable, newer ones are refused."""
-
-SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
+FORMAT: Final = stored.Format(what="summary of gpubench", newest=3, limit=json_files.LIMIT_BYTES)
+"""The version grows with every change; older files stay readable, newer ones are refused."""
 
 UtcTime = Annotated[
     str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$")
@@ -158,7 +156,7 @@ def summary_of(run: RunRecord) -> Summary:
     """
     fields = json_files.plain(
         {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": FORMAT.newest,
             "run_id": run.run_id,
             "experiment": run.experiment,
             "status": run.status,
@@ -208,20 +206,12 @@ def parsed(fields: object, where: str) -> Summary:
     Raises:
         ResultsError: it is newer than this version knows, or breaks the schema.
     """
-    version = fields.get("schema_version") if isinstance(fields, dict) else None
-    if not isinstance(fields, dict) or not isinstance(version, int):
-        raise ResultsError(f"{where} is not a gpubench summary: it has no schema_version")
-    if version > SCHEMA_VERSION:
-        raise ResultsError(
-            f"{where}: schema_version {version}, but this version of gpubench reads up to "
-            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
-        )
-    return _validated(fields, where)
+    return _validated(FORMAT.checked(fields, where), where)
 
 
 def json_schema() -> Json:
     """The JSON Schema (draft 2020-12) of ``summary.json``."""
-    return {"$schema": SCHEMA_URL, **Summary.model_json_schema()}
+    return {"$schema": stored.SCHEMA_URL, **Summary.model_json_schema()}
 
 
 def schema_text() -> str:

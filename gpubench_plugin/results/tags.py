@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.environment import files, json_files, locked
+from gpubench_plugin.environment import files, json_files, locked, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.logical_time import time_after
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.run_directory import RunDirectory
 
 FILE: Final = "tags.json"
-SCHEMA_VERSION: Final = 2
+FORMAT: Final = stored.Format(what="file of tags", newest=2, limit=json_files.LIMIT_OF_LABELS_BYTES)
 """Version 2 added the changes."""
 
 _ACTIONS: Final = ("remove", "add")
@@ -61,7 +61,7 @@ def tag_changes(directory: RunDirectory) -> frozenset[TagChange]:
     """
     path = directory.path / FILE
     try:
-        text = files.read(path, limit=json_files.LIMIT_OF_LABELS_BYTES)
+        text = files.read(path, limit=FORMAT.limit)
     except FileNotFoundError:
         if path.is_symlink():
             raise BrokenFile(f"{path} is a symbolic link to nothing") from None
@@ -100,7 +100,7 @@ def to_text(changes: Iterable[TagChange]) -> str:
     """The text of the file."""
     ordered = _in_order(changes)
     document = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": FORMAT.newest,
         "tags": tags_in(ordered),
         "changes": [asdict(change) for change in ordered],
     }
@@ -113,20 +113,11 @@ def from_text(text: str | bytes, where: str) -> frozenset[TagChange]:
     Raises:
         ResultsError: it holds no tags, or is newer than this version knows.
     """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    facts = json_files.parsed(data, where)
-    version = facts.get("schema_version") if isinstance(facts, dict) else None
-    if not isinstance(facts, dict) or not isinstance(version, int):
-        raise ResultsError(f"{where} holds no tags: it has no schema_version")
-    if version > SCHEMA_VERSION:
-        raise ResultsError(
-            f"{where}: schema_version {version}, but this version of gpubench reads up to "
-            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
-        )
+    facts = FORMAT.parsed(text, where)
     tags = facts.get("tags")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ResultsError(f"{where} breaks the schema at tags: not a list of texts")
-    if version == 1:
+    if facts["schema_version"] == 1:
         return frozenset(TagChange(time="", tag=tag, action="add") for tag in tags)
     changes = _checked(facts.get("changes"), where)
     if tags_in(changes) != tuple(sorted({*tags})):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.errors import ResultsError, UsageProblem
+from gpubench_plugin.environment import stored
+from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 from gpubench_plugin.records import (
     Better,
     Difference,
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Comparison
 
-SCHEMA_VERSION: Final = 1
-"""Grows with every change of the format; older files stay readable, newer ones are refused."""
-
-SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
+FORMAT: Final = stored.Format(what="file of verdicts", newest=1)
+"""The version grows with every change; older files stay readable, newer ones are refused."""
 
 
 class _Model(BaseModel):
@@ -188,17 +186,11 @@ def read(path: Path) -> VerdictDocument:
         ResultsError: it cannot be read, is newer than this version knows, or breaks the schema.
     """
     try:
-        fields = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+        fields = FORMAT.load(path)
+    except BrokenFile:
+        raise
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
-    version = fields.get("schema_version") if isinstance(fields, dict) else None
-    if not isinstance(version, int):
-        raise ResultsError(f"{path} holds no verdicts of gpubench: it has no schema_version")
-    if version > SCHEMA_VERSION:
-        raise ResultsError(
-            f"{path}: schema_version {version}, but this version of gpubench reads up to "
-            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
-        )
     try:
         return VerdictDocument.model_validate(fields)
     except ValidationError as error:
@@ -209,7 +201,7 @@ def read(path: Path) -> VerdictDocument:
 
 def json_schema() -> Json:
     """The JSON Schema (draft 2020-12) of ``verdicts.json``."""
-    return {"$schema": SCHEMA_URL, **VerdictDocument.model_json_schema()}
+    return {"$schema": stored.SCHEMA_URL, **VerdictDocument.model_json_schema()}
 
 
 def schema_text() -> str:
@@ -219,7 +211,7 @@ def schema_text() -> str:
 
 def _model(comparisons: Sequence[Comparison]) -> VerdictDocument:
     return VerdictDocument(
-        schema_version=SCHEMA_VERSION,
+        schema_version=1,
         base_label=_well_formed(comparisons[0].base) if comparisons else "",
         head_labels=[_well_formed(comparison.head) for comparison in comparisons],
         benchmarks=[

@@ -241,7 +241,7 @@ class Session:
         pytest_benchmark.add_metrics(output_json, {i: self._measurements[i] for i in ours})
         recorder = self._run.recorder
         output_json["gpubench"] = {
-            "schema_version": pytest_benchmark.SCHEMA_VERSION,
+            "schema_version": pytest_benchmark.SECTION.newest,
             "run_id": recorder.directory.path.name,
             "started": recorder.started,
             "devices": device_models(self._own.values()),

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.inference import Inference
     from gpubench_plugin.training.manifest import (
         FORMAT,
-        VERSION,
         Manifest,
         differences,
         facts_of,

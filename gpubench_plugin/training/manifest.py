@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 import torch
 from torch import Tensor
 
-from gpubench_plugin.environment import files, json_files
+from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
 
 if TYPE_CHECKING:
@@ -51,10 +51,9 @@ def sha256_of(path: Path) -> str:
 
 
 FORMAT: Final = "gpubench-checkpoint"
-VERSION: Final = 1
-"""Raised whenever an older reader would misunderstand a newer file."""
+_FORM: Final = stored.Format(what="manifest of a checkpoint", newest=1, key="version")
+"""The version is raised whenever an older reader would misunderstand a newer file."""
 
-_LIMIT_BYTES: Final = 64 << 20
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TOLD: Final = 5
 """Differences spelled out in a message; the others are counted."""
@@ -151,7 +150,7 @@ class Manifest:
         Raises:
             ResultsError: it could not be written.
         """
-        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
+        text = json.dumps({"format": FORMAT, "version": _FORM.newest, **asdict(self)}, indent=1)
         write_whole(path, lambda file: file.write(f"{text}\n".encode()))
 
     @classmethod
@@ -162,19 +161,11 @@ class Manifest:
             UsageProblem: there is none, it is of a newer version, or it is not what it should be.
             ResultsError: the operating system does not let it be read.
         """
-        data = json_files.load(path, limit=_LIMIT_BYTES)
+        data = json_files.load(path, limit=_FORM.limit)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise UsageProblem(f"{path} is no manifest of a checkpoint: no format {FORMAT!r}")
-        version = data.pop("version", None)
-        if type(version) is not int or version < 1:
-            raise UsageProblem(f"{path}: version {version!r} is no version; known: 1 to {VERSION}")
-        if version > VERSION:
-            raise UsageProblem(
-                f"{path}: version {version} is newer than this gpubench, which reads up to "
-                f"{VERSION}; use the gpubench that wrote it, or a newer one"
-            )
         try:
-            manifest = cls._from_json(data)
+            manifest = cls._from_json(_FORM.checked(data, str(path)))
         except json_files.MALFORMED as error:
             problem = f"{type(error).__name__}: {error}"
             raise UsageProblem(f"{path} is no whole manifest: {problem}") from error

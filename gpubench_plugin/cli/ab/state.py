@@ -12,10 +12,10 @@ from typing import Any, Final, Self, TypeVar
 from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.compare import LOOK
-from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files
+from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 
-SCHEMA_VERSION: Final = 1
+FORMAT: Final = stored.Format(what="comparison of gpubench ab", newest=1)
 STATE: Final = "state.json"
 
 _Record = TypeVar("_Record")
@@ -80,13 +80,7 @@ class State:
             raise UsageProblem(
                 f"--resume={folder}: no comparison of `gpubench ab` there: it has no {STATE}"
             )
-        data = json_files.load(file, limit=json_files.LIMIT_OF_FACTS_BYTES)
-        version = data.get("schema_version") if isinstance(data, dict) else None
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise UsageProblem(
-                f"{file}: schema_version {version}, but this version of gpubench reads "
-                f"up to {SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
-            )
+        data = FORMAT.load(file)
         try:
             state = cls(
                 folder=folder,
@@ -107,7 +101,7 @@ class State:
         json_files.write_json(
             self.folder / STATE,
             {
-                "schema_version": SCHEMA_VERSION,
+                "schema_version": FORMAT.newest,
                 "asked": self.asked,
                 "identity": self.identity,
                 "seed": self.seed,

@@ -8,15 +8,15 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpubench_plugin.compare.baselines.model import Acceptance, Action, Baseline, Change, replayed
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Json
-from gpubench_plugin.results import SCHEMA_URL, UtcTime
+from gpubench_plugin.results import UtcTime
 
-SCHEMA_VERSION: Final = 2
+FORMAT: Final = stored.Format(what="baseline of gpubench", newest=2)
 """Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.
 
-Grows with every change of the format; older files stay readable, newer ones are refused."""
+It grows with every change of the format; older files stay readable, newer ones are refused."""
 
 
 class _Model(BaseModel):
@@ -77,7 +77,7 @@ def to_text(baseline: Baseline) -> str:
     Raises:
         ResultsError: it breaks the schema.
     """
-    document: Json = {"schema_version": SCHEMA_VERSION, **json_files.plain(asdict(baseline))}
+    document: Json = {"schema_version": FORMAT.newest, **json_files.plain(asdict(baseline))}
     document["acceptances"] = list(document["acceptances"].values())
     _validated(document, f"the baseline {baseline.name!r}")
     return json_files.text(document, indent=2) + "\n"
@@ -89,22 +89,12 @@ def from_text(text: str | bytes, where: str) -> Baseline:
     Raises:
         ResultsError: it is no baseline, or newer than this version knows.
     """
-    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    document = json_files.parsed(data, where)
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise ResultsError(f"{where} is not a gpubench baseline: it has no schema_version")
-    if version > SCHEMA_VERSION:
-        raise ResultsError(
-            f"{where}: schema_version {version}, but this version of gpubench reads up to "
-            f"{SCHEMA_VERSION}; upgrade pytest-gpubench to read it"
-        )
-    return _baseline(_validated(document, where), where)
+    return _baseline(_validated(FORMAT.parsed(text, where), where), where)
 
 
 def json_schema() -> Json:
     """The JSON Schema (draft 2020-12) of the file."""
-    return {"$schema": SCHEMA_URL, **BaselineDocument.model_json_schema()}
+    return {"$schema": stored.SCHEMA_URL, **BaselineDocument.model_json_schema()}
 
 
 def schema_text() -> str:

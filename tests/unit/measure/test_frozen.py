@@ -155,10 +155,10 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ("", "is empty"),
         ('{"schema_version": 1, "benchm', "was cut off"),
         ("[" * 100_000, "nested too deeply"),
-        ("[]", "no JSON object; allowed: schema_version, benchmarks"),
+        ("[]", "is no file of rounds: it has no schema_version"),
         ('{"schema_version": 1}', "benchmarks is missing"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2, but this version"),
-        (json.dumps({**GOOD, "schema_version": True}), "schema_version: true is not allowed"),
+        (json.dumps({**GOOD, "schema_version": True}), "schema_version true is not allowed"),
         (json.dumps({**GOOD, "benchmark": 1}), "unknown 'benchmark' (did you mean 'benchmarks'?)"),
         (json.dumps({**GOOD, "benchmarks": [1]}), "benchmarks: [1] is not allowed"),
         (json.dumps({**GOOD, "benchmarks": {"a": 3}}), "benchmarks['a']: 3 is not allowed"),
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         rounds_file.read(tmp_path / "missing.json", "key")
     huge = tmp_path / "huge.json"
     with huge.open("wb") as file:
-        file.truncate(rounds_file.MAX_BYTES + 1)
+        file.truncate(rounds_file.FORMAT.limit + 1)
     with pytest.raises(UsageProblem, match="more than 67108864 bytes are not read"):
         rounds_file.read(huge, "key")
     binary = tmp_path / "binary.json"

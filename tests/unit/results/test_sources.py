@@ -359,7 +359,7 @@ def test_our_part_that_is_not_as_it_was_written_fails_its_benchmark(
         (b'{"schema_version": 2, "run_id": "x"}', "breaks the schema"),
         (
             b'{"machine_info": {}, "benchmarks": [], "gpubench": {"schema_version": 9}}',
-            "schema_version 9 of gpubench.*upgrade",
+            "gpubench: schema_version 9, but .*upgrade",
         ),
     ],
 )

@@ -322,7 +322,7 @@ def tensors_of(path):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (newer, "version 2 is newer than this gpubench, which reads up to 1"),
+        (newer, "version 2, but this version of gpubench reads up to 1"),
         (no_manifest, "is no manifest of a checkpoint"),
         (lacking, "is no whole manifest: KeyError: 'sha256'"),
         (cut_off, "is cut off: .* bytes, its manifest says"),

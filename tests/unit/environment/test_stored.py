@@ -1,0 +1,182 @@
+"""Tests of stored forms: versions of files, and records as JSON and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gpubench_plugin.cli.ab import State
+from gpubench_plugin.compare.baselines.store import from_text
+from gpubench_plugin.config import rounds_file
+from gpubench_plugin.environment import stored
+from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.launchers import scratch
+from gpubench_plugin.results import RunDirectory, journal, read_run, tags, verdicts
+from gpubench_plugin.training import Manifest
+
+DATA: Final = Path(__file__).parents[2] / "support" / "data" / "stored"
+RUN: Final = RunDirectory(path=DATA / "kept" / "20261123T180949Z_run_03dd66")
+
+
+def read_file(path: Path) -> object:
+    return read_run(str(path), results_dir=path.parent, here=path.parent)
+
+
+def read_token(path: Path) -> object:
+    """The format of a token: a folder whose token is not read is left alone, without a word."""
+    return scratch._FORMAT.load(path)
+
+
+READERS: Final[Mapping[str, tuple[Path, Callable[[Path], object]]]] = {
+    "summary": (RUN.summary, read_file),
+    "journal": (RUN.journal, journal.read),
+    "verdicts": (RUN.verdicts, verdicts.read),
+    "pytest-benchmark": (RUN.benchmark, read_file),
+    "tags": (RUN.path / "tags.json", lambda path: tags.from_text(path.read_text(), str(path))),
+    "baseline": (
+        DATA / "baselines" / "main.json",
+        lambda path: from_text(path.read_text(), str(path)),
+    ),
+    "rounds": (DATA / "rounds.json", lambda path: rounds_file.read(path, "measure.rounds_file")),
+    "manifest": (DATA / "checkpoint.json", Manifest.read),
+    "state": (DATA / "ab" / "state.json", lambda path: State.read(path.parent)),
+    "token": (DATA / "ab" / "state.json", read_token),
+}
+"""Of each kind of file one that is read, and its reader."""
+
+VERSIONS: Final[Mapping[str, Any]] = {
+    "true": True,
+    "text": "1",
+    "zero": 0,
+    "negative": -1,
+    "fraction": 1.0,
+    "null": None,
+    "newer": 99,
+}
+
+
+def with_version(text: str, version: Callable[[dict[str, Any]], None]) -> str:
+    """The `text` of a file of which every version, one for each line, was changed."""
+    lines = text.splitlines() if text.startswith('{"') else [text]
+    documents = [json.loads(line) for line in lines]
+    for document in documents:
+        section = document["gpubench"] if "machine_info" in document else document
+        version(section)
+    return "\n".join(map(json.dumps, documents))
+
+
+def key_of(fields: Mapping[str, Any]) -> str:
+    return "version" if "format" in fields else "schema_version"
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_every_kind_of_file_is_read(kind: str, tmp_path: Path) -> None:
+    """The versions are what the others are refused for."""
+    path, read = READERS[kind]
+    copy = tmp_path / path.name
+    copy.write_text(with_version(path.read_text(), lambda fields: None))
+    (tmp_path / "system.json").write_text(RUN.system.read_text())
+    assert read(copy)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", READERS)
+def test_a_version_that_is_none_is_refused_alike(kind: str, version: str, tmp_path: Path) -> None:
+    """Only a whole number from 1 on is one, and a newer one says what to do."""
+    path, read = READERS[kind]
+    copy = tmp_path / path.name
+
+    def change(fields: dict[str, Any]) -> None:
+        fields[key_of(fields)] = VERSIONS[version]
+
+    copy.write_text(with_version(path.read_text(), change))
+    message = r"ersion 99, but .* reads up to \d; upgrade" if version == "newer" else "1 to"
+    with pytest.raises(UsageProblem, match=message) as problem:
+        read(copy)
+    assert isinstance(problem.value, ResultsError) or kind == "rounds"
+    assert str(copy) in str(problem.value)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_without_a_version_is_refused_alike(kind: str, tmp_path: Path) -> None:
+    """The message says what it is no file of."""
+    path, read = READERS[kind]
+    copy = tmp_path / path.name
+    copy.write_text(with_version(path.read_text(), lambda fields: fields.pop(key_of(fields))))
+    message = "neither a file" if kind == "summary" else r"is no .*: it has no (schema_)?version"
+    with pytest.raises(UsageProblem, match=message):
+        read(copy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 # read by pydantic from the class
+
+    id: str = field(metadata={"description": "Its name", "min_length": 1})
+    kind: str = field(default="", metadata={"alias": "verdict"})
+    count: int = field(default=1, metadata={"ge": 1})
+    parts: tuple[Part, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def test_a_record_is_restored_from_its_fields() -> None:
+    """Nested records too; a key may have another name than the field."""
+    whole = Whole(id="a", kind="new", parts=(Part(value=math.nan),), facts={"b": (1, {2: 3})})
+    fields = stored.dumped(whole)
+    assert fields["verdict"] == "new"
+    assert fields["facts"] == {"b": (1, {2: 3})}
+    assert math.isnan(fields["parts"][0]["value"])
+    again = stored.restored(Whole, {**fields, "parts": [{"value": 2.0}]}, "it")
+    assert again == Whole(id="a", kind="new", parts=(Part(value=2.0),), facts=whole.facts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"id": ""}, "id"),
+        ({"id": "a", "count": 0}, "count"),
+        ({"id": "a", "kind": "new"}, "kind"),
+        ({"id": "a", "parts": [{"value": 1}, {"value": "x"}]}, r"parts\.1\.value"),
+        ([], "the whole"),
+    ],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_fields_that_break_the_schema_are_refused(fields: Any, place: str, strict: bool) -> None:
+    """The message says where."""
+    with pytest.raises(GpubenchError, match=rf"^it breaks the schema at {place}: "):
+        stored.restored(Whole, fields, "it", strict=strict)
+
+
+def test_numbers_in_texts_are_refused_where_it_is_strict() -> None:
+    """A tuple is taken from a list all the same; what is no Unicode is refused."""
+    fields: dict[str, Any] = {"id": "a", "count": "2", "parts": []}
+    assert stored.restored(Whole, fields, "it").count == 2
+    for wrong in (fields, {"id": "a", "count": True}, {"id": "\ud800"}):
+        with pytest.raises(ResultsError, match="breaks the schema"):
+            stored.restored(Whole, wrong, "it", strict=True)
+    assert stored.restored(Whole, {"id": "a", "parts": []}, "it", strict=True) == Whole(id="a")
+
+
+def test_descriptions_and_bounds_stand_in_the_schema() -> None:
+    """As the metadata of the fields says."""
+    schema = stored.json_schema(Whole)
+    assert schema["$schema"] == stored.SCHEMA_URL
+    assert schema["properties"]["id"] == {
+        "description": "Its name",
+        "minLength": 1,
+        "title": "Id",
+        "type": "string",
+    }
+    assert schema["properties"]["count"]["minimum"] == 1
+    assert schema["additionalProperties"] is False
