@@ -80,7 +80,7 @@ class Format:
 
 def dumped(record: object) -> Json:
     """The fields of a dataclass by their stored names, those of nested ones alike."""
-    fields: Json = _adapter(type(record)).dump_python(record, by_alias=True, warnings=False)
+    fields: Json = _adapter(cast("Any", type(record))).dump_python(record, by_alias=True, warnings=False)
     return fields
 
 
@@ -95,12 +95,12 @@ def restored(kind: type[_Record], fields: object, where: str, *, strict: bool = 
     from pydantic import ValidationError
     from pydantic_core import PydanticSerializationError, to_json
 
+    adapter: TypeAdapter[_Record] = _adapter(cast("Any", kind))
     try:
         if not strict:
-            return cast("_Record", _adapter(kind).validate_python(fields))
+            return adapter.validate_python(fields)
         # Strictly, pydantic takes an object for a dataclass from the text of JSON alone.
-        text = to_json(fields, inf_nan_mode="constants")
-        return cast("_Record", _adapter(kind).validate_json(text, strict=True))
+        return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
