@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from gpubench_plugin.distributed.parallelism.base import Compile, Cut, Examples
     from gpubench_plugin.distributed.world import World
+    from gpubench_plugin.workloads import Batch, Stages
 
+    Compile = Callable[[nn.Module], nn.Module]
     Context = Callable[[], AbstractContextManager[object]]
 
 STAGES_PER_RANK: Final[Mapping[str, int]] = {
@@ -32,7 +33,7 @@ STAGES_PER_RANK: Final[Mapping[str, int]] = {
 class OwnStages(nn.Module):
     """The stages of one rank out of `cut`, by their numbers, and the names of all parameters."""
 
-    def __init__(self, cut: Cut, numbers: tuple[int, ...], compile: Compile | None):
+    def __init__(self, cut: Stages, numbers: tuple[int, ...], compile: Compile | None):
         super().__init__()
         everywhere = nn.ModuleDict({str(n): stage for n, stage in enumerate(cut.modules)})
         self.parameter_names = tuple(
@@ -56,7 +57,7 @@ class OwnStages(nn.Module):
         raise Unsupported("pipeline: ranks have stages to train; a forward pass alone is not run")
 
 
-def stages_of(cut: Cut, schedule: str, world: World, compile: Compile | None) -> OwnStages:
+def stages_of(cut: Stages, schedule: str, world: World, compile: Compile | None) -> OwnStages:
     """The stages of this rank of `world`.
 
     Raises:
@@ -76,7 +77,11 @@ def _numbers(schedule: str, rank: int, ranks: int) -> tuple[int, ...]:
 
 
 class PipelinePasses:
-    """Runs a torch schedule; its stages learn the shapes of microbatches from the first batch."""
+    """Forward and backward passes of a batch by a torch schedule, in the precision's context.
+
+    A trainer runs it instead of the loss and its backward pass. The stages learn the shapes of
+    microbatches from the first batch. `parameter_names` are those of all stages on all ranks.
+    """
 
     def __init__(
         self,
@@ -101,7 +106,7 @@ class PipelinePasses:
         self._no_loss = torch.zeros((), device=device)
         self._schedule: Any = None
 
-    def __call__(self, module: nn.Module, batch: Examples) -> Tensor:
+    def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
         """Add the gradients of `batch`; the loss times the ranks where it is seen, else zero."""
         if self._schedule is None:
             self._schedule = self._scheduled(batch)
@@ -113,7 +118,7 @@ class PipelinePasses:
         self._schedule.step(*inputs, target=batch.targets, losses=losses, return_outputs=False)
         return torch.stack([loss.detach() for loss in losses]).mean() * self._ranks
 
-    def _scheduled(self, batch: Examples) -> Any:
+    def _scheduled(self, batch: Batch) -> Any:
         inputs = batch.inputs[: len(batch.inputs) // self._microbatches]
         stages = [self._stage(number, inputs) for number in self._module.runs]
         schedule: Any = get_schedule_class(self._name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.distributed.parallelism._stages import (
     STAGES_PER_RANK,
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpubench_plugin.config import DistributedSection, TrainingSection
-    from gpubench_plugin.distributed.parallelism.base import Divisible, Numerics, Passes
+    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.workloads import Workload
 
 
 def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:
@@ -67,7 +68,7 @@ class PipelineParallel(Parallelism):
     where = "2 ranks or more; training of models that have stages: llama"
     shares_batch = True
 
-    _workload: Divisible | None = None
+    _workload: Workload[Any] | None = None
     _microbatches = 1
     _compile: Compile | None = None
 
@@ -79,7 +80,7 @@ class PipelineParallel(Parallelism):
         """A single rank, on which nothing would be a pipeline."""
         return "needs at least 2 ranks" if self.group.world.size < 2 else None
 
-    def take(self, workload: Divisible, training: TrainingSection) -> None:
+    def take(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Refuse what a schedule cannot do, and find the number of microbatches."""
         if reason := _refusal(self.section.pipeline_schedule, workload.section.compile, training):
             raise Unsupported(f"pipeline: {reason}")
@@ -112,7 +113,7 @@ class PipelineParallel(Parallelism):
             )
         return stages_of(cut, self.section.pipeline_schedule, self.group.world, self._compile)
 
-    def passes(self, module: nn.Module, precision: Numerics) -> Passes:
+    def passes(self, module: nn.Module, precision: Precision) -> PipelinePasses:
         """The schedule, which runs both passes of all microbatches."""
         device = self.group.device
         if precision.scaler(device, init_scale=1.0, growth_interval=1) is not None:

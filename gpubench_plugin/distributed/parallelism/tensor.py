@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpubench_plugin.config import TrainingSection
-    from gpubench_plugin.distributed.parallelism.base import Divisible
+    from gpubench_plugin.workloads import Workload
 
 
 class Replicated(ParallelStyle):
@@ -75,7 +75,7 @@ class TensorParallel(Parallelism):
         """A single rank, on which nothing would be shared."""
         return "needs at least 2 ranks" if self.group.world.size < 2 else None
 
-    def take(self, workload: Divisible, training: TrainingSection) -> None:
+    def take(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Ask the workload for its plan."""
         plan = workload.tensor_plan(self.group.world.size)
         if plan is None:
