@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.training.model import build_model, run_once
     from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.training.protocols import Alone
     from gpubench_plugin.training.record_only import Described, Seeded
     from gpubench_plugin.training.reference import Reference
     from gpubench_plugin.training.seeding import (

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpubench_plugin.config import TrainingSection
+    from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.workloads import Batch
 
 
@@ -62,7 +62,7 @@ def require_gradients(
     module: nn.Module,
     *,
     finite: bool,
-    agreement: Agreement,
+    agreement: RankAgreement,
     names: Sequence[str] | None = None,
 ) -> None:
     """Refuse a trainable parameter without a gradient, or (if `finite`) with NaN or inf in it.
@@ -140,7 +140,7 @@ class LossHistory:
         *,
         every: int,
         state: Callable[[], Mapping[str, object]],
-        agreement: Agreement,
+        agreement: RankAgreement,
     ):
         self._log = log
         self._every = every

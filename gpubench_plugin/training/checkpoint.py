@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager, suppress
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZIP_STORED, ZipFile
 
 import torch
 
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.records import Check
 from gpubench_plugin.training.manifest import (
@@ -28,7 +29,6 @@ from gpubench_plugin.training.manifest import (
     sha256_of,
     write_whole,
 )
-from gpubench_plugin.training.protocols import Alone
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Json
     from gpubench_plugin.training.check import Log
-    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.training.trainer import Trainer
 
     Gather = Callable[[str, Json], "list[Json] | None"]
@@ -47,20 +46,6 @@ LATEST: Final = "latest.json"
 BEST: Final = "best.json"
 _DATA: Final = re.compile(r"step-\d{9,}-[0-9a-f]{8}\.pt")
 """Names of files of tensors, as they are written; a file with another name is not ours."""
-
-
-class Stateful(Protocol):
-    """A training that a checkpoint is made of."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors, numbers and text in nested dictionaries, lists and tuples."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up such a state."""
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps from the start."""
 
 
 class Checkpoints:
@@ -78,17 +63,17 @@ class Checkpoints:
         settings: Mapping[str, str],
         device: torch.device,
         gather: Gather | None = None,
-        agreement: Agreement | None = None,
+        agreement: RankAgreement | None = None,
     ):
         self._folder = folder
         self._settings = settings
         self._device = device
         self._gather = gather or (lambda _, record: [record])
-        self._agreement = Alone() if agreement is None else agreement
+        self._agreement = agreement or RankAgreement()
 
     def save(
         self,
-        training: Stateful,
+        training: Trainer,
         metrics: Mapping[str, float],
         *,
         is_best: bool | None = None,
@@ -120,7 +105,7 @@ class Checkpoints:
             raise ResultsError("rank zero could not write its checkpoint")
         return written
 
-    def load(self, path: Path, training: Stateful, *, rank: int = 0) -> Manifest:
+    def load(self, path: Path, training: Trainer, *, rank: int = 0) -> Manifest:
         """Let `training` go on from the checkpoint at `path`: a manifest, or the latest's folder.
 
         The random generators are those of `rank` then.
@@ -242,7 +227,7 @@ class Resumption:
         trainer: Trainer,
         *,
         rank: int,
-        agreement: Agreement,
+        agreement: RankAgreement,
     ):
         self._checkpoints = checkpoints
         self._path = path

@@ -16,11 +16,11 @@ from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import TrainingSection
+    from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.course import Course
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.workloads import Workload
 
@@ -113,7 +113,7 @@ class Convergence:
         workload: Workload[Any],
         data: DataSource,
         training: TrainingSection,
-        agreement: Agreement,
+        agreement: RankAgreement,
         reference: Callable[[], AbstractContextManager[Course]] | None = None,
     ):
         self._course = course

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check
-from gpubench_plugin.training.protocols import Alone
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.data import DataSource
-    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.workloads import Batch, Workload
 
 
@@ -57,13 +56,13 @@ class Evaluator:
         data: DataSource,
         precision: Precision,
         device: torch.device,
-        agreement: Agreement | None = None,
+        agreement: RankAgreement | None = None,
     ):
         self._module = module
         self._workload = workload
         self._precision = precision
         self._device = device
-        self._agreement = Alone() if agreement is None else agreement
+        self._agreement = agreement or RankAgreement()
         self._held_out = data.held_out
         if next(iter(data.held_out()), None) is None:
             raise UsageProblem(

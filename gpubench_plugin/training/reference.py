@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from gpubench_plugin.config import MeasureSection, TrainingSection
+    from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.training.bands import Bands
     from gpubench_plugin.training.check import WatchedStep
-    from gpubench_plugin.training.protocols import Agreement
     from gpubench_plugin.training.schedulers.base import Schedule
     from gpubench_plugin.workloads import Batch, Workload
 
@@ -70,7 +70,7 @@ class Reference:
         compute_dtypes: Sequence[str],
         seed: int,
         device: torch.device,
-        agreement: Agreement,
+        agreement: RankAgreement,
         averaging: bool,
         steps: int,
         shares_batch: bool = False,

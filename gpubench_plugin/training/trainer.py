@@ -7,6 +7,7 @@ from itertools import repeat
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import (
@@ -22,7 +23,6 @@ from gpubench_plugin.training.check import (
 from gpubench_plugin.training.conditioning import nearest_the_loss
 from gpubench_plugin.training.model import run_once
 from gpubench_plugin.training.optimization import Optimization
-from gpubench_plugin.training.protocols import Alone
 from gpubench_plugin.training.seeding import RandomState
 from gpubench_plugin.training.state import load_model_state, model_state, wait_for
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gpubench_plugin.config import PrecisionSection, TrainingSection
+    from gpubench_plugin.distributed.parallelism import PipelinePasses
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.training.check import Log, LossFunction
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.optimization import GlobalNorm
-    from gpubench_plugin.training.protocols import Agreement, Passes
     from gpubench_plugin.training.reference import Reference
     from gpubench_plugin.workloads import Batch, Workload
 
@@ -71,11 +71,11 @@ class Trainer:
         precision_section: PrecisionSection,
         device: torch.device,
         no_sync: Callable[[], AbstractContextManager[Any]] | None = None,
-        agreement: Agreement | None = None,
+        agreement: RankAgreement | None = None,
         differs_from_one_process: str | None = None,
         global_norm: GlobalNorm | None = None,
         reference: Reference | None = None,
-        passes: Passes | None = None,
+        passes: PipelinePasses | None = None,
         ranks_per_batch: int = 1,
     ):
         self._module = module.train()
@@ -86,7 +86,7 @@ class Trainer:
         self._accumulation_steps = training.accumulation_steps
         self._device = device
         self._no_sync = nullcontext if no_sync is None else no_sync
-        self._agreement = Alone() if agreement is None else agreement
+        self._agreement = agreement or RankAgreement()
         differs = {"differs_from_one_process": differs_from_one_process}
         self._ranks_record = {} if self._agreement.world_size == 1 else differs
         self._optimization = Optimization(

@@ -24,8 +24,9 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.training import BANDS, BATCH_NORMALISED, Alone, Reference
+from gpubench_plugin.training import BANDS, BATCH_NORMALISED, Reference
 from gpubench_plugin.training.conditioning import normalises_batches
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
 from tools.evidence.pages import markdown, save
@@ -133,7 +134,7 @@ def _compared(name: str, precision: str, seed: int) -> tuple[dict[str, Any], boo
         compute_dtypes=[chosen.compute_dtype],
         seed=seed,
         device=CPU,
-        agreement=Alone(),
+        agreement=RankAgreement(),
         averaging=False,
         steps=STEPS,
     )

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.training import (
-    Alone,
     LossHistory,
     loss_drop,
     require_gradients,
@@ -18,10 +18,10 @@ from gpubench_plugin.training import (
     scalar,
 )
 
-ALONE = Alone()
+ALONE = RankAgreement()
 
 
-class Together(Alone):
+class Together(RankAgreement):
     """One of two ranks, of which the other says what it is told."""
 
     world_size = 2

@@ -11,9 +11,9 @@ import torch
 from gpubench_plugin import catalog
 from gpubench_plugin.bench import in_fp32
 from gpubench_plugin.config import DistributedSection, TrainingSection, resolve
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.training import (
-    Alone,
     Convergence,
     Course,
     Evaluation,
@@ -95,7 +95,7 @@ class Setting:
             workload=self.workload,
             data=self.data,
             training=self.configuration.training,
-            agreement=Alone(),
+            agreement=RankAgreement(),
             reference=reference,
         )
 

@@ -7,8 +7,9 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import MeasureSection
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Alone, Optimization, Reference
+from gpubench_plugin.training import Optimization, Reference
 
 CPU = torch.device("cpu")
 
@@ -50,7 +51,7 @@ def first_steps(shipped):
             compute_dtypes=[chosen.compute_dtype],
             seed=0,
             device=CPU,
-            agreement=Alone(),
+            agreement=RankAgreement(),
             averaging=False,
             steps=5,
         )

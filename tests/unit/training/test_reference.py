@@ -10,11 +10,11 @@ from torch import nn
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import MeasureSection, TrainingSection
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.training import (
     BANDS,
     BATCH_NORMALISED,
-    Alone,
     Optimization,
     Reference,
     bands_of,
@@ -62,7 +62,7 @@ def compared(slope, make_trainer):
             compute_dtypes=[made.compute_dtype],
             seed=seed,
             device=CPU,
-            agreement=Alone(),
+            agreement=RankAgreement(),
             averaging=True,
             steps=steps,
             shares_batch=shares_batch,

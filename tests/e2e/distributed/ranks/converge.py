@@ -12,8 +12,8 @@ import torch
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, resolve
-from gpubench_plugin.distributed import ProcessGroup, World
-from gpubench_plugin.training import Alone, Convergence, Course, Evaluator, Trainer, build_model
+from gpubench_plugin.distributed import ProcessGroup, RankAgreement, World
+from gpubench_plugin.training import Convergence, Course, Evaluator, Trainer, build_model
 
 CPU = torch.device("cpu")
 KEYS = ("training.target_accuracy=0.85", "training.evaluate_every=7")
@@ -35,7 +35,7 @@ def converged(name=None, group=None):
     parallelism = name and catalog.load("parallelism", name)(group, DistributedSection())
     precision = catalog.load("precision", "fp32")()
     workload = catalog.load("workloads", "mlp")(configuration.model)
-    agreement = group.agreement if group else Alone()
+    agreement = group.agreement if group else RankAgreement()
     data = catalog.load("data", "digits")(
         workload,
         batch_size=configuration.training.batch_size,

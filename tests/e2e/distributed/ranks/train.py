@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DistributedSection, resolve
-from gpubench_plugin.distributed import ProcessGroup, World
+from gpubench_plugin.distributed import ProcessGroup, RankAgreement, World
 from gpubench_plugin.errors import CorrectnessError
-from gpubench_plugin.training import Alone, Optimization, Trainer, build_model, require_gradients
+from gpubench_plugin.training import Optimization, Trainer, build_model, require_gradients
 
 CPU = torch.device("cpu")
 BATCH = 8
@@ -147,7 +147,7 @@ def trainer_of(configuration, parallelism=None, *, loss=None, group=None):
         precision_section=configuration.precision,
         device=CPU,
         no_sync=parallelism and (lambda: parallelism.no_sync(module)),
-        agreement=group.agreement if group else Alone(),
+        agreement=group.agreement if group else RankAgreement(),
         differs_from_one_process=parallelism and parallelism.differs_from_one_process(module),
     )
 
