@@ -94,7 +94,11 @@ def diffusion(
         seed=gpubench_config.experiment.seed,
         precision=precision,
         device=torch_device,
-        group=process_group,
+        rank=process_group.world.rank,
+        world_size=process_group.world.size,
+        backend=process_group.backend,
+        barrier=process_group.agreement.barrier,
+        hosts=process_group.agreement.group,
         keep=partial(
             _keep,
             request.config.stash.get(RANKS_FOLDER, None),

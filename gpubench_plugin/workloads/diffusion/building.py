@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.diffusion.denoising import Denoising
-from gpubench_plugin.workloads.diffusion.pipeline import Meeting, Pipeline
+from gpubench_plugin.workloads.diffusion.pipeline import Pipeline
 from gpubench_plugin.workloads.diffusion.schedulers import Schedule, steps_of
 from gpubench_plugin.workloads.diffusion.transport import Transport
 from gpubench_plugin.workloads.unet_cond import UNetCond
@@ -26,48 +26,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Workload
 
 
-class Agreement(Meeting, Protocol):
-    """What the ranks agree through."""
-
-    @property
-    def group(self) -> dist.ProcessGroup | None:
-        """Their gloo group; None of a single rank."""
-        ...
-
-
-class Place(Protocol):
-    """A rank's place among the others."""
-
-    @property
-    def rank(self) -> int:
-        """Which one it is."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        ...
-
-
-class Group(Protocol):
-    """The ranks that form the pipeline, in their order."""
-
-    @property
-    def world(self) -> Place:
-        """This rank's place."""
-        ...
-
-    @property
-    def backend(self) -> str:
-        """The backend of the default process group."""
-        ...
-
-    @property
-    def agreement(self) -> Agreement:
-        """What they agree through."""
-        ...
-
-
 def build_pipeline(
     module: nn.Module,
     workload: Workload[Any],
@@ -76,12 +34,18 @@ def build_pipeline(
     seed: int,
     precision: Precision,
     device: torch.device,
-    group: Group,
+    rank: int,
+    world_size: int,
+    backend: str,
+    barrier: Callable[[], object],
+    hosts: dist.ProcessGroup | None,
     keep: Callable[[Sequence[Json]], None],
 ) -> Pipeline:
     """The pipeline of `section`, with this rank's part of the work.
 
-    Noise and text of every sample are drawn on the host from `seed`, the same on every rank.
+    Noise and text of every sample are drawn on the host from `seed`, the same on every rank. Of
+    `world_size` ranks, whose default process group has that `backend`, no one returns from
+    `barrier` before all have called it; `hosts` is their gloo group, None of a single rank.
 
     Raises:
         Unsupported: the workload is no U-Net under a text, the scheduler's steps cannot be split
@@ -90,7 +54,6 @@ def build_pipeline(
     if not isinstance(workload, UNetCond):
         name = workload.section.name
         raise Unsupported(f"model.name={name}: has no denoising steps; allowed: diffusion")
-    world = group.world
     schedule = Schedule(
         section.scheduler,
         steps=section.denoising_steps,
@@ -99,13 +62,13 @@ def build_pipeline(
     )
     steps = [
         steps_of(
-            rank,
-            world_size=world.size,
+            number,
+            world_size=world_size,
             total=schedule.total,
             remainder=section.remainder,
             together=schedule.together,
         )
-        for rank in range(world.size)
+        for number in range(world_size)
     ]
     drawn = workload.synthetic_batch(
         section.samples,
@@ -125,20 +88,22 @@ def build_pipeline(
         denoising=denoising,
         workload=workload,
         steps=steps,
-        rank=world.rank,
+        rank=rank,
         latents=(drawn.targets.contiguous() * schedule.initial_scale).to(device),
-        transport=_transport(section, device, group) if world.size > 1 else None,
-        meeting=group.agreement,
+        transport=_transport(section, device, backend, hosts) if world_size > 1 else None,
+        barrier=barrier,
         keep=keep,
     )
 
 
-def _transport(section: DiffusionSection, device: torch.device, group: Group) -> Transport:
-    by_host = group.backend == "gloo"
+def _transport(
+    section: DiffusionSection, device: torch.device, backend: str, hosts: dist.ProcessGroup | None
+) -> Transport:
+    by_host = backend == "gloo"
     return Transport(
         device=device,
         staged=by_host and device.type != "cpu",
         timeout=timedelta(seconds=section.receive_timeout_s),
         # Where tensors go from device to device, headers take the hosts' own group.
-        headers=None if by_host else group.agreement.group,
+        headers=None if by_host else hosts,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -34,13 +34,6 @@ A few calls of some milliseconds would be no measure for the many that the pipel
 """
 
 
-class Meeting(Protocol):
-    """Where the ranks wait for each other."""
-
-    def barrier(self) -> None:
-        """Return once every rank is here."""
-
-
 class Pipeline:
     """Denoises `samples` in one call of :meth:`step`: every rank its steps of one after the other.
 
@@ -53,7 +46,7 @@ class Pipeline:
         rank: this one.
         latents: the noise that each sample begins with, N×C×H×W.
         transport: how latents travel; None on a single rank.
-        meeting: where the ranks wait for each other.
+        barrier: returns once every rank has called it.
         keep: told what this rank did in one call.
     """
 
@@ -66,7 +59,7 @@ class Pipeline:
         rank: int,
         latents: Tensor,
         transport: Transport | None,
-        meeting: Meeting,
+        barrier: Callable[[], object],
         keep: Callable[[Sequence[Json]], None],
     ):
         self._denoising = denoising
@@ -76,7 +69,7 @@ class Pipeline:
         self._rank = rank
         self._latents: tuple[Tensor, ...] = latents.split(1)
         self._transport = transport
-        self._meeting = meeting
+        self._barrier = barrier
         self._keep = keep
         self.calls = 0
         self._outputs: list[Tensor] = []
@@ -92,7 +85,7 @@ class Pipeline:
         Else the first rank would run ahead, and the filling of the pipeline be hidden.
         """
         _wait_for(self._latents[0].device)
-        self._meeting.barrier()
+        self._barrier()
 
     def prepare(self, log: Log) -> Check:
         """Compare every bit with what the last rank computes alone, and time that.

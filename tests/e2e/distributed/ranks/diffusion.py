@@ -72,7 +72,11 @@ def made(case, group):
         seed=0,
         precision=precision,
         device=CPU,
-        group=group,
+        rank=group.world.rank,
+        world_size=group.world.size,
+        backend=group.backend,
+        barrier=group.agreement.barrier,
+        hosts=group.agreement.group,
         keep=lambda events: None,
     )
 

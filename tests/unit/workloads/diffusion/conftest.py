@@ -83,6 +83,7 @@ def make_pipeline(unet: Any) -> Callable[..., Pipeline]:
 
     def make(*, ranks: Ranks | None = None, kept: Any = None, **keys: Any) -> Pipeline:
         module, workload = unet
+        group = ranks or Ranks()
         return building.build_pipeline(
             module,
             workload,
@@ -90,7 +91,11 @@ def make_pipeline(unet: Any) -> Callable[..., Pipeline]:
             seed=0,
             precision=catalog.load("precision", "fp32")(),
             device=CPU,
-            group=ranks or Ranks(),
+            rank=group.world.rank,
+            world_size=group.world.size,
+            backend=group.backend,
+            barrier=group.agreement.barrier,
+            hosts=group.agreement.group,
             keep=(kept if kept is not None else []).extend,
         )
 

@@ -7,7 +7,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,7 +127,7 @@ def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(
     monkeypatch.setattr(last, "_denoising", slowly)
 
     def calls(pipeline: Pipeline) -> None:
-        pipeline._meeting = SimpleNamespace(barrier=meeting.wait)
+        pipeline._barrier = meeting.wait
         for call in range(2):
             pipeline.meet()
             order.append(("began", call))
@@ -238,7 +237,11 @@ def test_workload_without_steps_is_unsupported() -> None:
             seed=0,
             precision=None,
             device=None,
-            group=None,
+            rank=0,
+            world_size=1,
+            backend="gloo",
+            barrier=None,
+            hosts=None,
             keep=None,
         )
 
@@ -258,8 +261,7 @@ def test_tensors_go_through_the_host_only_where_they_must(
 ) -> None:
     """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
     hosts = object()
-    ranks = Ranks(Place(0, 2), backend, type("Agreement", (), {"group": hosts})())
     section = type("Section", (), {"receive_timeout_s": 2.0})
-    transport = building._transport(section, torch.device(device), ranks)  # type: ignore[arg-type] # a stand-in
+    transport = building._transport(section, torch.device(device), backend, hosts)  # type: ignore[arg-type] # a stand-in
     assert (transport._wire.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)
