@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import hypot
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 
 from gpubench_plugin import catalog
+from gpubench_plugin.distributed.parallelism import gradient_norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Optimization:
         self._scheduler = schedule.build(self._optimizer, training.schedule_steps)
         self._clipping = training.gradient_clipping
         self.scaler = scaler
-        self._global_norm = global_norm or _norm_of_gradients
+        self._global_norm = global_norm or gradient_norm
         self._updates = None if scaler is None else ScaledUpdates(self._optimizer, device)
         self._steps = 0
         self._steps_before = 0
@@ -132,13 +132,6 @@ class Optimization:
     def skipped_steps(self) -> int:
         """Steps since :meth:`reset` that left the weights alone; waits for the device."""
         return 0 if self._updates is None else self._steps - self._updates.applied()
-
-
-def _norm_of_gradients(parameters: Iterable[nn.Parameter]) -> float:
-    """In fp32 whatever the gradients' dtype, whose range a norm may exceed."""
-    gradients = (p.grad for p in parameters if p.grad is not None)
-    norms = (torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients)
-    return hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
 
 
 class ScaledUpdates:

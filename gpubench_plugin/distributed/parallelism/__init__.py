@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed.parallelism.base import (
         Parallelism,
         drawn_or_normalised_per_rank,
+        gradient_norm,
     )
 
 __getattr__ = lazy_names(__name__)

@@ -56,6 +56,16 @@ def _reasons(module: nn.Module) -> Iterator[str]:
             yield str(said)
 
 
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """The 2-norm of the gradient of all `parameters`; it waits for the device.
+
+    It is taken in fp32: the norm of 16-bit gradients may exceed their range.
+    """
+    gradients = (p.grad for p in parameters if p.grad is not None)
+    norms = (torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients)
+    return hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
+
+
 Compile = Callable[["nn.Module"], "nn.Module"]
 
 
@@ -126,13 +136,10 @@ class Parallelism:
     def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
         """The 2-norm of the gradient of all `parameters`, of which this rank has some or parts.
 
-        It is taken in fp32: the norm of 16-bit gradients may exceed their range. It waits for the
-        device. Every rank must call it after the backward pass of the last batch of a step; all
-        of them find the same.
+        Every rank must call it after the backward pass of the last batch of a step; all of them
+        find the same.
         """
-        gradients = (p.grad for p in parameters if p.grad is not None)
-        norms = (torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients)
-        return hypot(*(float(n.full_tensor() if isinstance(n, DTensor) else n) for n in norms))
+        return gradient_norm(parameters)
 
     def differs_from_one_process(self, module: nn.Module) -> str | None:
         """Why training `module` is not what one process does with the global batch; None: it is.
