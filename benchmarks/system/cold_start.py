@@ -39,7 +39,8 @@ def main(started_ns, device_name):
     stages.end("import_torch")
     from gpubench_plugin import catalog
     from gpubench_plugin.config import Configuration
-    from gpubench_plugin.training import Optimization, build_model, wait_for
+    from gpubench_plugin.environment import synchronize
+    from gpubench_plugin.training import Optimization, build_model
 
     said = json.load(sys.stdin)
     kind = catalog.load("workloads", said["model"]["name"])
@@ -49,7 +50,7 @@ def main(started_ns, device_name):
     device = torch.device(device_name)
     if device.type != "cpu":
         torch.zeros(1, device=device)
-        wait_for(device)
+        synchronize(device)
         stages.end("device_init")
     torch.manual_seed(configuration.experiment.seed)
     with precision.switches():
@@ -75,7 +76,7 @@ def main(started_ns, device_name):
             device=device,
             scaler=scaler,
         )
-        wait_for(device)
+        synchronize(device)
         stages.end("model_build")
         losses = []
 
@@ -88,16 +89,16 @@ def main(started_ns, device_name):
         if configuration.model.compile != "none":
             backward()
             model.zero_grad(set_to_none=True)
-            wait_for(device)
+            synchronize(device)
             stages.end("compile")
         backward()
         optimization.update()
-        wait_for(device)
+        synchronize(device)
         stages.end("first_step")
         for _ in range(STEADY_STEPS):
             backward()
             optimization.update()
-        wait_for(device)
+        synchronize(device)
         stages.end("steady_steps")
         report = {
             "stages": stages.seconds,

@@ -73,7 +73,6 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         build_model,
         compiler,
         run_once,
-        wait_for,
     )
     from gpubench_plugin.workloads._micro import TOLERANCES
 
@@ -101,7 +100,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         other_losses=[
             partial(loss, batch.split(part)[0]) for part in (size - 1, size - 2) if part > 0
         ],
-        wait=partial(wait_for, torch_device),
+        device=torch_device,
         tolerance=TOLERANCES[precision.compute_dtype],
         flops_step=partial(run_once, workload, samples=size, backward=True),
         samples=size,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from gpubench_plugin import catalog
+from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.records import Check, Work
 
@@ -164,22 +164,14 @@ class Exchange:
 
     def _first_step_s(self) -> float:
         self._group.agreement.barrier()
-        self._wait_for_device()
-        began = perf_counter()
         try:
-            self.step()
+            return timed_s(self.step, self._received.device)
         except RuntimeError as error:  # NotImplementedError is one
             if not _NOT_OFFERED.search(str(error)):
                 raise
             said = str(error).partition("\n")[0]
             name, backend = self._collective.name, self._group.backend
             raise Unsupported(f"{backend} does not offer {name} here: {said}") from error
-        self._wait_for_device()
-        return perf_counter() - began
-
-    def _wait_for_device(self) -> None:
-        if self._received.device.type != "cpu":
-            torch.accelerator.synchronize(self._received.device)
 
     def _require(self, expected: Tensor) -> None:
         if torch.equal(self._received, expected):

@@ -7,7 +7,7 @@ from gpubench_plugin import lazy_names
 if TYPE_CHECKING:
     from gpubench_plugin.environment.code import Arrivals, digests, file_fingerprint
     from gpubench_plugin.environment.collection import collect
-    from gpubench_plugin.environment.devices import Device, too_few
+    from gpubench_plugin.environment.devices import Device, synchronize, timed_s, too_few
     from gpubench_plugin.environment.files import open_to_write, sync_folder, write
     from gpubench_plugin.environment.fingerprints import (
         ABSENT,

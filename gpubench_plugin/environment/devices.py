@@ -1,13 +1,19 @@
-"""The devices of this machine: which there are, which one a name means, what it is."""
+"""The devices of this machine: which there are, which one a name means, and waiting for one."""
 
 from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
 
 CPU_FILE: Final = Path("/proc/cpuinfo")
 
@@ -115,6 +121,23 @@ def too_few(device: Device, ranks: int, *, shared: bool) -> str:
         f"{ranks} ranks need a {device.type} device each, here: {device.most_ranks}; "
         "--distributed.share_device=true puts them on one"
     )
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until everything queued on `device` is done; a CPU has no queue."""
+    if device.type != "cpu":
+        import torch
+
+        torch.accelerator.synchronize(device)
+
+
+def timed_s(step: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call of `step`, from a `device` at rest until it is at rest again."""
+    synchronize(device)
+    began = perf_counter()
+    step()
+    synchronize(device)
+    return perf_counter() - began
 
 
 def host() -> Device:

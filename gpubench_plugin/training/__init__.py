@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         naming_what_is_not_deterministic,
         seeds_of,
     )
-    from gpubench_plugin.training.state import load_model_state, model_state, wait_for
+    from gpubench_plugin.training.state import load_model_state, model_state
     from gpubench_plugin.training.trainer import Trainer
 
 __getattr__ = lazy_names(__name__)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.training.state import wait_for
+from gpubench_plugin.environment import synchronize, timed_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,9 +48,6 @@ class ExposedCommunication:
         return {"step_exchanging_s": median(exchanging), "step_alone_s": median(alone)}
 
     def _seconds(self, step: Callable[[], None]) -> float:
-        wait_for(self._device)
+        synchronize(self._device)
         self._meet()
-        began = perf_counter()
-        step()
-        wait_for(self._device)
-        return perf_counter() - began
+        return timed_s(step, self._device)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
+from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Check, Work
 
@@ -54,7 +54,7 @@ class CompiledStep:
         compiled: makes of it what is measured; see :func:`.compile.compiler`.
         loss: the loss of the batch that is measured.
         other_losses: the same of batches of other sizes, which are not timed.
-        wait: returns once the device has done all it was given.
+        device: where they are.
         tolerance: largest relative error of loss and gradients against `eager`.
         flops_step: one step on tensors without data.
         samples: samples in the batch.
@@ -67,7 +67,7 @@ class CompiledStep:
         compiled: Callable[[nn.Module], nn.Module],
         loss: Loss,
         other_losses: Sequence[Loss],
-        wait: Callable[[], None],
+        device: torch.device,
         tolerance: float,
         flops_step: Callable[[], None],
         samples: int,
@@ -76,7 +76,7 @@ class CompiledStep:
         self._compiled = compiled(eager)
         self._loss = loss
         self._other_losses = other_losses
-        self._wait = wait
+        self._device = device
         self._tolerance = tolerance
         self._samples = samples
         self.flops_step = flops_step
@@ -142,12 +142,12 @@ class CompiledStep:
         with fresh_cache():
             torch.compiler.reset()
             before = captured()
-            cold_s = self._seconds()
+            cold_s = timed_s(self.step, self._device)
             seen = captured() - before
             torch.compiler.reset()
             clear_caches()
-            warm_s = self._seconds()
-            steady_s = min(self._seconds() for _ in range(3))
+            warm_s = timed_s(self.step, self._device)
+            steady_s = min(timed_s(self.step, self._device) for _ in range(3))
         self._cost = Cost(
             cold_s=max(0.0, cold_s - steady_s),
             warm_s=max(0.0, warm_s - steady_s),
@@ -167,13 +167,6 @@ class CompiledStep:
         for loss in self._other_losses:
             loss(module)
         return (captured() - before).graphs
-
-    def _seconds(self) -> float:
-        self._wait()
-        began = perf_counter()
-        self.step()
-        self._wait()
-        return perf_counter() - began
 
     def _train(self, module: nn.Module) -> None:
         self._loss(module).backward()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.environment import synchronize
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import LossHistory
 from gpubench_plugin.training.model import run_once
-from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import TrainingSection
@@ -226,7 +226,7 @@ class Convergence:
             for _ in range(stretch):
                 began = perf_counter()
                 loss = next(losses)
-                wait_for(loss.device)
+                synchronize(loss.device)
                 spent_s += perf_counter() - began
                 history.add(loss)
             step += stretch

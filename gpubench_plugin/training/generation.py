@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from torch._subclasses import FakeTensorMode
 
+from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
-from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,7 +162,7 @@ class Prefill(Generation):
         Raises:
             CorrectnessError: they are not those of a forward pass without a cache.
         """
-        first_step_s = _timed(self.step, self._device)
+        first_step_s = timed_s(self.step, self._device)
         assert self._logits is not None
         assert self._token is not None
         logits, tokens = [self._logits.clone()], [self._token.clone()]
@@ -237,7 +236,7 @@ class Decode(Generation):
         self._left = self.new_tokens
         first_step_s = None
         for _ in range(min(CHECKED_TOKENS, self.new_tokens)):
-            took_s = _timed(self.step, self._device)
+            took_s = timed_s(self.step, self._device)
             first_step_s = took_s if first_step_s is None else first_step_s
             assert self._logits is not None
             logits.append(self._logits.clone())
@@ -289,12 +288,3 @@ def _next_graph(compile: Compile | None, device: torch.device) -> None:
     """Tell captured graphs that a new iteration starts, and outputs of the last are not needed."""
     if compile is not None and device.type == "cuda":
         torch.compiler.cudagraph_mark_step_begin()
-
-
-def _timed(step: Callable[[], None], device: torch.device) -> float:
-    """Seconds that one call takes, until the device is done."""
-    wait_for(device)
-    began = perf_counter()
-    step()
-    wait_for(device)
-    return perf_counter() - began

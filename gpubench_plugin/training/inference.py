@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule
 
+from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.model import run_once
-from gpubench_plugin.training.state import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,11 +82,7 @@ class Inference:
             CorrectnessError: an output is not finite.
         """
         self._module.eval()  # something else in the test may have trained it
-        wait_for(self._device)
-        began = perf_counter()
-        self.step()
-        wait_for(self._device)
-        first_step_s = perf_counter() - began
+        first_step_s = timed_s(self.step, self._device)
         self._require_finite_output()
         return Check(correctness={"outputs_finite": True}, facts={"first_step_s": first_step_s})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import torch
 from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
@@ -34,9 +33,3 @@ def _inner(module: nn.Module) -> nn.Module:
 
 def _plain(name: str) -> str:
     return name.replace(_COMPILED, "")
-
-
-def wait_for(device: torch.device) -> None:
-    """Return once everything queued on `device` is done; a CPU has no queue."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)

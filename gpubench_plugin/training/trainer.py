@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import repeat
-from time import perf_counter, perf_counter_ns
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.distributed import RankAgreement
+from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.check import (
@@ -24,7 +26,7 @@ from gpubench_plugin.training.conditioning import nearest_the_loss
 from gpubench_plugin.training.model import run_once
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.seeding import RandomState
-from gpubench_plugin.training.state import load_model_state, model_state, wait_for
+from gpubench_plugin.training.state import load_model_state, model_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -282,11 +284,8 @@ class Trainer:
     def _first_step(self, batches: Iterator[Batch], loss_of: LossFunction, watch: Watch) -> float:
         """Train one step with every check; its duration in seconds without those of gradients."""
         losses: list[Tensor] = []
-        wait_for(self._device)
-        began = perf_counter()
-        self._gradients(batches, scalar(loss_of, losses))
-        wait_for(self._device)
-        halfway = perf_counter()
+        gradients = partial(self._gradients, batches, scalar(loss_of, losses))
+        spent_s = timed_s(gradients, self._device)
         # Not before the backward pass, in which other ranks would wait for one that gave up.
         require_finite(self._mean(losses), step=1)
         # Before the update, whose clipping would spread a NaN to all gradients. A scaled gradient
@@ -295,12 +294,9 @@ class Trainer:
         names = None if self._passes is None else self._passes.parameter_names
         require_gradients(self._module, finite=finite, agreement=self._agreement, names=names)
         watch.before_update()
-        resumed = perf_counter()
-        self._optimization.update()
-        wait_for(self._device)
-        ended = perf_counter()
+        spent_s += timed_s(self._optimization.update, self._device)
         watch.after_update()
-        return halfway - began + ended - resumed
+        return spent_s
 
     def _mean(self, losses: Sequence[Tensor]) -> float:
         """The mean of `losses` over them and the ranks; not finite if one is not."""

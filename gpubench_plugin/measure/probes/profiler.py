@@ -8,14 +8,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-import torch
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
+from gpubench_plugin.environment import synchronize
 from gpubench_plugin.errors import ResultsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import torch
 
     from gpubench_plugin.config import ProfilingSection
 
@@ -50,8 +52,7 @@ def profile(
         acc_events=True,  # else torch 2.11 warns of cycles, of which there is one
     ) as profiler:
         _run(step, section.steps)
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
+        synchronize(device)
     _write(profiler, path)
 
 

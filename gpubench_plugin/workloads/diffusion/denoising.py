@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gpubench_plugin.environment import synchronize
 from gpubench_plugin.workloads.base import Batch
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ class EventLog:
     @contextmanager
     def during(self, event: str, **facts: object) -> Iterator[None]:
         """Note the body as an `event`, also where it fails."""
-        self._wait()
+        synchronize(self._device)
         began = self._now()
         try:
             yield
         finally:
-            self._wait()
+            synchronize(self._device)
             self.events.append(
                 {
                     "event": event,
@@ -51,10 +52,6 @@ class EventLog:
                     "duration_s": self._now() - began,
                 }
             )
-
-    def _wait(self) -> None:
-        if self._device.type != "cpu":
-            torch.accelerator.synchronize(self._device)
 
 
 def noted(log: EventLog | None, event: str, **facts: object) -> AbstractContextManager[None]:

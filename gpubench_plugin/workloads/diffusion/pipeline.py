@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from gpubench_plugin.environment import synchronize, timed_s
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.workloads.diffusion.denoising import EventLog, noted
@@ -84,7 +85,7 @@ class Pipeline:
 
         Else the first rank would run ahead, and the filling of the pipeline be hidden.
         """
-        _wait_for(self._latents[0].device)
+        synchronize(self._latents[0].device)
         self._barrier()
 
     def prepare(self, log: Log) -> Check:
@@ -95,10 +96,7 @@ class Pipeline:
             MeasurementError: a message did not come.
         """
         self.meet()
-        began = perf_counter()
-        self.step()
-        _wait_for(self._latents[0].device)
-        facts = {"first_step_s": perf_counter() - began}
+        facts = {"first_step_s": timed_s(self.step, self._latents[0].device)}
         self.meet()
         self._log_a_call(log)
         if self._is_last:
@@ -221,7 +219,7 @@ class Pipeline:
                     self._denoising(latents, sample=sample, steps=every)
                     for sample, latents in enumerate(self._latents)
                 ]
-            _wait_for(outputs[0].device)
+            synchronize(outputs[0].device)
             lengths_s.append(perf_counter() - began)
         return outputs, median(lengths_s)
 
@@ -266,8 +264,3 @@ def _told(header: Header) -> Json:
         "receiver": header.receiver,
         "bytes": size,
     }
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)

@@ -12,6 +12,7 @@ import torch
 from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
+from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError, Unsupported, not_one_of
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.workloads.moe.comparison import compared
@@ -167,7 +168,8 @@ class MeasuredLayer:
         if self.part == INITIALISATION:
             return self._same_weights_everywhere()
         is_phase = self.part in (ROUTER, *PHASES)
-        first_step_s = self._first_of_phase_s() if is_phase else self._first_step_s()
+        # Of a phase it is its own part of the first pass through the stages up to it.
+        first_step_s = timed_s(self._alone(self.part) if is_phase else self.step, self._made.device)
         if is_phase:
             self.step()  # the whole layer, whose output is compared
         arrived, _ = self._before(EXPERTS)
@@ -295,23 +297,6 @@ class MeasuredLayer:
             self._facts["dropped_fraction"] = 1.0 - float(kept.float().mean())
             self._facts["expert_capacity"] = float(capacity(section, section.tokens))
 
-    def _first_step_s(self) -> float:
-        self._wait()
-        began = perf_counter()
-        self.step()
-        self._wait()
-        return perf_counter() - began
-
-    def _first_of_phase_s(self) -> float:
-        """Seconds of the phase alone in the first pass through the stages up to it."""
-        value, run = self._before(self.part)
-        self._wait()
-        began = perf_counter()
-        with torch.no_grad(), self._context():
-            run(value)
-        self._wait()
-        return perf_counter() - began
-
     def _same_weights_everywhere(self) -> Check:
         own = self._placement.own
         device = str(self._made.device)
@@ -327,7 +312,3 @@ class MeasuredLayer:
                 f"seed {self._made.seed} gives other weights on {device} than on the CPU"
             )
         return Check(correctness={"initialised_alike_on": ["cpu", device]})
-
-    def _wait(self) -> None:
-        if self._made.device.type != "cpu":
-            torch.accelerator.synchronize(self._made.device)

@@ -31,7 +31,7 @@ def _step(compiled: Callable[[nn.Module], nn.Module]) -> CompiledStep:
         compiled=compiled,
         loss=partial(loss, 8),
         other_losses=[partial(loss, 4), partial(loss, 2)],
-        wait=lambda: None,
+        device=torch.device("cpu"),
         tolerance=1e-5,
         flops_step=lambda: None,
         samples=8,

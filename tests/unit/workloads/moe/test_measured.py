@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpubench_plugin.environment import devices
 from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.workloads.moe import PHASES, ROUTER, Axis, ParallelGroups, dispatchers
 from gpubench_plugin.workloads.moe import measured as room
@@ -36,7 +37,7 @@ def test_the_record_has_the_time_of_every_phase():
 def test_the_first_step_of_a_phase_is_its_first_run(part, monkeypatch):
     """It is timed in the check, where the phase runs for the first time."""
     layer, now, ran = measured(part), [0.0], []
-    monkeypatch.setattr(room, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(devices, "perf_counter", lambda: now[0])
     stages = layer._layer.stages
 
     def slow_once(name, run):
