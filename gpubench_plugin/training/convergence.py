@@ -196,9 +196,7 @@ class Convergence:
 
     def work(self) -> Work:
         """Samples and tokens of a whole training on this rank."""
-        samples = self._samples
-        tokens = self._workload.tokens_per_sample
-        return Work(samples=samples, tokens=None if tokens is None else tokens * samples)
+        return Work(samples=self._samples, tokens=self._workload.tokens(self._samples))
 
     def flops_step(self) -> None:
         """Forward and backward passes of a whole training as one of a huge batch, without data."""

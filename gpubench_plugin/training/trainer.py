@@ -119,8 +119,7 @@ class Trainer:
     @property
     def tokens_per_step(self) -> int | None:
         """Tokens per call of :meth:`step` on this rank; None if samples are not made of tokens."""
-        tokens = self._workload.tokens_per_sample
-        return None if tokens is None else tokens * self.samples_per_step
+        return self._workload.tokens(self.samples_per_step)
 
     @property
     def last_loss(self) -> Tensor:

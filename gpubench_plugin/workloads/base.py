@@ -93,6 +93,10 @@ class Workload(ABC, Generic[S]):
         """The layout of images and of the weights of convolutions."""
         return torch.channels_last if self.section.channels_last else torch.contiguous_format
 
+    def tokens(self, samples: int) -> int | None:
+        """Tokens in so many `samples`; None where samples are not made of tokens."""
+        return None if self.tokens_per_sample is None else self.tokens_per_sample * samples
+
     @abstractmethod
     def build(self) -> nn.Module:
         """The model with random weights, on the default device.
