@@ -24,7 +24,12 @@ from gpubench_plugin.bench.device import (
     torch_device,
     world_size,
 )
-from gpubench_plugin.bench.fixtures import _gpubench_carrier, collective, gpubench
+from gpubench_plugin.bench.fixtures import (
+    _gpubench_carrier,
+    _gpubench_parts,
+    collective,
+    gpubench,
+)
 from gpubench_plugin.bench.generation import decode, prefill
 from gpubench_plugin.bench.systems import diffusion, moe_layer
 from gpubench_plugin.bench.targets import convergence, exposed_communication
@@ -46,16 +51,15 @@ from gpubench_plugin.config.parametrization import (
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
-    from gpubench_plugin.config import Settings
-    from gpubench_plugin.distributed import Ranks
-    from gpubench_plugin.launchers import Valve
+    from gpubench_plugin.launchers import RunContext, Valve
     from gpubench_plugin.launchers.gang import Worker
 
 __all__ = [
     "_gpubench_carrier",
     "_gpubench_parallelism",
+    "_gpubench_parts",
     "collective",
     "convergence",
     "data",
@@ -108,7 +112,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if "RANK" in os.environ:  # in other processes the launchers' 0.4 ms of imports are spared
         _become_rank(config)
     if is_asked_for(config) and not _holds_output_back(config):
-        _or_usage_error(_settings, config)
+        from gpubench_plugin.config import Settings
+
+        _or_usage_error(Settings.from_config, config)
     if xdist.has_workers(config):
         config.pluginmanager.register(xdist.Controller(), "gpubench-neighbours")
         _say_if_gated(config, "nothing is judged with -n (pytest-xdist)")
@@ -121,9 +127,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if not is_benchmark(metafunc.definition, metafunc.fixturenames):
         return
     try:
-        settings, ranks = _settings(config), _ranks(config)
-        joined = None if _WORKER in config.stash else ranks.started
-        parametrize(metafunc, settings, joined=joined)
+        context = _context(config)
+        joined = None if _WORKER in config.stash else context.ranks.started
+        parametrize(metafunc, context.settings, joined=joined)
     except UsageProblem as problem:
         # Raised here it would be a collection error with a traceback.
         config.stash[_PROBLEM] = problem
@@ -151,6 +157,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             _say_if_gated(config, "it measured nothing: no benchmark was selected")
         if valve is not None:
             valve.release()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[
+    None, dict[str, Any] | None, dict[str, Any] | None
+]:
+    """Write the measurement on a benchmark's report as JSON, for whoever sends or stores it."""
+    data = yield
+    if data is not None and "gpubench" in data:
+        from gpubench_plugin.launchers import report_payload
+
+        data[report_payload.ATTRIBUTE] = report_payload.to_json(data[report_payload.ATTRIBUTE])
+    return data
 
 
 def _become_rank(config: pytest.Config) -> None:
@@ -187,11 +206,11 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve 
     config = session.config
     if _PROBLEM in config.stash:
         raise config.stash[_PROBLEM]
+    _context(config)
     if _only_looks(config):
         resolve_case.check_marks(benchmarks)
     else:
-        roles = Roles(session, _settings(config), _ranks(config))
-        roles.start(benchmarks, valve, config.stash.get(_WORKER, None))
+        Roles(session).start(benchmarks, valve, config.stash.get(_WORKER, None))
 
 
 def _say_if_gated(config: pytest.Config, why: str) -> None:
@@ -209,20 +228,20 @@ def _only_looks(config: pytest.Config) -> bool:
     return any(config.getoption(name, default=False) for name in looks)
 
 
-def _settings(config: pytest.Config) -> Settings:
-    from gpubench_plugin.config import SETTINGS, Settings
+def _context(config: pytest.Config) -> RunContext:
+    """The session's context, made when it is first asked for.
 
-    if SETTINGS not in config.stash:
-        config.stash[SETTINGS] = Settings.from_config(config)
-    return config.stash[SETTINGS]
+    Raises:
+        UsageProblem: a flag, an ini key or the environment of a rank is wrong.
+    """
+    from gpubench_plugin.config import Settings
+    from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.launchers import CONTEXT, RunContext
 
-
-def _ranks(config: pytest.Config) -> Ranks:
-    from gpubench_plugin.distributed import RANKS, Ranks
-
-    if RANKS not in config.stash:
-        config.stash[RANKS] = Ranks(os.environ)
-    return config.stash[RANKS]
+    if CONTEXT not in config.stash:
+        settings = Settings.from_config(config)
+        config.stash[CONTEXT] = RunContext(settings=settings, ranks=Ranks(os.environ))
+    return config.stash[CONTEXT]
 
 
 def _or_usage_error(function: Any, *arguments: object, after_s: float = 0.0) -> None:

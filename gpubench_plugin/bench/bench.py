@@ -27,9 +27,9 @@ from gpubench_plugin.bench.step import (
 from gpubench_plugin.config import fixture_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import PRECISION_UNUSED
+from gpubench_plugin.launchers import context_of
 from gpubench_plugin.measure import OwnMetric, measurement_of
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
-from gpubench_plugin.results import RANKS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.step import Step
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
+    from gpubench_plugin.launchers import Notes
     from gpubench_plugin.measure import Progress, Subject, Tracers
-    from gpubench_plugin.measure.probes import TensorMemory
     from gpubench_plugin.precision import Precision
-    from gpubench_plugin.results import BenchmarkFixture, Metadata, Notes
+    from gpubench_plugin.results import BenchmarkFixture, Metadata
 
 
 class Bench:
@@ -67,7 +67,6 @@ class Bench:
         traces: Path | None,
         carried: dict[str, Metadata],
         progress: Progress | None,
-        tensor_memory: TensorMemory | None = None,
     ):
         self._item = item
         self._case = case
@@ -80,7 +79,6 @@ class Bench:
         self._traces = traces
         self._carried = carried
         self._progress = progress
-        self._tensor_memory = tensor_memory
         self._called = False
         self._result: object = None
         self._has_result = False
@@ -267,7 +265,7 @@ class Bench:
         section = self._case.configuration.measure
         clock = clock_for(self._device, section)
         first = FirstCall(timed, self._parts.subjects, self._case.id, stated=stated)
-        tracers, tensors = Tracers(), self._tensor_memory
+        tracers, tensors = Tracers(), self._parts.tensor_memory
         growth = MemoryGrowth(self._device)
 
         def first_ended() -> None:
@@ -345,7 +343,7 @@ class Bench:
         One that fails then, as it has nothing left to read, takes nothing from what was measured.
         """
         # The census, where there is one, is a traced call as well.
-        counted = self._precision is not None or self._tensor_memory is not None
+        counted = self._precision is not None or self._parts.tensor_memory is not None
         unseen = tracers.were_paused and timed.subject is None and not counted
         if self._group.agreement.decide(int(unseen)):
             with suppress(Exception):
@@ -359,7 +357,7 @@ class Bench:
         It is made where the benchmark claims a precision, and on a CPU, whose tensors are counted.
         The samples get the flag ``precision_unused`` where nothing bears the claim out.
         """
-        tensors = self._tensor_memory
+        tensors = self._parts.tensor_memory
         if self._precision is None and tensors is None:
             return samples, {}, {}
         from gpubench_plugin.measure.probes import take_census
@@ -442,7 +440,7 @@ class Bench:
         """Write this rank's samples, all of them, into its own file of the run."""
         from gpubench_plugin.results import append
 
-        folder = self._item.config.stash.get(RANKS_FOLDER, None)
+        folder = context_of(self._item.config).ranks_folder
         if folder is not None:
             append(folder, self._group.world.rank, self._case.id, samples)
 

@@ -203,7 +203,7 @@ def _checkpoints(
 def _folder(request: pytest.FixtureRequest) -> Path | None:
     """Where rank zero writes; None on the other ranks."""
     from gpubench_plugin.bench.bench import file_name
-    from gpubench_plugin.results import CHECKPOINTS
+    from gpubench_plugin.launchers import context_of
 
-    root = request.config.stash.get(CHECKPOINTS, None)
+    root = context_of(request.config).checkpoints_folder
     return root and root / file_name(case_of(request))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import TENSOR_MEMORY, case_of
+from gpubench_plugin.bench.fixtures import case_of, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,8 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """
     import torch
 
-    from gpubench_plugin.distributed import RANKS, threads_per_rank
+    from gpubench_plugin.distributed import threads_per_rank
+    from gpubench_plugin.launchers import context_of
     from gpubench_plugin.measure import preserved
 
     case = case_of(request)
@@ -52,7 +53,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
         torch.set_num_threads(
             threads_per_rank(
-                request.config.stash[RANKS].world.local_size,
+                context_of(request.config).ranks.world.local_size,
                 configured=case.configuration.distributed.threads,
             )
         )
@@ -64,18 +65,17 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         if device.type == "cpu":
             from gpubench_plugin.measure.probes import TensorMemory
 
-            request.node.stash[TENSOR_MEMORY] = TensorMemory()
-            stack.callback(request.node.stash.__delitem__, TENSOR_MEMORY)  # it outlives the test
+            parts_of(request).tensor_memory = TensorMemory()
         yield device
 
 
 @pytest.fixture
 def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
     """The ranks that run together: torchrun's, else a group of one. It lives for the session."""
-    from gpubench_plugin.distributed import RANKS
+    from gpubench_plugin.launchers import context_of
 
     case = case_of(request)
-    return request.config.stash[RANKS].process_group(
+    return context_of(request.config).ranks.process_group(
         case.configuration.distributed.backend, torch_device, shared=case.shares_device
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,15 +15,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.parts import Parts
     from gpubench_plugin.config import Case, Configuration
     from gpubench_plugin.distributed import Exchange, ProcessGroup
-    from gpubench_plugin.measure.probes import TensorMemory
+    from gpubench_plugin.launchers import BenchmarkState
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.results import BenchmarkFixture
-
-
-TENSOR_MEMORY: pytest.StashKey[TensorMemory] = pytest.StashKey()
-"""On a CPU: begun before the fixtures of the benchmark build anything."""
-
-_PARTS = pytest.StashKey["Parts"]()
 
 
 def case_of(request: pytest.FixtureRequest) -> Case:
@@ -33,33 +26,36 @@ def case_of(request: pytest.FixtureRequest) -> Case:
     Raises:
         UsageProblem: the test is no benchmark.
     """
-    from gpubench_plugin.config import CASE
-    from gpubench_plugin.errors import UsageProblem
+    return _state_of(request).case
 
-    case: Case | None = request.node.stash.get(CASE, None)
-    if case is None:
+
+def _state_of(request: pytest.FixtureRequest) -> BenchmarkState:
+    from gpubench_plugin.errors import UsageProblem
+    from gpubench_plugin.launchers import state_of
+
+    state = state_of(request.node)
+    if state is None:
         raise UsageProblem(
             f"{request.node.nodeid}: gpubench's fixtures work in benchmarks only; ask for the "
             "fixture `gpubench` or add @pytest.mark.gpubench()"
         )
-    return case
+    return state
 
 
 def parts_of(request: pytest.FixtureRequest) -> Parts:
     """What stands in the test beside the step: what is checked before anything is timed."""
-    from gpubench_plugin.bench.parts import Parts
-
-    if _PARTS not in request.node.stash:
-        request.node.stash[_PARTS] = Parts()
-        # The stash outlives the test; models must not.
-        request.node.addfinalizer(partial(_forget_parts, request.node))
-    parts: Parts = request.node.stash[_PARTS]
+    parts: Parts = request.getfixturevalue("_gpubench_parts")
     return parts
 
 
-def _forget_parts(node: pytest.Item) -> None:
-    node.stash[_PARTS].end_watching()
-    del node.stash[_PARTS]
+@pytest.fixture
+def _gpubench_parts() -> Iterator[Parts]:
+    """The parts of the benchmark; no longer than the test, since models are among them."""
+    from gpubench_plugin.bench.parts import Parts
+
+    parts = Parts()
+    yield parts
+    parts.end_watching()
 
 
 @pytest.fixture
@@ -97,9 +93,7 @@ def _gpubench_carrier(
     request: pytest.FixtureRequest, benchmark: BenchmarkFixture
 ) -> BenchmarkFixture:
     """pytest-benchmark's fixture, known also where a later fixture ends the test."""
-    from gpubench_plugin.results import CARRIER
-
-    request.node.stash[CARRIER] = benchmark
+    _state_of(request).carrier = benchmark
     return benchmark
 
 
@@ -122,22 +116,22 @@ def gpubench(
     if PRECISION in request.fixturenames:  # not asked for here, or every benchmark would use it
         precision = request.getfixturevalue(PRECISION)
         _require_ours(request, PRECISION, precision, Precision)
-    from gpubench_plugin.results import CARRIED, NOTES, PROGRESS, TRACES, Notes
+    from gpubench_plugin.launchers import Notes, context_of
 
-    request.node.stash[NOTES] = notes = Notes()
+    context, state, parts = context_of(request.config), _state_of(request), parts_of(request)
+    state.notes = Notes()  # of a rerun, too
     made = Bench(
         item=request.node,
-        case=case_of(request),
+        case=state.case,
         carrier=_gpubench_carrier,
         device=torch_device,
         precision=precision,
         group=process_group,
-        parts=parts_of(request),
-        notes=notes,
-        traces=request.config.stash.get(TRACES, None),
-        carried=request.config.stash.setdefault(CARRIED, {}),
-        progress=request.config.stash.get(PROGRESS, None),
-        tensor_memory=request.node.stash.get(TENSOR_MEMORY, None),
+        parts=parts,
+        notes=state.notes,
+        traces=context.traces_folder,
+        carried=context.carried,
+        progress=context.progress,
     )
     yield made
     made.release()

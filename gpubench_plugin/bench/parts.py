@@ -11,6 +11,7 @@ from gpubench_plugin.records import Check
 if TYPE_CHECKING:
     from gpubench_plugin.bench.first_forward import FirstForward
     from gpubench_plugin.measure import Log, Part, Subject
+    from gpubench_plugin.measure.probes import TensorMemory
 
     Facts = Callable[[], Mapping[str, float]]
 
@@ -36,6 +37,8 @@ class Parts:
         self._stands: list[_Stand] = []
         self._checks: list[Part] = []
         self._watched: list[FirstForward] = []
+        self.tensor_memory: TensorMemory | None = None
+        """On a CPU: begun before the fixtures of the benchmark build anything."""
 
     def add(
         self, subject: Subject, *, before: Iterable[Part] = (), after: Iterable[Part] = ()

@@ -70,7 +70,7 @@ def diffusion(
     Before it is measured, its outputs are compared, bit by bit, with those of one process.
     """
     from gpubench_plugin.errors import Unsupported
-    from gpubench_plugin.results import RANKS_FOLDER
+    from gpubench_plugin.launchers import context_of
     from gpubench_plugin.training import build_model
     from gpubench_plugin.workloads.diffusion import build_pipeline
 
@@ -101,7 +101,7 @@ def diffusion(
         hosts=process_group.agreement.group,
         keep=partial(
             _keep,
-            request.config.stash.get(RANKS_FOLDER, None),
+            context_of(request.config).ranks_folder,
             process_group.world.rank,
             case_of(request).id,
         ),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.case import CASE, Case, case_on_ranks, device_models, devices_of
+    from gpubench_plugin.config.case import Case, device_models, devices_of
     from gpubench_plugin.config.comparability import comparable, comparable_part
     from gpubench_plugin.config.files import ConfigurationFile
     from gpubench_plugin.config.former_names import PRECISION_LEFT, former_ids
@@ -77,6 +77,6 @@ if TYPE_CHECKING:
         Section,
         TrainingSection,
     )
-    from gpubench_plugin.config.settings import SETTINGS, Settings
+    from gpubench_plugin.config.settings import Settings
 
 __getattr__ = lazy_names(__name__)

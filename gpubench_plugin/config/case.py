@@ -111,15 +111,6 @@ class Case:
         )
 
 
-CASE = pytest.StashKey[Case]()
-
-
-def case_on_ranks(item: pytest.Item) -> Case | None:
-    """The case of a benchmark that ranks run together; none of an adopted or an ordinary test."""
-    case = item.stash.get(CASE, None)
-    return None if case is None or case.adopted else case
-
-
 def device_models(cases: Iterable[Case]) -> dict[str, str]:
     """The models of the devices that `cases` run on, by torch's names."""
     return {case.device.torch_name: case.device.model for case in cases}

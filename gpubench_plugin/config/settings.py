@@ -7,13 +7,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import pytest
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
 from gpubench_plugin.config.options import FLAGS, INI, destination
 from gpubench_plugin.errors import UsageProblem, not_one_of
+
+if TYPE_CHECKING:
+    import pytest
 
 PRESETS: Final = ("auto", "tiny", "full")
 GATES: Final = ("auto", "history", "threshold")
@@ -96,9 +97,6 @@ class Settings:
             adopt=bool(flags["adopt"]),
             **_judging(flags, chosen["baseline"]),
         )
-
-
-SETTINGS = pytest.StashKey[Settings]()
 
 
 def _judging(flags: Mapping[str, Any], baseline: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         RankReport,
         condensed,
     )
-    from gpubench_plugin.distributed.ranks import RANKS, Ranks
+    from gpubench_plugin.distributed.ranks import Ranks
     from gpubench_plugin.distributed.reduction import Aggregate, Reduction
     from gpubench_plugin.distributed.rendezvous import store_for
     from gpubench_plugin.distributed.world import LISTENER, World, threads_per_rank

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from gpubench_plugin.distributed.world import World
 from gpubench_plugin.errors import MeasurementError
 
@@ -110,6 +108,3 @@ class Ranks:
         if self._group is not None:
             self._group.close()
             self._group = None
-
-
-RANKS = pytest.StashKey[Ranks]()

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.config import CASE
 from gpubench_plugin.environment import Arrivals
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import reports, stacks
+from gpubench_plugin.launchers import report_payload, reports, stacks
+from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.exit import end_session
 from gpubench_plugin.launchers.outcome import Ending, judge
+from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.watchdog import Watchdog
-from gpubench_plugin.results import forget_last, free, pytest_benchmark, test_report
+from gpubench_plugin.results import forget_last, free, pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.distributed import World
 
 
-_ERRORS = pytest.StashKey[list[BaseException]]()
-_AT_START = pytest.StashKey[bool]()
 _DEVICE_FIXTURE: Final = "torch_device"
 
 
@@ -41,14 +40,16 @@ class Rank:
     def __init__(self, world: World, rootdir: Path):
         self._world = world
         self._arrivals = Arrivals(rootdir)
+        self._errors: list[BaseException] = []
+        self._before_fixtures = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip a benchmark that does not run on this many ranks."""
-        case = item.stash.get(CASE, None)
-        if case is not None and (refusal := case.refusal(self._world.size)):
+        state = state_of(item)
+        if state is not None and (refusal := state.case.refusal(self._world.size)):
             raise refusal
-        item.stash[_AT_START] = case is not None
+        self._before_fixtures = state is not None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(
@@ -60,8 +61,8 @@ class Rank:
         """
         if fixturedef.scope != "function" or _DEVICE_FIXTURE not in request.fixturenames:
             return
-        if request.node.stash.get(_AT_START, False):
-            request.node.stash[_AT_START] = False
+        if self._before_fixtures:
+            self._before_fixtures = False
             if fixturedef.argname != _DEVICE_FIXTURE:
                 request.getfixturevalue(_DEVICE_FIXTURE)
 
@@ -71,33 +72,34 @@ class Rank:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach the benchmark's notes to its report; a failed one is not saved as good."""
         report = yield
-        if CASE in item.stash:
+        if (state := state_of(item)) is not None:
             files = self._arrivals.look()
-            test_report.attach(
-                item, call, report, [{"event": "code", "files": files}] if files else ()
-            )
+            events = [{"event": "code", "files": files}] if files else []
+            report_payload.attach(report, call, state.notes, events)
+            if report.when == "teardown":
+                state.notes = Notes()  # the report has the samples
             if call.excinfo is not None and isinstance(call.excinfo.value, UsageProblem):
                 report.longrepr = f"{item.nodeid}: {call.excinfo.value}"  # no traceback of ours
             keep_out_failed(item, report)
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
-                item.stash.setdefault(_ERRORS, []).append(call.excinfo.value)
+                self._errors.append(call.excinfo.value)
         return report
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Once nobody looks at them any more, free what failures keep from the next benchmark."""
         handled = yield
-        if errors := item.stash.get(_ERRORS, []):
-            del item.stash[_ERRORS]
+        errors, self._errors = self._errors, []
+        if errors:
             free(errors)
         return handled
 
 
 def keep_out_failed(item: pytest.Item, report: pytest.TestReport) -> None:
     """Keep a benchmark that did not pass out of the files of pytest-benchmark."""
-    carrier = item.stash.get(test_report.CARRIER, None)
-    if not report.passed and carrier is not None:
-        pytest_benchmark.mark_failed(carrier)
+    state = state_of(item)
+    if not report.passed and state is not None and state.carrier is not None:
+        pytest_benchmark.mark_failed(state.carrier)
 
 
 class Alone:
@@ -116,11 +118,11 @@ class Alone:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Give a benchmark its time, and no more."""
-        case = item.stash.get(CASE, None)
-        others = case is not None and self._adopted and not case.adopted
-        if case is None or others or self._running is not None:
+        state = state_of(item)
+        others = state is not None and self._adopted and not state.case.adopted
+        if state is None or others or self._running is not None:
             return (yield)
-        patience = Patience.with_case(case, self._settings.timeout_s)
+        patience = Patience.with_case(state.case, self._settings.timeout_s)
         self._running = item, Deadline(patience, 0.0)
         try:
             with self._watchdog.guarding(patience.timeout_s):
@@ -175,7 +177,7 @@ class Residents:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Leave out what is there before a benchmark: nothing of a single test is alive then."""
-        if CASE in item.stash:
+        if state_of(item) is not None:
             self._leave_out(anew=self._ended or item.path != self._file)
             self._file, self._ended = item.path, False
         return (yield)

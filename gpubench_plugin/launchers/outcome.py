@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gpubench_plugin.results import test_report
+from gpubench_plugin.launchers import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -68,7 +68,7 @@ class Ending:
         """``passed``, or the kind of the first report that is not a pass."""
         if self.failed is None:
             return "passed"
-        kind: str = test_report.read(self.failed).get("outcome", self.failed.outcome)
+        kind: str = report_payload.read(self.failed).get("outcome", self.failed.outcome)
         return kind
 
     @property
@@ -79,7 +79,7 @@ class Ending:
     @property
     def reason(self) -> str:
         """Why it did not pass."""
-        return "" if self.failed is None else test_report.read(self.failed).get("reason", "")
+        return "" if self.failed is None else report_payload.read(self.failed).get("reason", "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.results import test_report
+from gpubench_plugin.launchers import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ def merged(
         report.sections = [*_captured(endings, alike), *_tracebacks(endings, first.rank)]
         report.duration = max(_durations(endings, report.when), default=report.duration)
     if first is not endings[0]:
-        test_report.add_events(first.reports[-1], _code_of_root(endings))
+        report_payload.add_events(first.reports[-1], _code_of_root(endings))
     return list(first.reports)
 
 
@@ -41,7 +41,7 @@ def refused(item: pytest.Item, refusal: BaseException) -> list[pytest.TestReport
     path, line, _ = item.location
     setup = _report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {refusal}"))
     kind: Outcome = "unsupported" if isinstance(refusal, Unsupported) else "skipped"
-    test_report.attach_outcome(setup, kind, str(refusal))
+    report_payload.set_outcome(setup, kind, str(refusal))
     return [setup, _report(item, "teardown", "passed")]
 
 
@@ -53,7 +53,7 @@ def unstarted(item: pytest.Item, error: GangError) -> list[pytest.TestReport]:
         *([("Output of the rank", error.output)] if error.output else []),
     ]
     event = {"event": "gang_not_started", "stacks": dict(error.stacks), "output": error.output}
-    test_report.overrule(call, "hang" if error.hang else "crashed", str(error), [event])
+    report_payload.override(call, "hang" if error.hang else "crashed", str(error), [event])
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
 
@@ -70,13 +70,13 @@ def _overruled(
         *_captured(endings, [ending.reports[-1:] for ending in endings]),
     ]
     events = [*_code_of_root(endings), *(_event(ending) for ending in endings)]
-    test_report.overrule(call, verdict.outcome, verdict.reason, events)
+    report_payload.override(call, verdict.outcome, verdict.reason, events)
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
 
 def _code_of_root(endings: Sequence[Ending]) -> list[Json]:
     """What rank zero has loaded: under torchrun it lives on, and tells of it only once."""
-    told = (test_report.read(report) for report in endings[0].reports)
+    told = (report_payload.read(report) for report in endings[0].reports)
     events = (event for part in told for event in part.get("events", ()))
     return [event for event in events if event["event"] == "code"]
 

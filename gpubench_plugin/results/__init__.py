@@ -65,16 +65,5 @@ if TYPE_CHECKING:
         tags_of,
         to_text,
     )
-    from gpubench_plugin.results.test_report import (
-        CARRIED,
-        CARRIER,
-        CHECKPOINTS,
-        LONGEST_REASON,
-        NOTES,
-        PROGRESS,
-        RANKS_FOLDER,
-        TRACES,
-        Notes,
-    )
 
 __getattr__ = lazy_names(__name__)

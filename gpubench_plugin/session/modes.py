@@ -14,16 +14,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.config import (
-    CASE,
-    Cases,
-    case_on_ranks,
-    check_marks,
-    fixture_names,
-    is_adopted,
-)
+from gpubench_plugin.config import Cases, check_marks, fixture_names, is_adopted
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import Alone, Interruption, PrivateFolder, Rank, Residents
+from gpubench_plugin.launchers import (
+    STATE,
+    Alone,
+    BenchmarkState,
+    Interruption,
+    PrivateFolder,
+    Rank,
+    Residents,
+    case_on_ranks,
+    context_of,
+)
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.registry import absolute
 from gpubench_plugin.session.adoption import Adopter
@@ -36,8 +39,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.config import Case, FrozenRounds, Settings
-    from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.config import Case, FrozenRounds
     from gpubench_plugin.launchers import Valve
     from gpubench_plugin.launchers.gang import Worker
     from gpubench_plugin.records import Measurement
@@ -48,12 +50,14 @@ if TYPE_CHECKING:
 class Roles:
     """The roles of this process, decided once the benchmarks are known."""
 
-    def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
+    def __init__(self, session: pytest.Session):
         self._session = session
         self._config = session.config
+        context = context_of(self._config)
         here = self._config.invocation_params.dir  # a benchmark may change the folder
-        self._settings = replace(settings, registry=absolute(settings.registry, here=here))
-        self._ranks = ranks
+        registry = absolute(context.settings.registry, here=here)
+        self._settings = replace(context.settings, registry=registry)
+        self._ranks = context.ranks
         self._gate: Gate | None = None
 
     def start(
@@ -77,7 +81,7 @@ class Roles:
         # An adopted test is run by every process as an ordinary one, and recorded by one of them.
         items = items if worker is None and self._ranks.world.is_root else own
         for item in items:
-            item.stash[CASE] = cases.of(item)
+            item.stash[STATE] = BenchmarkState(case=cases.of(item))
         if len(items) > len(own):
             self._register(Adopter(), "gpubench-adopter")
         if worker is not None:
@@ -256,7 +260,7 @@ class Roles:
 
 
 def _cases(items: Sequence[pytest.Item]) -> Iterator[Case]:
-    return (item.stash[CASE] for item in items)
+    return (item.stash[STATE].case for item in items)
 
 
 def _world_size(item: pytest.Item) -> int:

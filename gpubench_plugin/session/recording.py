@@ -18,16 +18,15 @@ import pytest
 from gpubench_plugin.compare import Families
 from gpubench_plugin.config import device_models, devices_of
 from gpubench_plugin.errors import ResultsError, text_of
-from gpubench_plugin.launchers import deferred, unheard
-from gpubench_plugin.reports import glyphs_for, printable, scaling_lines, status_line, terminal
-from gpubench_plugin.results import (
-    CARRIED,
-    CHECKPOINTS,
-    PROGRESS,
-    TRACES,
-    pytest_benchmark,
-    test_report,
+from gpubench_plugin.launchers import (
+    context_of,
+    deferred,
+    report_payload,
+    unheard,
+    update_context,
 )
+from gpubench_plugin.reports import glyphs_for, printable, scaling_lines, status_line, terminal
+from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.run import open_run
 
 if TYPE_CHECKING:
@@ -100,9 +99,13 @@ class Session:
         self._measurements = {i: self._run.earlier[i] for i in self._unselected | self._run.kept}
         for measurement in list(self._measurements.values()):
             self._measurements |= self._families.add(measurement)
-        self._config.stash[TRACES] = self._run.recorder.directory.traces
-        self._config.stash[CHECKPOINTS] = self._run.recorder.directory.checkpoints
-        self._config.stash[PROGRESS] = self._show_progress
+        directory = self._run.recorder.directory
+        update_context(
+            self._config,
+            traces_folder=directory.traces,
+            checkpoints_folder=directory.checkpoints,
+            progress=self._show_progress,
+        )
 
     @property
     def path(self) -> Path:
@@ -185,13 +188,13 @@ class Session:
             return (yield)
         if report.when == "setup":  # of a rerun, too
             self._told[case.id] = []
-        self._told.setdefault(case.id, []).append(test_report.told_by(report))
+        self._told.setdefault(case.id, []).append(report_payload.with_outcome(report))
         if report.when == "teardown":
             self._record(case)
         try:
             return (yield)
         finally:
-            test_report.release(report)
+            report_payload.drop(report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record a benchmark whose reports another plugin has made, without a tear-down."""
@@ -201,7 +204,7 @@ class Session:
 
     def _record(self, case: Case) -> None:
         told = self._told.pop(case.id)
-        measurement = test_report.measurement_of(case, told)
+        measurement = report_payload.measurement_of(case, told)
         family = self._families.add(self._kept(measurement))
         self._measurements |= family
         if self._problem is not None:
@@ -341,7 +344,7 @@ class Session:
         return [self._measurements[i] for i in order if i in self._measurements]
 
     def _benchmark_json(self) -> Json | None:
-        carriers = self._config.stash.get(CARRIED, {})
+        carriers = context_of(self._config).carried
         carried = [carriers[m.id] for m in self._in_order() if m.id in carriers]
         if not carried:
             return None

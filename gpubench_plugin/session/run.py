@@ -13,8 +13,8 @@ import pytest
 from gpubench_plugin.config import RUN_FILE, destination
 from gpubench_plugin.environment import code, json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.launchers import context_of
 from gpubench_plugin.results import (
-    CARRIED,
     Recorder,
     RunDirectory,
     find_run,
@@ -99,7 +99,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         )
         kept = run.measured(cases, launches=settings.launches)
         untouched = run.measured(run.measurements.keys() - cases.keys(), launches=1)
-        carried = config.stash.setdefault(CARRIED, {})
+        carried = context_of(config).carried
         for node_id in [i for i in run.measurements if i in kept | untouched]:
             carrier = pytest_benchmark.recall(config, run.measurements[node_id])
             if carrier is not None:

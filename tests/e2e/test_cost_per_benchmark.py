@@ -29,7 +29,7 @@ def test_fails_later(gpubench):
 CONFTEST = """
 import gc, json, os
 import pytest
-from gpubench_plugin.config.case import CASE
+from gpubench_plugin.launchers.context import STATE
 from gpubench_plugin.records import Measurement, Samples
 
 RANK = os.environ.get("RANK", "session")
@@ -53,7 +53,7 @@ def pytest_sessionfinish(session):
         "durations": len([o for o in objects if isinstance(o, list) and len(o) > 150
                           and all(isinstance(one, float) for one in o)]),
         "configurations": max(
-            len({id(item.stash[CASE].configuration) for item in session.items}),
+            len({id(item.stash[STATE].case.configuration) for item in session.items}),
             len({id(o.configuration) for o in objects if isinstance(o, Measurement)}),
         ),
         "walked": WALKED,

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config import CASE, case_on_ranks
 from gpubench_plugin.environment import interpreter_options
 from gpubench_plugin.errors import GangError
+from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers import reports as merging
+from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of
 from gpubench_plugin.launchers.deadlines import Patience
 from gpubench_plugin.launchers.gang.gang import Gang
 from gpubench_plugin.launchers.gang.launches import over_launches
 from gpubench_plugin.launchers.gang.protocol import warning_from_json
 from gpubench_plugin.launchers.outcome import judge, named
 from gpubench_plugin.launchers.output import Output
-from gpubench_plugin.records import Measurement
-from gpubench_plugin.results import pytest_benchmark, test_report
+from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import Case, FrozenRounds, Settings
     from gpubench_plugin.launchers.outcome import Ending
+    from gpubench_plugin.records import Measurement
 
 
 class Controller:
@@ -85,14 +86,14 @@ class Controller:
         Those of one world size run one after the other in the same gang. What was not measured has
         another outcome, and says why. `rounds`, by node id, are those to be timed.
         """
-        ordered = sorted(items, key=lambda item: item.stash[CASE].world_size)
+        ordered = sorted(items, key=lambda item: item.stash[STATE].case.world_size)
         try:
             for item, following in pairwise([*ordered, None]):
                 assert item is not None
-                case = replace(item.stash[CASE], rounds=rounds.get(item.nodeid))
+                case = replace(item.stash[STATE].case, rounds=rounds.get(item.nodeid))
                 reports, measurement = self._launches(item, case, following)
-                told = [test_report.told_by(report) for report in reports]
-                yield measurement or test_report.measurement_of(case, told)
+                payloads = [report_payload.with_outcome(report) for report in reports]
+                yield measurement or report_payload.measurement_of(case, payloads)
         finally:
             self.close()
 
@@ -107,7 +108,7 @@ class Controller:
         _put(merged, reports)
         carrier = pytest_benchmark.adopt(self._config, item, merged)
         if carrier is not None:
-            self._config.stash.setdefault(test_report.CARRIED, {})[item.nodeid] = carrier
+            context_of(self._config).carried[item.nodeid] = carrier
         return reports
 
     def _launches(
@@ -269,12 +270,12 @@ def _following(case: Case, nextitem: pytest.Item | None) -> str | None:
 
 def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:
     """What was measured, if all went well."""
-    told = {report.when: test_report.read(report) for report in reports}
-    if not all(report.passed for report in reports) or "measurement" not in told.get("call", {}):
+    if not all(report.passed for report in reports):
         return None
-    return Measurement.from_json(told["call"]["measurement"])
+    calls = (report_payload.read(report) for report in reports if report.when == "call")
+    return next((payload["measurement"] for payload in calls if "measurement" in payload), None)
 
 
 def _put(measurement: Measurement, reports: Sequence[pytest.TestReport]) -> None:
     call = next(report for report in reports if report.when == "call")
-    test_report.read(call)["measurement"] = measurement.to_json()
+    report_payload.read(call)["measurement"] = measurement

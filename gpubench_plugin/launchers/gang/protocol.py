@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.output import GANG
-from gpubench_plugin.results import test_report
 
 if TYPE_CHECKING:
     import socket
@@ -51,8 +51,9 @@ def bounded(
     """
     for report in reports if not is_root else ():
         for name in _OF_ALL:
-            test_report.read(report).pop(name, None)
-    of_all = [test_report.read(report).get(name) for report in reports for name in _OF_ALL]
+            report_payload.read(report).pop(name, None)
+    payloads = [report_payload.to_json(report_payload.read(report)) for report in reports]
+    of_all = [payload.get(name) for payload in payloads for name in _OF_ALL]
     room = LIMIT_BYTES - _ROOM + len(json.dumps(of_all, default=str))
     longest = LONGEST_TEXT
     while True:
@@ -78,9 +79,9 @@ def report_to_json(
     data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], longest)
     properties = data["user_properties"][:_MOST_PROPERTIES]
     data["user_properties"] = [[_short(part, longest) for part in pair] for pair in properties]
-    if reason := test_report.read(report).get("reason"):
+    if reason := report_payload.read(report).get("reason"):
         shorter = reason[: max(longest, _SHORTEST_REASON)]
-        data[test_report.ATTRIBUTE] = {**test_report.read(report), "reason": shorter}
+        data[report_payload.ATTRIBUTE] = {**data[report_payload.ATTRIBUTE], "reason": shorter}
     return {name: _plain(value) for name, value in data.items()}
 
 
@@ -91,6 +92,8 @@ def report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
     data["location"] = tuple(data["location"])
     for name in ("sections", "user_properties"):
         data[name] = [tuple(pair) for pair in data[name]]
+    if payload := data.get(report_payload.ATTRIBUTE):
+        data[report_payload.ATTRIBUTE] = report_payload.from_json(payload)
     report = config.hook.pytest_report_from_serializable(config=config, data=data)
     assert isinstance(report, pytest.TestReport)
     return report

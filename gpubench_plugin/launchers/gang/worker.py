@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.config import CASE, FrozenRounds
+from gpubench_plugin.config import FrozenRounds
 from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.errors import text_of
-from gpubench_plugin.launchers import signals, stacks
+from gpubench_plugin.launchers import report_payload, signals, stacks
+from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Wire, bounded, warning_to_json
 from gpubench_plugin.launchers.output import Valve
-from gpubench_plugin.results import CHECKPOINTS, LONGEST_REASON, RANKS_FOLDER, TRACES, test_report
+from gpubench_plugin.launchers.report_payload import LONGEST_REASON
 
 if TYPE_CHECKING:
     import warnings
@@ -105,10 +106,10 @@ class Worker:
         self._wire.send({"count": len(items), "digest": digest, "warnings": self._warnings})
         self._warnings = []
         run = Path(self._orders.get()["run_directory"])
-        self._config.stash[RANKS_FOLDER] = run / "ranks"
+        update_context(self._config, ranks_folder=run / "ranks")
         if ranks.world.is_root:
-            self._config.stash[TRACES] = run / "traces"
-            self._config.stash[CHECKPOINTS] = run / "checkpoints"
+            of_root = {"traces_folder": run / "traces", "checkpoints_folder": run / "checkpoints"}
+            update_context(self._config, **of_root)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep why something could not be collected: the controller may know it."""
@@ -146,7 +147,8 @@ class Worker:
         assert self._ranks is not None
         self._ranks.meet(order["number"])
         if rounds := order.get("rounds"):
-            item.stash[CASE] = replace(item.stash[CASE], rounds=FrozenRounds(**rounds))
+            state = item.stash[STATE]
+            state.case = replace(state.case, rounds=FrozenRounds(**rounds))
         try:
             self._config.hook.pytest_runtest_protocol(
                 item=item, nextitem=self._items.get(order["following"])
@@ -159,7 +161,7 @@ class Worker:
         self._wire.send({**told, **reports})
         self._warnings = []
         for report in self._reports:
-            test_report.release(report)
+            report_payload.drop(report)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import pytest
 
-from gpubench_plugin.config import CASE, case_on_ranks
 from gpubench_plugin.environment import open_to_write
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.context import STATE, case_on_ranks, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.in_process import keep_out_failed
 from gpubench_plugin.launchers.outcome import named
@@ -26,7 +27,7 @@ from gpubench_plugin.launchers.torchrun.rank import Running, run, session_over
 from gpubench_plugin.launchers.torchrun.root import Root
 from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
 from gpubench_plugin.launchers.watchdog import Watchdog
-from gpubench_plugin.results import RANKS_FOLDER, pytest_benchmark, test_report
+from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -137,7 +138,7 @@ class Torchrun:
 
         assembly = self._assemble()
         self._order = {item.nodeid: number for number, item in enumerate(items, start=1)}
-        case = items[0].stash[CASE]
+        case = items[0].stash[STATE].case
         group = self._ranks.process_group(
             case.configuration.distributed.backend,
             torch.device(case.device.torch_name),
@@ -168,7 +169,7 @@ class Torchrun:
         for report in self._run(item, case, nextitem):
             keep_out_failed(item, report)
             hook.pytest_runtest_logreport(report=report)
-            test_report.release(report)
+            report_payload.drop(report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
@@ -289,7 +290,7 @@ class Torchrun:
     def _follow(self, agreed: Json, assembly: Assembly, valve: Valve | None) -> None:
         """Take up what rank zero has published."""
         folder = Path(agreed["path"]) / "ranks"
-        self._config.stash[RANKS_FOLDER] = folder
+        update_context(self._config, ranks_folder=folder)
         if isinstance(self._member, Root):
             self._member.meet(assembly, self._peers)
             return

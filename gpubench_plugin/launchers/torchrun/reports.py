@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpubench_plugin.errors import text_of
+from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import Ending
-from gpubench_plugin.results import test_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def like(item: pytest.Item, told: Phases) -> list[pytest.TestReport]:
 
 
 def _report_to_json(report: pytest.TestReport) -> Json:
-    told = test_report.read(report)
+    told = report_payload.read(report)
     return {
         "when": report.when,
         "outcome": report.outcome,
@@ -74,7 +74,7 @@ def _report_from_json(item: pytest.Item, told: Json) -> pytest.TestReport:
     report = _report(item, told["when"], told["outcome"], told["text"])
     report.duration = told["duration"]
     if told["kind"] is not None:
-        test_report.attach_outcome(report, told["kind"], told["reason"])
+        report_payload.set_outcome(report, told["kind"], told["reason"])
     return report
 
 

@@ -11,22 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.bench import unfinished
-from gpubench_plugin.config import CASE, FOREIGN_FIXTURE
+from gpubench_plugin.config import FOREIGN_FIXTURE
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.flags import CONTENDED, DEPENDENT, DRIFTING, NOT_CONVERGED, OUTLIERS
+from gpubench_plugin.launchers import Notes, context_of, state_of
 from gpubench_plugin.measure import Dependence, has_outliers, is_trending, measurement_of
 from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Check, Observation, Samples, Work
-from gpubench_plugin.results import (
-    CARRIED,
-    NOTES,
-    SECTION,
-    Notes,
-    pytest_benchmark,
-    settings_of,
-    thinned,
-    told,
-)
+from gpubench_plugin.results import SECTION, pytest_benchmark, settings_of, thinned, told
 from gpubench_plugin.session.adoption.timer import Accelerator, SynchronisedTimer
 
 if TYPE_CHECKING:
@@ -149,9 +141,6 @@ class Options:
         return noting
 
 
-_WATCHED = pytest.StashKey["_Watched"]()
-
-
 class Adopter:
     """Watches the ``benchmark`` fixture of adopted tests, and notes what it has measured.
 
@@ -167,6 +156,7 @@ class Adopter:
         self._accelerator: Accelerator | None = None
         self._looked = False
         self._timers: dict[object, SynchronisedTimer] = {}
+        self._watched: _Watched | None = None
 
     def pytest_runtestloop(self) -> None:
         """Import beforehand what a test might hide, by a file system of its own say."""
@@ -181,8 +171,8 @@ class Adopter:
         """Watch the fixture from the moment it is there."""
         made = yield
         if fixturedef.argname == FOREIGN_FIXTURE and pytest_benchmark.is_fixture(made):
-            case = request.node.stash.get(CASE, None)
-            if case is not None and case.adopted:
+            state = state_of(request.node)
+            if state is not None and state.case.adopted:
                 self._watch(request.node, made)
         return made
 
@@ -190,9 +180,9 @@ class Adopter:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Note what was measured, once the test has passed."""
         result = yield
-        case = item.stash.get(CASE, None)
-        if case is not None and case.adopted:
-            item.stash[NOTES] = self._notes(item, case)
+        state = state_of(item)
+        if state is not None and state.case.adopted:
+            state.notes = self._notes(item, state.case)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -201,14 +191,14 @@ class Adopter:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """What did not pass is no result of the run's own file."""
         report = yield
-        if not report.passed and _WATCHED in item.stash:
-            item.config.stash.get(CARRIED, {}).pop(item.nodeid, None)
-        if report.when == "teardown" and _WATCHED in item.stash:
-            del item.stash[_WATCHED]  # lets go of what the test measured with
+        if not report.passed and self._watched is not None:
+            context_of(item.config).carried.pop(item.nodeid, None)
+        if report.when == "teardown":
+            self._watched = None  # lets go of what the test measured with
         return report
 
     def _watch(self, item: pytest.Item, benchmark: BenchmarkFixture) -> None:
-        item.stash[_WATCHED] = watched = _Watched(
+        self._watched = watched = _Watched(
             benchmark, Options(benchmark, item), self._find, self._timers
         )
         pytest_benchmark.while_measuring(benchmark, watched.begin, watched.look)
@@ -221,7 +211,7 @@ class Adopter:
 
     def _notes(self, item: pytest.Item, case: Case) -> Notes:
         notes = Notes()
-        watched = item.stash.get(_WATCHED, None)
+        watched = self._watched
         if watched is None:
             notes.not_measured = f"{FOREIGN_FIXTURE} is no fixture of pytest-benchmark here"
             return notes
@@ -230,8 +220,7 @@ class Adopter:
             notes.not_measured = measured
         else:
             notes.measurement = measured
-            carried = item.config.stash.setdefault(CARRIED, {})
-            carried[item.nodeid] = watched.benchmark.stats
+            context_of(item.config).carried[item.nodeid] = watched.benchmark.stats
         return notes
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare import AGAIN, alarms, confirmed, counted, unconfirmed
-from gpubench_plugin.config import case_on_ranks
 from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.launchers import case_on_ranks
 from gpubench_plugin.results import RunDirectory, rounds_of
 
 if TYPE_CHECKING:

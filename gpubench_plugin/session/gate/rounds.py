@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare import machine_differences
 from gpubench_plugin.compare.baselines import Baselines, names_a_run
-from gpubench_plugin.config import CASE
 from gpubench_plugin.errors import GpubenchError
+from gpubench_plugin.launchers import STATE
 from gpubench_plugin.results import find_run, middle_rounds, rounds_of, run_in, runs_in
 
 if TYPE_CHECKING:
@@ -61,16 +61,16 @@ def freeze(
         yield f"rounds are not those of the baseline, since --{given[0]} is given"
         return
     rounds = _rounds(directories)
-    cases = [(item, item.stash[CASE]) for item in items]
+    states = [item.stash[STATE] for item in items]
     known = [
-        (item, case)
-        for item, case in cases
-        if case.rounds is None and not case.adopted and case.id in rounds
+        state
+        for state in states
+        if state.case.rounds is None and not state.case.adopted and state.case.id in rounds
     ]
-    for item, case in known:
-        item.stash[CASE] = replace(case, rounds=rounds[case.id])
+    for state in known:
+        state.case = replace(state.case, rounds=rounds[state.case.id])
     if known:
-        yield f"rounds as in the baseline: {len(known)} of {len(cases)} benchmarks"
+        yield f"rounds as in the baseline: {len(known)} of {len(states)} benchmarks"
 
 
 _NOT_HERE: Final = "no folder of a run of this machine that it rests on is here"

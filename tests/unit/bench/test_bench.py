@@ -31,9 +31,9 @@ from gpubench_plugin.config import (
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import Device
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, UsageProblem
+from gpubench_plugin.launchers import CONTEXT, Notes
 from gpubench_plugin.measure import probes
 from gpubench_plugin.records import Check, Json, Work
-from gpubench_plugin.results import Notes
 
 ID = "test_it.py::test_step"
 
@@ -102,7 +102,10 @@ def bench(
     hook = SimpleNamespace(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
-    item: Any = SimpleNamespace(nodeid=ID, ihook=hook, config=SimpleNamespace(stash=pytest.Stash()))
+    stash = {CONTEXT: SimpleNamespace(ranks_folder=None)}
+    item: Any = SimpleNamespace(nodeid=ID, ihook=hook, config=SimpleNamespace(stash=stash))
+    parts = parts or Parts()
+    parts.tensor_memory = tensor_memory
     carrier = Carrier()
     carrier.disabled = disabled
     given: Any = {"group": group, "carrier": carrier, "precision": None}
@@ -110,12 +113,11 @@ def bench(
         item=item,
         case=case,
         device=torch.device("cpu"),
-        parts=parts or Parts(),
+        parts=parts,
         notes=Notes(),
         traces=None,
         carried={},
         progress=None,
-        tensor_memory=tensor_memory,
         **given,
     )
 

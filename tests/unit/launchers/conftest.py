@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers import Ending, PrivateFolder
+from gpubench_plugin.launchers import Ending, PrivateFolder, report_payload
 from gpubench_plugin.launchers.gang import Invitation, Launcher
-from gpubench_plugin.results import test_report
 
 Launch = Callable[..., Launcher]
 
@@ -25,7 +24,7 @@ def report(when: str = "call", outcome: str = "passed", **changes: Any) -> pytes
         **{**usual, "when": when, "outcome": outcome, "longrepr": None, **changes}
     )
     if outcome != "passed":
-        test_report.attach_outcome(made, kind or outcome, reason)
+        report_payload.set_outcome(made, kind or outcome, reason)
     return made
 
 

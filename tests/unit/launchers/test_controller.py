@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config import CASE, BenchmarkMark, Case, Configuration, ModelSection
+from gpubench_plugin.config import BenchmarkMark, Case, Configuration, ModelSection
 from gpubench_plugin.environment import Device
+from gpubench_plugin.launchers import STATE, BenchmarkState
 from gpubench_plugin.launchers.gang import Controller, controller
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def item(name: str, world_size: int) -> Any:
         configuration=Configuration[ModelSection](model=ModelSection()),
     )
     stash = pytest.Stash()
-    stash[CASE] = case
+    stash[STATE] = BenchmarkState(case=case)
     hook = SimpleNamespace(
         pytest_runtest_logstart=lambda **_: None,
         pytest_runtest_logreport=lambda **_: None,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import GangError, Unsupported
-from gpubench_plugin.launchers import Ending, judge
+from gpubench_plugin.launchers import Ending, judge, report_payload
 from gpubench_plugin.launchers import reports as merging
-from gpubench_plugin.results import test_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +70,7 @@ def test_failure_on_all_ranks_shows_the_first_and_the_others_tracebacks(
     (report,) = merge(came_to_end(0, bad[0]), came_to_end(1, bad[1]))
 
     assert (report.outcome, report.longrepr) == ("failed", "trace 0")
-    assert test_report.read(report)["outcome"] == "failed"
+    assert report_payload.read(report)["outcome"] == "failed"
     assert report.sections == [("Traceback of rank 1", "trace 1")]
 
 
@@ -93,7 +92,7 @@ def test_verdict_outranks_what_the_ranks_say(
         ("teardown", "passed"),
     ]
     assert reports[1].longrepr == "rank 0: no; then rank 1 did not end"
-    assert test_report.read(reports[1])["outcome"] == "failed"
+    assert report_payload.read(reports[1])["outcome"] == "failed"
     assert reports[1].sections == [
         ("Traceback of rank 0", "trace"),
         ("Stack of rank 1", "in all_reduce"),
@@ -111,8 +110,8 @@ def test_refused_benchmark_is_skipped_with_the_reason(request: pytest.FixtureReq
     assert [(r.when, r.outcome) for r in skipped] == [("setup", "skipped"), ("teardown", "passed")]
     path, line, _ = item.location
     assert skipped[0].longrepr == (path, line + 1, "Skipped: not on 2")
-    assert test_report.read(skipped[0])["outcome"] == "skipped"
-    assert test_report.read(unsupported[0])["outcome"] == "unsupported"
+    assert report_payload.read(skipped[0])["outcome"] == "skipped"
+    assert report_payload.read(unsupported[0])["outcome"] == "unsupported"
 
 
 def test_gang_that_did_not_start_is_a_crash_with_its_last_words(
@@ -122,7 +121,7 @@ def test_gang_that_did_not_start_is_a_crash_with_its_last_words(
     _, call, _ = merging.unstarted(request.node, GangError("rank 1 exited with 4", "ImportError"))
 
     assert (call.outcome, call.longrepr) == ("failed", "rank 1 exited with 4")
-    assert test_report.read(call)["outcome"] == "crashed"
+    assert report_payload.read(call)["outcome"] == "crashed"
     assert call.sections == [("Output of the rank", "ImportError")]
 
 
@@ -133,7 +132,7 @@ def test_what_rank_zero_has_loaded_is_kept(
     code = {"event": "code", "files": {"lazy.py": "0123456789abcdef"}}
     for others in ([reported("call", "failed")], [reported("setup")]):
         loaded = reported("call", "failed" if others[0].failed else "passed")
-        test_report.add_events(loaded, [code, {"event": "flops"}])
+        report_payload.add_events(loaded, [code, {"event": "flops"}])
         merged = merge(came_to_end(0, loaded), came_to_end(1, *others))
-        events = [e for r in merged for e in test_report.read(r).get("events", ())]
+        events = [e for r in merged for e in report_payload.read(r).get("events", ())]
         assert [e for e in events if e["event"] == "code"] == [code]

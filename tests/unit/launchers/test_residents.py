@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config import CASE
-from gpubench_plugin.launchers import Residents
+from gpubench_plugin.launchers import STATE, Residents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ def residents() -> Iterator[Residents]:
 
 
 def begin(residents: Residents, file: str, *, benchmark: bool = True) -> None:
-    item: Any = SimpleNamespace(path=file, stash={CASE: None} if benchmark else {})
+    item: Any = SimpleNamespace(path=file, stash={STATE: object()} if benchmark else {})
     next(residents.pytest_runtest_protocol(item))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.gang import (
     LIMIT_BYTES,
     LONGEST_TEXT,
@@ -17,7 +18,7 @@ from gpubench_plugin.launchers.gang import (
     warning_from_json,
     warning_to_json,
 )
-from gpubench_plugin.results import test_report
+from gpubench_plugin.records import Measurement, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def test_report_is_the_same_after_the_way_through_json(
     back = report_from_json(pytestconfig, data)
 
     assert vars(back) == {**vars(skip), "$report_type": "TestReport"}
-    assert test_report.read(back)["reason"] == "not here"
+    assert report_payload.read(back)["reason"] == "not here"
 
 
 def test_traceback_keeps_its_form(request: pytest.FixtureRequest) -> None:
@@ -95,7 +96,7 @@ def test_what_a_rank_sends_is_bounded(
             when,
             "failed",
             longrepr=f"{huge} the cause",
-            reason=huge[: test_report.LONGEST_REASON],
+            reason=huge[: report_payload.LONGEST_REASON],
             sections=[(f"Captured {n}", f"{huge} end {n}") for n in range(20)],
             user_properties=[(str(n), huge) for n in range(100)],
         )
@@ -116,10 +117,21 @@ def test_texts_that_fit_are_whole(
     """Only what is too long is cut, to its end; measurement and events are not counted."""
     text = "x" * LONGEST_TEXT
     call = reported(longrepr=None, sections=[("whole", text), ("cut", f"begin{text}")])
-    measurement: dict[str, Any] = {"samples": list(range(50_000))}
+    samples = Samples(
+        timer="a clock",
+        durations_s=tuple(map(float, range(50_000))),
+        block_s=(1.0,),
+        block_calls=(50_000,),
+        first_step_s=None,
+        warmup_s=(),
+        warmup_calls=0,
+    )
+    measurement = Measurement(
+        id="a", name="a", params={}, world_size=2, outcome="measured", samples=samples
+    )
     events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(1000)]
-    test_report.attach_outcome(call, "measured", "", events)
-    test_report.read(call)["measurement"] = measurement
+    report_payload.set_outcome(call, "measured", "", events)
+    report_payload.read(call)["measurement"] = measurement
 
     told = bounded(pytestconfig, [call], [warned("careful")], is_root=True)
 
@@ -128,8 +140,8 @@ def test_texts_that_fit_are_whole(
         ["cut", f"[5 characters left out]\n{text}"],
     ]
     back = report_from_json(pytestconfig, told["reports"][0])
-    assert test_report.read(back)["measurement"] == measurement
-    assert test_report.read(back)["events"] == events
+    assert report_payload.read(back)["measurement"] == measurement
+    assert report_payload.read(back)["events"] == events
     assert told["warnings"] == [warned("careful")]
 
 
@@ -139,12 +151,12 @@ def test_ranks_but_the_root_send_no_events(
     """Thousands of steps for the journal: it is rank zero's that are written there."""
     call = reported()
     events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(2000)]
-    test_report.attach_outcome(call, "measured", "", events)
+    report_payload.set_outcome(call, "measured", "", events)
 
     told = bounded(pytestconfig, [call], [], is_root=False)
 
     assert len(json.dumps(told)) < 1000
-    assert "events" not in test_report.read(report_from_json(pytestconfig, told["reports"][0]))
+    assert "events" not in report_payload.read(report_from_json(pytestconfig, told["reports"][0]))
 
 
 def test_properties_that_json_has_no_form_for_are_text(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.errors import ResultsError
+from gpubench_plugin.launchers import CONTEXT, RunContext
 from gpubench_plugin.session import OpenRun, Session
 from gpubench_plugin.session import recording as room
 
@@ -43,7 +44,9 @@ class Files:
 def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Session:
     monkeypatch.setattr(room, "open_run", lambda *_: OpenRun(recorder=files))
     monkeypatch.setattr(Session, "_index", lambda self: None)
-    session = Session(SimpleNamespace(stash={}), SimpleNamespace(), cases)
+    given: Any = SimpleNamespace()
+    context = RunContext(settings=given, ranks=given)
+    session = Session(SimpleNamespace(stash={CONTEXT: context}), given, cases)
     session.start()
     return session
 

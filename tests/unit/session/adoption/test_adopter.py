@@ -13,7 +13,6 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from gpubench_plugin.compare import compare_history
 from gpubench_plugin.config import (
-    CASE,
     BenchmarkMark,
     Case,
     Configuration,
@@ -21,10 +20,11 @@ from gpubench_plugin.config import (
     ModelSection,
 )
 from gpubench_plugin.environment import Device
+from gpubench_plugin.launchers import CONTEXT, STATE, BenchmarkState, Notes
 from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.reports import summary_lines
-from gpubench_plugin.results import CARRIED, NOTES, Notes, run_of
+from gpubench_plugin.results import run_of
 from gpubench_plugin.session.adoption import Adopter
 from tests.unit.session.adoption.conftest import Torch
 
@@ -75,7 +75,9 @@ class Test:
             get_closest_marker={"benchmark": SimpleNamespace(kwargs=mark)}.get,
             ihook=hook,
         )
-        self.item.stash[CASE] = case(adopted=adopted)
+        self.state = self.item.stash[STATE] = BenchmarkState(case=case(adopted=adopted))
+        self.carried: dict[str, Any] = {}
+        self.item.config.stash[CONTEXT] = SimpleNamespace(carried=self.carried)
         self.timed: list[Any] = []
         self.benchmark = BenchmarkFixture(
             self.item,
@@ -114,8 +116,7 @@ class Test:
         body(self.benchmark)
         with pytest.raises(StopIteration):
             call.send(None)
-        notes: Notes = self.item.stash.get(NOTES, Notes())
-        return notes
+        return self.state.notes
 
     def measured(self, body: Callable[[BenchmarkFixture], object]) -> Measurement:
         """The measurement of such a test."""
@@ -272,7 +273,7 @@ def test_the_record_is_that_of_its_case(torch: Torch) -> None:
     assert measured.metrics["peak_memory_bytes"].value == 4096
     assert not {"first_step_s", "warmup_s", "warmup_iterations", "mfu"} & measured.metrics.keys()
     assert Measurement.from_json(measured.to_json()) == measured
-    assert test.item.config.stash[CARRIED] == {ID: test.benchmark.stats}
+    assert test.carried == {ID: test.benchmark.stats}
 
 
 def test_very_many_rounds_are_thinned_after_the_metrics(torch: Torch) -> None:
@@ -350,7 +351,7 @@ def test_what_fails_later_is_no_result() -> None:
     failed = SimpleNamespace(passed=False, when="teardown")
     made = _wrapped(test.adopter.pytest_runtest_makereport(test.item), failed)
     assert made is failed
-    assert test.item.config.stash[CARRIED] == {}
+    assert test.carried == {}
 
 
 def test_equal_timers_are_one(torch: Torch) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config import CASE, case_on_ranks, fixture_names, is_adopted, is_benchmark
+from gpubench_plugin.config import fixture_names, is_adopted, is_benchmark
+from gpubench_plugin.launchers import STATE, BenchmarkState, case_on_ranks
 from tests.unit.session.adoption.test_adopter import case
 
 
@@ -54,8 +55,9 @@ def test_what_is_no_function_asks_for_nothing() -> None:
 def test_no_rank_runs_an_adopted_test() -> None:
     """For gang and torchrun it is an ordinary one, and no number of ranks refuses it."""
     theirs, ours, ordinary = item("benchmark"), item("gpubench"), item()
-    theirs.stash[CASE], ours.stash[CASE] = case(), case(adopted=False)
+    theirs.stash[STATE] = BenchmarkState(case=case())
+    ours.stash[STATE] = BenchmarkState(case=case(adopted=False))
     assert case_on_ranks(theirs) is case_on_ranks(ordinary) is None
-    assert case_on_ranks(ours) is ours.stash[CASE]
-    assert theirs.stash[CASE].refusal(4) is None
-    assert ours.stash[CASE].refusal(4) is not None
+    assert case_on_ranks(ours) is ours.stash[STATE].case
+    assert theirs.stash[STATE].case.refusal(4) is None
+    assert ours.stash[STATE].case.refusal(4) is not None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gpubench_plugin.compare.baselines import Reference
-from gpubench_plugin.config import CASE
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.launchers import STATE
 from gpubench_plugin.results import run_of
 from gpubench_plugin.session.gate import NOTHING_MEASURED, Confirmation, Judgement, judged
 from tests.support.runs_builder import MLP, RESNET, environment, measurement, write_run
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 HERE = environment()
 ITEMS: Any = [
-    SimpleNamespace(nodeid=name, stash={CASE: SimpleNamespace(adopted=False)})
+    SimpleNamespace(
+        nodeid=name, stash={STATE: SimpleNamespace(case=SimpleNamespace(adopted=False))}
+    )
     for name in (MLP, RESNET)
 ]
 

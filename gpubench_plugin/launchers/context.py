@@ -1,0 +1,78 @@
+"""Context of a session with benchmarks and state of each benchmark, on one stash key each.
+
+The context is frozen: :func:`update_context` puts another one in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gpubench_plugin.launchers.report_payload import Notes
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config import Case, Settings
+    from gpubench_plugin.distributed import Ranks
+    from gpubench_plugin.results import BenchmarkFixture, Metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Everything about the run that does not depend on the benchmark.
+
+    Args:
+        settings: the checked flags and ini keys.
+        ranks: this process as a rank, with its process group.
+        ranks_folder: where every rank writes a file of its own; None in a process without ranks.
+        traces_folder: where rank zero writes profiles; None on the other ranks.
+        checkpoints_folder: where rank zero writes checkpoints; None on the other ranks.
+        progress: called between blocks with the rounds so far and the relative half-width of the
+            median's interval.
+        carried: pytest-benchmark's metadata by node id. Benchmarks fill it while they run.
+    """
+
+    settings: Settings
+    ranks: Ranks
+    ranks_folder: Path | None = None
+    traces_folder: Path | None = None
+    checkpoints_folder: Path | None = None
+    progress: Callable[[int, float], None] | None = None
+    carried: dict[str, Metadata] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class BenchmarkState:
+    """One benchmark: its case, what it has reported so far, and its ``benchmark`` fixture."""
+
+    case: Case
+    notes: Notes = field(default_factory=Notes)
+    carrier: BenchmarkFixture | None = None
+
+
+CONTEXT: Final = pytest.StashKey[RunContext]()
+STATE: Final = pytest.StashKey[BenchmarkState]()
+
+
+def context_of(config: pytest.Config) -> RunContext:
+    """Context of a session that has benchmarks."""
+    return config.stash[CONTEXT]
+
+
+def update_context(config: pytest.Config, **changes: Any) -> None:
+    """Replace the session's context by one with these `changes`."""
+    config.stash[CONTEXT] = replace(config.stash[CONTEXT], **changes)
+
+
+def state_of(item: pytest.Item) -> BenchmarkState | None:
+    """State of a benchmark; None of an ordinary test."""
+    return item.stash.get(STATE, None)
+
+
+def case_on_ranks(item: pytest.Item) -> Case | None:
+    """Case of a benchmark that ranks run together; None of an adopted or an ordinary test."""
+    state = state_of(item)
+    return None if state is None or state.case.adopted else state.case

@@ -1,0 +1,153 @@
+"""Payload on pytest's test report: a benchmark's measurement, its outcome and journal events.
+
+It stands in an attribute of the report, as a dictionary. Between processes a report travels as
+JSON, and the payload with it (:func:`to_json`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.records import Measurement
+from gpubench_plugin.results.outcomes import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pytest
+
+    from gpubench_plugin.config import Case
+    from gpubench_plugin.records import Json, Outcome
+
+ATTRIBUTE: Final = "gpubench"
+"""Attribute of the report, and its name in the report's JSON."""
+LONGEST_REASON: Final = 2000
+"""Characters kept of why a benchmark did not pass; the report has the whole of it."""
+_PHASES: Final = ("setup", "call", "teardown")
+
+
+@dataclass
+class Notes:
+    """Data of a running benchmark for its report: journal events, then the measurement."""
+
+    measurement: Measurement | None = None
+    not_measured: str = ""
+    events: list[Json] = field(default_factory=list)
+
+    def log(self, event: Mapping[str, object]) -> None:
+        """Add a journal event."""
+        self.events.append(dict(event))
+
+    def raised(self, error: BaseException) -> None:
+        """Record that calling ``gpubench`` raised, since the test may catch the exception."""
+        if not self.not_measured:
+            _, reason = kind_of(error)
+            self.not_measured = f"gpubench raised {reason[:LONGEST_REASON]}; the test caught it"
+
+
+def attach(
+    report: pytest.TestReport,
+    call: pytest.CallInfo[Any],
+    notes: Notes,
+    events: Sequence[Json] = (),
+) -> None:
+    """Attach the benchmark's `notes`, more `events`, and the kind of a failure to `report`."""
+    payload: Json = {"events": list(events)} if events else {}
+    if report.when == "call":
+        payload["events"] = [*events, *notes.events]
+        payload["not_measured"] = notes.not_measured
+        if notes.measurement is not None:
+            payload["measurement"] = notes.measurement
+    if not report.passed:
+        payload["outcome"], reason = _kind(call, report)
+        payload["reason"] = reason[:LONGEST_REASON]
+    setattr(report, ATTRIBUTE, payload)
+
+
+def read(report: pytest.TestReport) -> Json:
+    """The payload that :func:`attach` put on the report; empty where there is none."""
+    payload: Json = getattr(report, ATTRIBUTE, {})
+    return payload
+
+
+def to_json(payload: Json) -> Json:
+    """The `payload` as JSON values."""
+    measurement = payload.get("measurement")
+    return payload if measurement is None else {**payload, "measurement": measurement.to_json()}
+
+
+def from_json(payload: Json) -> Json:
+    """The payload written by :func:`to_json`."""
+    if "measurement" not in payload:
+        return payload
+    return {**payload, "measurement": Measurement.from_json(payload["measurement"])}
+
+
+def with_outcome(report: pytest.TestReport) -> Json:
+    """The payload, with an outcome if the report did not pass.
+
+    A report that another plugin has made, or made a failure, without :func:`attach`, has the
+    outcome that pytest gives it. One of none of pytest's phases is a crash: so pytest-forked and
+    pytest-xdist report a process that died.
+    """
+    payload = read(report)
+    if report.passed or "outcome" in payload:
+        return payload
+    outcome: Outcome = "skipped" if report.skipped else "failed"
+    if report.when not in _PHASES:
+        outcome = "crashed"
+    return {**payload, "outcome": outcome, "reason": report.longreprtext[:LONGEST_REASON]}
+
+
+def drop(report: pytest.TestReport) -> None:
+    """Drop the payload once all plugins have read it: pytest keeps reports until its end.
+
+    Samples above all: they would add up over a session, and the run's files have them.
+    """
+    vars(report).pop(ATTRIBUTE, None)
+
+
+def set_outcome(
+    report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
+) -> None:
+    """Set the `outcome` on `report`; the `events` are for the journal."""
+    add_events(report, events)
+    setattr(report, ATTRIBUTE, {**read(report), "outcome": outcome, "reason": reason})
+
+
+def add_events(report: pytest.TestReport, events: Sequence[Json]) -> None:
+    """Add journal `events` to `report`."""
+    payload = read(report)
+    setattr(report, ATTRIBUTE, {**payload, "events": [*payload.get("events", ()), *events]})
+
+
+def override(
+    report: pytest.TestReport, outcome: Outcome, reason: str, events: Sequence[Json] = ()
+) -> None:
+    """Turn `report` into a failure of that kind, whatever its own outcome."""
+    report.outcome = "failed"
+    report.longrepr = reason
+    set_outcome(report, outcome, reason, events)
+
+
+def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
+    """The record of a benchmark from the `payloads` of its phases; a failure has no numbers."""
+    failures = [payload for payload in payloads if "outcome" in payload]
+    if failures:
+        # What all ranks agreed on at the end outranks what this one saw first.
+        mismatched = (one for one in failures if one["outcome"] == "mismatched_ranks")
+        failure = next(mismatched, failures[0])
+        return case.record(failure["outcome"], failure["reason"])
+    for payload in payloads:
+        if "measurement" in payload:
+            measurement: Measurement = payload["measurement"]
+            return measurement
+    reasons = [payload["not_measured"] for payload in payloads if payload.get("not_measured")]
+    return case.record("not_measured", *(reasons or ["the test did not call gpubench"]))
+
+
+def _kind(call: pytest.CallInfo[Any], report: pytest.TestReport) -> tuple[Outcome, str]:
+    if call.excinfo is None:  # a test that passed and should not have
+        return "failed", report.longreprtext
+    return kind_of(call.excinfo.value, skipped=report.skipped)
