@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         FEWEST,
         Series,
         change,
-        counted,
         percent,
         too_loud,
         within,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import device_timed
 from gpubench_plugin.config import comparable_part
-from gpubench_plugin.environment import ABSENT, differences, recorded_lately
+from gpubench_plugin.environment import ABSENT, differences, listed, recorded_lately
 from gpubench_plugin.flags import INSTRUMENTED
 from gpubench_plugin.measure import FIRST_METHOD
 from gpubench_plugin.records import Difference, Result, Run, is_same_amount
@@ -167,14 +167,8 @@ class Likeness:
 
 def in_words(found: Iterable[Difference]) -> str:
     """The differing keys with both values, shortened: ``gpu.driver 550 in base, 560 in head``."""
-    named = list(found)
-    texts = [
-        f"{one.key} {_short(one.base)} in base, {_short(one.head)} in head"
-        for one in named[:_MOST_NAMED]
-    ]
-    if len(named) > _MOST_NAMED:
-        texts.append(f"and {len(named) - _MOST_NAMED} more")
-    return "; ".join(texts)
+    texts = [f"{one.key} {_short(one.base)} in base, {_short(one.head)} in head" for one in found]
+    return listed(texts, _MOST_NAMED, separator="; ")
 
 
 def _instrumentation(base: Result, head: Result, exempt: Sequence[str]) -> Iterator[Difference]:

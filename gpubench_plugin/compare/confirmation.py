@@ -14,7 +14,7 @@ from gpubench_plugin.compare.comparison import compare_history
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.compare.matching import match
 from gpubench_plugin.compare.plain import family
-from gpubench_plugin.compare.series import counted
+from gpubench_plugin.environment import counted
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.comparison import Options

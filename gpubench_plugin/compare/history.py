@@ -15,7 +15,8 @@ from gpubench_plugin.compare.plain import (
     unusable,
     without_variance,
 )
-from gpubench_plugin.compare.series import FEWEST, Samples, Series, counted, percent
+from gpubench_plugin.compare.series import FEWEST, Samples, Series, percent
+from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from gpubench_plugin.compare.comparability import Likeness, several, told_differ
 from gpubench_plugin.compare.limits import Limits, Side
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.renames import likely_renames
-from gpubench_plugin.compare.series import Series, counted
+from gpubench_plugin.compare.series import Series
 from gpubench_plugin.config import PRECISION_LEFT, former_ids
+from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import UNFINISHED
 from gpubench_plugin.records import Difference, Outcome, Result, Run, Verdict

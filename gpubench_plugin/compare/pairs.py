@@ -24,7 +24,8 @@ from gpubench_plugin.compare.plain import (
     without_variance,
     worse_bar,
 )
-from gpubench_plugin.compare.series import Series, counted, percent
+from gpubench_plugin.compare.series import Series, percent
+from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Verdict
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.config import Limit
+from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Better
 
 Part = Literal["floor", "median", "rate"]
@@ -105,12 +106,6 @@ def _word(series: Series, effect: float) -> str:
     if series.unit in {"s", "ms", "us", "ns"} and series.better == "lower":
         return "slower" if effect > 0 else "faster"
     return "higher" if (effect > 0) == (series.better == "lower") else "lower"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 pair``, ``5 pairs``, ``3 launches``."""
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from gpubench_plugin import catalog
-from gpubench_plugin.environment import timed_s
+from gpubench_plugin.environment import byte_size, timed_s
 from gpubench_plugin.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.records import Check, Work
 
@@ -61,12 +61,6 @@ def parse(text: str) -> int:
         allowed = f"a whole number of {', '.join(_UNITS)}, such as 64KiB"
         raise UsageProblem(f"message size {text!r}; allowed: {allowed}")
     return int(match[1]) * _UNITS[match[2]]
-
-
-def shown(size_bytes: float) -> str:
-    """A size in the largest fitting unit, rounded: ``1.5 GiB``."""
-    fitting = [unit for unit, scale in _UNITS.items() if size_bytes >= scale] or ["B"]
-    return f"{size_bytes / _UNITS[fitting[-1]]:.4g} {fitting[-1]}"
 
 
 _NOTHING: Final = -1.0
@@ -230,4 +224,6 @@ def _require_memory(what: str, needed: int, group: ProcessGroup, device: torch.d
     known = [rank["free"] for rank in told if rank["free"] is not None]
     least = group.publish(f"memory for {what}", {"free": min(known, default=None)})["free"]
     if least is not None and least < needed:
-        raise Unsupported(f"{what}: takes {shown(needed)} per rank, {shown(least)} are free")
+        raise Unsupported(
+            f"{what}: takes {byte_size(needed)} per rank, {byte_size(least)} are free"
+        )

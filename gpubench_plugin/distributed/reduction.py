@@ -14,6 +14,7 @@ from reprlib import Repr
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.distributed.rank_report import RankReport
+from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, text_of
 from gpubench_plugin.records import Samples, Work
 
@@ -240,8 +241,7 @@ class Reduction:
         within_s = None if failure is None else self._grace_s
         gathered = self._group.collect(tag, {"failure": said}, within_s=within_s)
         failures = [told["failure"] for told in gathered if told["failure"]]
-        more = len(failures) - _REASONS
-        shown = "; ".join(failures[:_REASONS]) + (f"; and {more} more" if more > 0 else "")
+        shown = listed(failures, _REASONS, separator="; ")
         return str(self._group.publish(tag, {"failure": shown}, within_s=within_s)["failure"])
 
     def _problem(self, failure: Exception | None) -> str:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         fingerprint,
         fingerprint_of,
         flat,
-        listed,
         machine_facts,
         recorded_lately,
         told_facts,
@@ -46,11 +45,23 @@ if TYPE_CHECKING:
         redacted,
         redacted_command,
     )
+    from gpubench_plugin.environment.spreadsheet import Cell, csv_text
     from gpubench_plugin.environment.waking_clock import (
         WakingClock,
         any_stopped,
         is_stopped,
         nap_s,
+    )
+    from gpubench_plugin.environment.words import (
+        MOST_DIGITS,
+        Scale,
+        byte_size,
+        counted,
+        listed,
+        plural,
+        scaled,
+        short_commit,
+        significant,
     )
 
 __getattr__ = lazy_names(__name__)

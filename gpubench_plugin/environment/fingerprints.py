@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
-
-_SHOWN: Final = 5
-"""Names that a message lists."""
 
 ABSENT = object()
 """The value of a key that one of two records lacks."""
@@ -54,12 +51,6 @@ def described(pair: tuple[Any, Any]) -> str:
     """Both values in words."""
     before, now = ("absent" if value is ABSENT else json.dumps(value) for value in pair)
     return f"{before} in the run, {now} now"
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first of the `names`, and how many more there are."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 _MACHINE: Final = re.compile(

@@ -80,7 +80,9 @@ class Format:
 
 def dumped(record: object) -> Json:
     """The fields of a dataclass by their stored names, those of nested ones alike."""
-    fields: Json = _adapter(cast("Any", type(record))).dump_python(record, by_alias=True, warnings=False)
+    fields: Json = _adapter(cast("Any", type(record))).dump_python(
+        record, by_alias=True, warnings=False
+    )
     return fields
 
 

@@ -15,16 +15,27 @@ if TYPE_CHECKING:
         explanation_lines,
         numbers_of,
     )
+    from gpubench_plugin.reports.markup import (
+        BAD,
+        BOLD,
+        DOUBTFUL,
+        GOOD,
+        PLAIN,
+        Line,
+        Markup,
+        Span,
+        painted,
+        plain,
+    )
     from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
     from gpubench_plugin.reports.scaling import scaling_lines
     from gpubench_plugin.reports.status import StatusLine, status_line
     from gpubench_plugin.reports.table import column, lines, wrapped
-    from gpubench_plugin.reports.terminal import Line, header_lines, painted, plain, summary_lines
+    from gpubench_plugin.reports.terminal import header_lines, summary_lines
     from gpubench_plugin.reports.text import (
         ASCII,
         UNICODE,
         Glyphs,
-        byte_size,
         cut,
         fill,
         glyphs_for,

@@ -9,7 +9,9 @@ from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal
 
+from gpubench_plugin.environment import counted
 from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, GOOD, PLAIN
 from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import cut, fill, printable, width
 from gpubench_plugin.reports.verdict_table import number
@@ -17,7 +19,7 @@ from gpubench_plugin.reports.verdict_table import number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.reports.terminal import Line, Span
+    from gpubench_plugin.reports.markup import Line, Markup, Span
     from gpubench_plugin.reports.text import Glyphs
 
 Sign = Literal["hollow", "filled", "diamond"]
@@ -44,13 +46,7 @@ _LEAST_ROOM: Final = 8
 _LONGEST_FLAG: Final = 16
 _ABOVE, _BELOW, _RAISED = "^", "v", "!"
 
-_PLAIN: Final[Mapping[str, bool]] = {}
-_DOUBTFUL: Final = {"yellow": True}
-_MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {
-    "hollow": _PLAIN,
-    "filled": {"bold": True},
-    "diamond": {"green": True},
-}
+_MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamond": GOOD}
 
 
 def dot_lines(
@@ -83,11 +79,11 @@ def dot_lines(
         for flag in (*doubts(raised), *notes(sorted(raised))):
             cells = [any(flag in dot.flags for dot in column) for column in columns]
             if any(cells):
-                marks = [(_RAISED if cell else " ", _DOUBTFUL) for cell in cells]
+                marks = [(_RAISED if cell else " ", DOUBTFUL) for cell in cells]
                 yield frame.line(printable(flag), marks)
         yield frame.ends(noun, first, first + sum(map(len, columns)) - 1, len(columns))
     for text in scale.outside(dots, noun, unit, glyphs):
-        yield from (((line, _DOUBTFUL),) for line in wrapped(text, total))
+        yield from (((line, DOUBTFUL),) for line in wrapped(text, total))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +140,12 @@ class _Scale:
             (_BELOW, self.below, "below", min(self.below, default=0.0)),
         ):
             count = sum(dot.value in values for dot in dots)
-            lie = f"1 {noun} lies" if count == 1 else f"{count} {plural(noun)} lie"
-            until = "at" if count == 1 else "up to" if sign == _ABOVE else "down to"
+            lie, until = "lie", "up to" if sign == _ABOVE else "down to"
+            if count == 1:
+                lie, until = "lies", "at"
             if count:
-                yield f"{sign} {lie} {where} the picture, {until} {number(end, unit, glyphs)}"
-
-
-def plural(noun: str) -> str:
-    """``runs``, ``launches``."""
-    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+                place = f"{lie} {where} the picture, {until} {number(end, unit, glyphs)}"
+                yield f"{sign} {counted(count, noun)} {place}"
 
 
 _Column = tuple[Dot, ...]
@@ -172,7 +165,7 @@ def _cell(column: _Column, row: int, scale: _Scale, glyphs: Glyphs) -> Span:
     """What of a column is in that row; what lies outside is an arrow at the edge."""
     here = [dot for dot in column if scale.row(dot.value) == row]
     if not here:
-        return " ", _PLAIN
+        return " ", PLAIN
     dot = here[-1]
     sign = str(getattr(glyphs, dot.sign))
     sign = _ABOVE if dot.value in scale.above else _BELOW if dot.value in scale.below else sign
@@ -188,7 +181,7 @@ class _Frame:
     def line(self, label: str, cells: Sequence[Span]) -> Line:
         """A label at the axis, then the cells; equal markup is one span."""
         shown = fill(cut(label, self.gutter, self.glyphs.ellipsis), self.gutter, right=True)
-        spans: list[Span] = [(f"{shown} {self.glyphs.axis} ", _PLAIN)]
+        spans: list[Span] = [(f"{shown} {self.glyphs.axis} ", PLAIN)]
         padded = [(text + " " * (self.step - 1), markup) for text, markup in cells]
         while padded and not padded[-1][0].strip():
             padded.pop()
@@ -202,4 +195,4 @@ class _Frame:
         left, right = str(first), str(last)
         between = (columns - 1) * self.step + 1 - len(left) - len(right)
         numbers = left if first == last else f"{left}{' ' * max(between, 1)}{right}"
-        return ((f"{fill(noun, self.gutter, right=True)}   {numbers}", _PLAIN),)
+        return ((f"{fill(noun, self.gutter, right=True)}   {numbers}", PLAIN),)

@@ -11,17 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gpubench_plugin.environment import plural
 from gpubench_plugin.flags import MEANINGS, doubts, notes
-from gpubench_plugin.reports.dots import Dot, Sign, dot_lines, plural
+from gpubench_plugin.reports.dots import Dot, Sign, dot_lines
+from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable, width
-from gpubench_plugin.reports.verdict_table import difference_text, signed, words
+from gpubench_plugin.reports.verdict_table import colour, difference_text, signed, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpubench_plugin.records import Difference, Verdict, VerdictKind
-    from gpubench_plugin.reports.terminal import Line
+    from gpubench_plugin.records import Difference, Verdict
+    from gpubench_plugin.reports.markup import Line
     from gpubench_plugin.reports.text import Glyphs
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
@@ -97,20 +99,9 @@ def numbers_of(verdict: Verdict) -> tuple[Verdict, ...]:
     return tuple(parts) or (verdict,)
 
 
-_PLAIN: Final[Mapping[str, bool]] = {}
-_BOLD: Final = {"bold": True}
-_DOUBTFUL: Final = {"yellow": True}
-_COLOURS: Final[Mapping[VerdictKind, Mapping[str, bool]]] = {
-    "regressed": {"red": True},
-    "errored": {"red": True},
-    "improved": {"green": True},
-    "unchanged": {"green": True},
-}
-
-
 def explanation_lines(about: Explanation, total: int, glyphs: Glyphs) -> Iterator[Line]:
     """The page, in `total` columns of the terminal."""
-    yield ((printable(about.benchmark), _BOLD),)
+    yield ((printable(about.benchmark), BOLD),)
     yield from _text([about.subject], total)
     yield from _verdicts(about, total)
     for metric, unit in about.units.items():
@@ -175,15 +166,14 @@ def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
 
 def _text(texts: Iterable[str], total: int, indent: str = "") -> Iterator[Line]:
     for text in texts:
-        yield from (((line, _PLAIN),) for line in wrapped(text, total, indent))
+        yield from (((line, PLAIN),) for line in wrapped(text, total, indent))
 
 
 def _verdicts(about: Explanation, total: int) -> Iterator[Line]:
     for verdict in about.verdicts:
-        colour = _COLOURS.get(verdict.kind, _DOUBTFUL)
         name = f"{verdict.metric}: " if verdict.metric else ""
         for line in wrapped(f"{name}{words(verdict)}: {verdict.reason}".removesuffix(": "), total):
-            yield ((line, colour),)
+            yield ((line, GOOD if verdict.kind == "unchanged" else colour(verdict)),)
         for one in numbers_of(verdict):
             if one.limit and one.metric in about.limits:
                 whose = f"{one.metric}: " if verdict.parts else ""
@@ -204,7 +194,7 @@ def _picture(
     heading = printable(f"{metric} of each {about.noun} in the order of time:")
     fits = width(heading) + 1 + width(legend) <= total
     for text in [f"{heading} {legend}"] if fits else [heading, legend]:
-        yield from (((line, _BOLD),) for line in wrapped(text, total))
+        yield from (((line, BOLD),) for line in wrapped(text, total))
     dots = [
         Dot(value=point.values[metric], sign=_SIGNS[point.role], flags=point.flags)
         for point in pictured
@@ -232,7 +222,7 @@ def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
     ]
     yield ()
     title = "looks, recomputed from the recorded launches"
-    yield from (((line, _BOLD),) for line in wrapped(title, total))
+    yield from (((line, BOLD),) for line in wrapped(title, total))
     table = [
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),
@@ -240,7 +230,7 @@ def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
         column("effect", [signed(verdict.effect) for _, verdict in rows], numeric=True),
         column("99 % interval", [_interval(verdict) for _, verdict in rows], numeric=True),
     ]
-    yield from (((line, _PLAIN),) for line in lines(table, total, glyphs))
+    yield from (((line, PLAIN),) for line in lines(table, total, glyphs))
 
 
 def _interval(verdict: Verdict) -> str:
@@ -253,7 +243,7 @@ def _interval(verdict: Verdict) -> str:
 def _listed(title: str, texts: Sequence[str], total: int) -> Iterator[Line]:
     if texts:
         yield ()
-        yield ((title, _BOLD),)
+        yield ((title, BOLD),)
         yield from _text(texts, total, indent="  ")
 
 
@@ -262,8 +252,8 @@ def _advice(title: str, advice: Sequence[Advice], total: int) -> Iterator[Line]:
     if not advice:
         return
     yield ()
-    yield ((title, _BOLD),)
+    yield ((title, BOLD),)
     for one in advice:
         yield from _text([one.text], total, indent="  ")
         if one.command:
-            yield ((f"    {printable(one.command)}", _PLAIN),)
+            yield ((f"    {printable(one.command)}", PLAIN),)

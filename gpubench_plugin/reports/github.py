@@ -5,10 +5,14 @@ Names and texts in them are escaped: anybody may have chosen them.
 
 # No ``from __future__ import annotations``: that name is a function's here.
 
+import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_table import (
@@ -79,9 +83,8 @@ def environment(differences: Sequence[Difference]) -> list[str]:
     """Each difference of the environment, folded; nothing where there is none."""
     if not differences:
         return []
-    listed = [f"- {code(difference_text(difference))}" for difference in differences]
-    plural = "s" * (len(differences) != 1)
-    return details(f"{len(differences)} difference{plural} of the environment", listed)
+    entries = [f"- {code(difference_text(difference))}" for difference in differences]
+    return details(f"{counted(len(differences), 'difference')} of the environment", entries)
 
 
 def head(comparison: Comparison) -> str:
@@ -103,6 +106,32 @@ _LEVELS: Final[Mapping[VerdictKind, str]] = {
     "inconclusive": "warning",
 }
 """Annotations by verdict; other verdicts have none."""
+
+
+def publish(
+    comparison: Comparison,
+    locations: Mapping[str, tuple[str, int]],
+    *,
+    reproduce: Sequence[str],
+    accept: str = "",
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[list[str], str]:
+    """Append to the job's summary where a job of GitHub runs this: see :func:`step_summary`.
+
+    Returns:
+        The annotations to print, see :func:`annotations`, and why the summary could not be
+        written, empty where it was: that changes no verdict.
+    """
+    problem = ""
+    if file := environ.get("GITHUB_STEP_SUMMARY"):
+        text = step_summary([comparison], reproduce=shlex.join(reproduce), accept=accept)
+        try:
+            with Path(file).open("a", encoding="utf-8", errors="backslashreplace") as summary:
+                summary.write(f"{text}\n")
+        except OSError as error:
+            problem = f"GITHUB_STEP_SUMMARY={file} could not be written: {error.strerror}"
+    is_action = environ.get("GITHUB_ACTIONS") == "true"
+    return annotations([comparison], locations) if is_action else [], problem
 
 
 def step_summary(comparisons: Sequence[Comparison], *, reproduce: str, accept: str) -> str:

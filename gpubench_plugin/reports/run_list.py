@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.environment import short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.results import Overview
 
-_SHORT: Final = 9
-"""Characters of a commit that are shown."""
 _LABEL: Final = 12
 """Columns of the terminal that a fact's name takes."""
 
@@ -99,6 +98,5 @@ def _measured(run: Overview) -> str:
 
 
 def _commit(run: Overview, *, whole: bool = False) -> str:
-    commit = run.commit or ""
-    shown = commit if whole else commit[:_SHORT]
+    shown = (run.commit or "") if whole else short_commit(run.commit)
     return f"{shown}+changes" if shown and run.dirty else shown

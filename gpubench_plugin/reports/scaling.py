@@ -1,6 +1,6 @@
 """How benchmarks that differ in nothing but the number of ranks scale, as lines of a table.
 
-Nothing here writes; see :mod:`gpubench_plugin.reports.terminal`.
+Nothing here writes; see :mod:`gpubench_plugin.reports.markup`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare import EFFICIENCY, SPEED_UP, families, kind_of
+from gpubench_plugin.environment import significant
 from gpubench_plugin.records import ends_of
+from gpubench_plugin.reports.markup import BOLD, PLAIN
 from gpubench_plugin.reports.table import GAP, Column, step, throughputs, with_interval
-from gpubench_plugin.reports.text import UNICODE, cut, fill, percentage, printable, significant
+from gpubench_plugin.reports.text import UNICODE, cut, fill, percentage, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpubench_plugin.records import Measurement
-    from gpubench_plugin.reports.terminal import Line
+    from gpubench_plugin.reports.markup import Line
     from gpubench_plugin.reports.text import Glyphs
 
 _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
 """The part of a name that says the number of ranks."""
-
-_BOLD: Final = {"bold": True}
 
 
 def scaling_lines(
@@ -40,11 +40,11 @@ def scaling_lines(
     columns = _columns([row for group in groups for row in group], glyphs)
     if not groups:
         return []
-    lines: list[Line] = [((_row((c.title for c in columns), columns, width, glyphs), _BOLD),)]
+    lines: list[Line] = [((_row((c.title for c in columns), columns, width, glyphs), BOLD),)]
     rows = zip(*(column.cells for column in columns), strict=True)
     for title, group in zip(_titles(groups), groups, strict=True):
-        lines.append(((cut(title, width, glyphs.ellipsis), {}),))
-        lines += (((_row(next(rows), columns, width, glyphs), {}),) for _ in group)
+        lines.append(((cut(title, width, glyphs.ellipsis), PLAIN),))
+        lines += (((_row(next(rows), columns, width, glyphs), PLAIN),) for _ in group)
     return lines
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import byte_size, significant
 from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.records import ends_of
 from gpubench_plugin.reports.text import (
-    byte_size,
     count,
     cut,
     digits_for,
@@ -18,7 +18,6 @@ from gpubench_plugin.reports.text import (
     percentage,
     printable,
     seconds,
-    significant,
     width,
 )
 

@@ -1,8 +1,4 @@
-"""The header and the summary of a session, as text with the markup of pytest's writer.
-
-Nothing here writes. The caller passes each span to ``TerminalWriter.write(text, **markup)``, which
-knows whether the terminal has colours.
-"""
+"""The header and the summary of a session, as text with markup."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.records import OUTCOMES
 from gpubench_plugin.reports import text as cells
+from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN
 from gpubench_plugin.reports.table import GAP, Column, fitting, half_width
 from gpubench_plugin.reports.text import (
     UNICODE,
@@ -32,25 +29,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.records import Measurement, Outcome
+    from gpubench_plugin.reports.markup import Line, Markup, Span
     from gpubench_plugin.reports.text import Glyphs
 
-Span = tuple[str, Mapping[str, bool]]
-"""A text and the keyword arguments of ``TerminalWriter.write`` that go with it."""
-Line = tuple[Span, ...]
-
-_PLAIN: Final[Mapping[str, bool]] = {}
-_BOLD: Final = {"bold": True}
-_GOOD: Final = {"green": True}
-_DOUBTFUL: Final = {"yellow": True}
-_BAD: Final = {"red": True}
-_COLOURS: Final[Mapping[Outcome, Mapping[str, bool]]] = {
-    "measured": _GOOD,
-    "skipped": _DOUBTFUL,
-    "unsupported": _DOUBTFUL,
-    "not_measured": _DOUBTFUL,
+_COLOURS: Final[Mapping[Outcome, Markup]] = {
+    "measured": GOOD,
+    "skipped": DOUBTFUL,
+    "unsupported": DOUBTFUL,
+    "not_measured": DOUBTFUL,
 }
 """Any other outcome is bad."""
-_MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {"step": _BOLD, "doubts": _DOUBTFUL}
+_MARKUP: Final[Mapping[str, Markup]] = {"step": BOLD, "doubts": DOUBTFUL}
 
 
 _LAG_WORTH_SAYING: Final = 0.05
@@ -95,7 +84,7 @@ def summary_lines(
     and throughput give way; the run directory has them.
     """
     if not measurements:
-        return [(("nothing was measured", _DOUBTFUL),)]
+        return [(("nothing was measured", DOUBTFUL),)]
     ordered = _by_file(measurements)
     names = _labels(ordered)
     longest = max(map(cells.width, names)) + len(GAP)
@@ -108,26 +97,6 @@ def summary_lines(
         *_beside(ordered, shown, width, glyphs, chosen),
         _counts(ordered),
     ]
-
-
-def plain(line: Line) -> str:
-    """The text of `line` without its markup."""
-    return "".join(text for text, _ in line)
-
-
-_CODES: Final[Mapping[str, int]] = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
-"""Of ECMA-48's SGR, by the names that pytest's writer has for them."""
-
-
-def painted(line: Line) -> str:
-    """The text of `line` with its markup, for a terminal that pytest does not write to."""
-    return "".join(_painted(span) for span in line)
-
-
-def _painted(span: Span) -> str:
-    text, markup = span
-    codes = ";".join(str(_CODES[name]) for name, on in markup.items() if on)
-    return f"\x1b[{codes}m{text}\x1b[0m" if codes else text
 
 
 def _by_file(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -169,10 +138,10 @@ def _table(
 ) -> Iterator[Line]:
     """Titles, then the rows under the name of their file."""
     titles = (fill(c.title, c.width, right=c.numeric) for c in columns.values())
-    yield ((GAP.join(titles).rstrip(), _BOLD),)
+    yield ((GAP.join(titles).rstrip(), BOLD),)
     for file, rows in groupby(enumerate(measurements), key=lambda row: _split(row[1].id)[0]):
         if file:
-            yield ((cut(printable(file), width, glyphs.ellipsis), _PLAIN),)
+            yield ((cut(printable(file), width, glyphs.ellipsis), PLAIN),)
         for number, measurement in rows:
             yield _row(number, measurement, columns, glyphs)
 
@@ -185,11 +154,11 @@ def _row(
         cell = column.cells[number]
         shown = cell or (glyphs.nothing if column.numeric else "")
         text = fill(shown, column.width, right=column.numeric)
-        markup = _MARKUP.get(name, _PLAIN)
+        markup = _MARKUP.get(name, PLAIN)
         if name == "step" and half_width(measurement, "step_time_s") is None:
-            markup = _PLAIN  # nobody knows how sure it is
+            markup = PLAIN  # nobody knows how sure it is
         if name == "step" and doubts(measurement.flags):
-            markup = _DOUBTFUL
+            markup = DOUBTFUL
         if cell == measurement.outcome:
             markup = _colour(measurement.outcome)
         spans.append((GAP * bool(spans) + text, markup))
@@ -215,11 +184,11 @@ def _beside(
         in_doubt = [] if "doubts" in columns else doubts(measurement.flags)
         folded = [] if "notes" in columns else notes(measurement.flags)
         for note, markup in (
-            (reason, _DOUBTFUL),
-            ("in doubt: " * bool(in_doubt) + ", ".join(in_doubt), _DOUBTFUL),
-            (", ".join(folded), _PLAIN),
-            (_lag(measurement), _DOUBTFUL),
-            (str(measurement.correctness.get("loss_drop_lapsed", "")), _PLAIN),
+            (reason, DOUBTFUL),
+            ("in doubt: " * bool(in_doubt) + ", ".join(in_doubt), DOUBTFUL),
+            (", ".join(folded), PLAIN),
+            (_lag(measurement), DOUBTFUL),
+            (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
         ):
             if note:
                 line = cut(f"{name}: {printable(note)}", width, glyphs.ellipsis)
@@ -242,12 +211,12 @@ def _lag(measurement: Measurement) -> str:
 def _counts(measurements: Sequence[Measurement]) -> Line:
     counts = Counter(m.outcome for m in measurements)
     counted = [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
-    spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", _DOUBTFUL)]
+    spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", DOUBTFUL)]
     for outcome, number in counted:
         separator = ", " if outcome != counted[0][0] else ""
         spans.append((f"{separator}{number} {outcome}", _colour(outcome)))
     return tuple(spans)
 
 
-def _colour(outcome: Outcome) -> Mapping[str, bool]:
-    return _COLOURS.get(outcome, _BAD)
+def _colour(outcome: Outcome) -> Markup:
+    return _COLOURS.get(outcome, BAD)

@@ -13,6 +13,8 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import MOST_DIGITS, Scale, scaled, significant
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -191,28 +193,7 @@ def glyphs_for(encoding: str | None) -> Glyphs:
     return UNICODE
 
 
-Scale = tuple[float, str]
-
 _THOUSANDS: Final[Sequence[Scale]] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_BINARY: Final[Sequence[Scale]] = (
-    (2.0**40, "TiB"),
-    (2.0**30, "GiB"),
-    (2.0**20, "MiB"),
-    (2.0**10, "KiB"),
-)
-
-
-def significant(value: float, digits: int = 4) -> str:
-    """`value` in plain decimals with `digits` significant ones: 0.01234, 1.234, 1234, 12345."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:.0f}"
-    rounded = float(f"{value:.{digits - 1}e}")
-    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded if decimals >= 0 else value:.{max(decimals, 0)}f}"
-
-
-MOST_DIGITS: Final = 4
-"""Nobody acts on a ten-thousandth of a time."""
 _WITHOUT_INTERVAL: Final = 3
 """Digits of a number of which nobody knows how well it is known."""
 
@@ -232,36 +213,18 @@ def digits_for(half_width: float | None) -> int:
 
 def seconds(value: float, glyphs: Glyphs = UNICODE, digits: int = MOST_DIGITS) -> str:
     """A duration in ns, µs, ms or s: ``18.42 ms``."""
-    scales = ((1.0, "s"), (1e-3, "ms"), (1e-6, f"{glyphs.micro}s"), (1e-9, "ns"))
-    return _scaled(value, scales, gap=" ", digits=digits)
+    scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, f" {glyphs.micro}s"), (1e-9, " ns"))
+    return scaled(value, scales, digits)
 
 
 def count(value: float, digits: int = MOST_DIGITS) -> str:
     """A count or a rate without its unit: ``434.2``, ``12.34k``, ``1.234M``."""
-    return _scaled(value, _THOUSANDS, digits=digits)
-
-
-def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
-    """An amount of memory in binary units: ``912.4 MiB``, ``17 B``."""
-    if abs(value) < 1024:
-        return f"{value:.0f} B"
-    return _scaled(value, _BINARY, gap=" ", digits=digits)
+    return scaled(value, _THOUSANDS, digits)
 
 
 def percentage(fraction: float, digits: int = 2) -> str:
     """A fraction of one in percent with so many significant `digits`: ``0.62%``, ``41%``."""
     return f"{significant(fraction * 100, digits)}%"
-
-
-def _scaled(value: float, scales: Sequence[Scale], gap: str = "", digits: int = MOST_DIGITS) -> str:
-    """`value` in the largest of `scales` in which it is, after rounding, at least one."""
-
-    def rounded(number: float) -> float:
-        return float(f"{number:.{digits - 1}e}")
-
-    factor, name = next((s for s in scales if rounded(abs(value) / s[0]) >= 1), scales[-1])
-    number = value / factor
-    return f"{significant(number if digits == MOST_DIGITS else rounded(number), digits)}{gap}{name}"
 
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"

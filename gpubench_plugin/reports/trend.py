@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING, Any
 
+from gpubench_plugin.environment import counted, csv_text, short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable, sparkline
 from gpubench_plugin.reports.verdict_table import number, signed
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpubench_plugin.compare.baselines import Course, LevelChange
+    from gpubench_plugin.environment import Cell
     from gpubench_plugin.reports.text import Glyphs
 
 _CSV = ("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change", "work")
@@ -25,10 +25,9 @@ def course_lines(
     """All `courses` of `benchmark`, in `total` columns."""
     yield printable(benchmark)
     for position, course in enumerate(courses, start=1):
-        count = len(course.points)
         which = f", machine, clock, configuration or work {position} of {len(courses)}"
         part = f"{which} ({_place(course)})" if len(courses) > 1 else ""
-        yield from wrapped(f"{metric}: {count} run{'' if count == 1 else 's'}{part}", total)
+        yield from wrapped(f"{metric}: {counted(len(course.points), 'run')}{part}", total)
         yield ""
         yield from _picture(course, total, glyphs)
         yield ""
@@ -78,24 +77,20 @@ def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> d
 
 def courses_as_csv(courses: Sequence[Course]) -> str:
     """One row per run; `change` is filled where a new level begins, `work` is of the course."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV)
-    for course in courses:
-        changes = {change.index: change.change for change in course.changes}
-        for index, point in enumerate(course.points):
-            texts = (course.fingerprint, point.run_id, point.started, point.branch, point.commit)
-            change = changes.get(index)
-            writer.writerow(
-                [
-                    *(_cell(one or "") for one in texts),
-                    repr(point.value),
-                    _cell(point.unit),
-                    "" if change is None else repr(change),
-                    _cell(_amounts(course)),
-                ]
-            )
-    return text.getvalue()
+    return csv_text([_CSV, *(row for course in courses for row in _rows(course))])
+
+
+def _rows(course: Course) -> Iterator[list[Cell]]:
+    changes = {change.index: change.change for change in course.changes}
+    for index, point in enumerate(course.points):
+        origin = (course.fingerprint, point.run_id, point.started, point.branch, point.commit)
+        yield [
+            *(printable(text or "") for text in origin),
+            point.value,
+            printable(point.unit),
+            changes.get(index),
+            printable(_amounts(course)),
+        ]
 
 
 def _place(course: Course) -> str:
@@ -126,7 +121,7 @@ def _table(course: Course, total: int, glyphs: Glyphs) -> list[str]:
         [
             column("run", [point.run_id for point in points]),
             column("value", [number(p.value, p.unit, glyphs) for p in points], numeric=True),
-            column("commit", [(point.commit or "")[:9] for point in points]),
+            column("commit", [short_commit(point.commit) for point in points]),
             column("branch", [point.branch or "" for point in points]),
             column("level", [_mark(changes.get(i)) for i in range(len(points))]),
         ],
@@ -145,15 +140,10 @@ def _changes(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
     for change in course.changes:
         unit = change.point.unit
         before, after = (number(one, unit, glyphs) for one in (change.before, change.after))
-        commit = f" (commit {change.point.commit[:9]})" if change.point.commit else ""
+        commit = f" (commit {short_commit(change.point.commit)})" if change.point.commit else ""
         size = signed(change.change)
         yield from wrapped(
             f"new level from {change.point.run_id}{commit} on: {before} {glyphs.to} {after}"
             f"{f', {size}' if size else ''}",
             total,
         )
-
-
-def _cell(text: str) -> str:
-    shown = printable(text)
-    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown

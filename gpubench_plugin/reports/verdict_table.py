@@ -1,7 +1,7 @@
 """The verdicts of a comparison as a table for a terminal: headline, rows, cells and their order.
 
 They are spans with the markup of pytest's writer. Nothing here writes; see
-:mod:`gpubench_plugin.reports.terminal`.
+:mod:`gpubench_plugin.reports.markup`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.environment import byte_size, listed, significant
+from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN
 from gpubench_plugin.reports.table import GAP, Column
 from gpubench_plugin.reports.text import (
     UNICODE,
-    byte_size,
     count,
     cut,
     fill,
@@ -25,7 +26,6 @@ from gpubench_plugin.reports.text import (
     printable,
     seconds,
     shorten,
-    significant,
 )
 from gpubench_plugin.reports.text import width as columns_of
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
-    from gpubench_plugin.reports.terminal import Line
+    from gpubench_plugin.reports.markup import Line, Markup
     from gpubench_plugin.reports.text import Glyphs
 
 
@@ -199,16 +199,11 @@ def _fact(value: Any) -> str:
     return "absent" if value is None else json.dumps(value, default=str, ensure_ascii=False)
 
 
-_PLAIN: Final[Mapping[str, bool]] = {}
-_BOLD: Final = {"bold": True}
-_GOOD: Final = {"green": True}
-_DOUBTFUL: Final = {"yellow": True}
-_BAD: Final = {"red": True}
-_COLOURS: Final[Mapping[VerdictKind, Mapping[str, bool]]] = {
-    "regressed": _BAD,
-    "errored": _BAD,
-    "improved": _GOOD,
-    "unchanged": _PLAIN,
+_COLOURS: Final[Mapping[VerdictKind, Markup]] = {
+    "regressed": BAD,
+    "errored": BAD,
+    "improved": GOOD,
+    "unchanged": PLAIN,
 }
 """Any other verdict is doubtful."""
 
@@ -235,7 +230,7 @@ def verdict_lines(
     shown = worst_first(comparison.verdicts)
     shown = changed(shown) if only_changed else shown
     return [
-        ((_escaped(title(comparison, glyphs), width, glyphs), _BOLD),),
+        ((_escaped(title(comparison, glyphs), width, glyphs), BOLD),),
         *_notes(comparison, width),
         *_table(shown, width, glyphs),
         *_why(shown, width, glyphs),
@@ -255,13 +250,13 @@ def _table(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[
     room = min(max(room, len("benchmark")), longest)
     shown = shorten(names, room, glyphs.ellipsis)
     if "metric" not in columns and (metric := rows[0].metric):
-        yield ((_escaped(f"of {metric}:", width, glyphs), _PLAIN),)
-    yield ((_joined("benchmark", room, [c.title for c in columns.values()], columns), _BOLD),)
+        yield ((_escaped(f"of {metric}:", width, glyphs), PLAIN),)
+    yield ((_joined("benchmark", room, [c.title for c in columns.values()], columns), BOLD),)
     for place, verdict in enumerate(verdicts):
         cells = [c.cells[place] or glyphs.nothing * c.numeric for c in columns.values()]
         text = _joined(shown[place], room, cells, columns)
         said = cells[-1]
-        yield ((text.removesuffix(said), _PLAIN), (said, _colour(verdict)))
+        yield ((text.removesuffix(said), PLAIN), (said, colour(verdict)))
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -307,12 +302,10 @@ def _why(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Li
         f"{name} {verdict.metric}".strip() for name, verdict in zip(names, verdicts, strict=True)
     ]
     for verdict, those, reason in reasons(verdicts, called):
-        more = f" and {len(those) - _NAMED} more" if len(those) > _NAMED else ""
-        who = ", ".join(
-            printable(name) for name in shorten(those[:_NAMED], width // 2, glyphs.ellipsis)
-        )
-        for line in _indented(f"{who}{more}: {printable(reason)}", width):
-            yield ((line, _colour(verdict)),)
+        shortened = shorten(those[:_NAMED], width // 2, glyphs.ellipsis)
+        who = listed([*map(printable, shortened), *those[_NAMED:]], _NAMED)
+        for line in _indented(f"{who}: {printable(reason)}", width):
+            yield ((line, colour(verdict)),)
 
 
 def _indented(text: str, width: int) -> list[str]:
@@ -324,24 +317,24 @@ def _indented(text: str, width: int) -> list[str]:
 
 def _notes(comparison: Comparison, width: int) -> Iterator[Line]:
     for note in comparison.notes:
-        yield from (((line, _DOUBTFUL),) for line in _indented(printable(note), width))
+        yield from (((line, DOUBTFUL),) for line in _indented(printable(note), width))
 
 
 def _counts(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
-    colour = _colour_of_all(verdicts)
-    yield from (((line, colour),) for line in _indented(headline(verdicts, glyphs), width))
+    of_all = _colour_of_all(verdicts)
+    yield from (((line, of_all),) for line in _indented(headline(verdicts, glyphs), width))
 
 
 def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator[Line]:
     differences = comparison.environment_differences
     if not differences:
         return
-    yield (("differences of the environment:", _BOLD),)
+    yield (("differences of the environment:", BOLD),)
     for difference in differences[:_DIFFERENCES]:
-        yield ((_escaped(f"  {difference_text(difference, glyphs)}", width, glyphs), _PLAIN),)
+        yield ((_escaped(f"  {difference_text(difference, glyphs)}", width, glyphs), PLAIN),)
     if len(differences) > _DIFFERENCES:
         more = len(differences) - _DIFFERENCES
-        yield ((f"  and {more} more; --format=json lists all", _PLAIN),)
+        yield ((f"  and {more} more; --format=json lists all", PLAIN),)
 
 
 def _escaped(text: str, width: int, glyphs: Glyphs) -> str:
@@ -349,12 +342,13 @@ def _escaped(text: str, width: int, glyphs: Glyphs) -> str:
     return cut(" " * indent + printable(text), width, glyphs.ellipsis)
 
 
-def _colour(verdict: Verdict) -> Mapping[str, bool]:
-    return _COLOURS.get(verdict.kind, _DOUBTFUL)
+def colour(verdict: Verdict) -> Markup:
+    """The colour of a verdict."""
+    return _COLOURS.get(verdict.kind, DOUBTFUL)
 
 
-def _colour_of_all(verdicts: Sequence[Verdict]) -> Mapping[str, bool]:
+def _colour_of_all(verdicts: Sequence[Verdict]) -> Markup:
     kinds = {verdict.kind for verdict in verdicts}
     if kinds & {"regressed", "errored"}:
-        return _BAD
-    return _GOOD if kinds and kinds <= {"improved", "unchanged"} else _DOUBTFUL
+        return BAD
+    return GOOD if kinds and kinds <= {"improved", "unchanged"} else DOUBTFUL

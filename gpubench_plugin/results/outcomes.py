@@ -9,6 +9,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import byte_size
 from gpubench_plugin.errors import Unsupported, text_of
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ def _amounts(message: str) -> str:
     said = ["out of memory"]
     if found := _REQUESTED.search(message):
         power = [unit.lower() for unit in _UNITS].index(found["unit"].lower())
-        said.append(f"requested {_shown(float(found['amount']) * 1024**power)}")
-    said.append(f"peak {_shown(_peak_bytes())}")
+        said.append(f"requested {byte_size(float(found['amount']) * 1024**power, digits=3)}")
+    said.append(f"peak {byte_size(_peak_bytes(), digits=3)}")
     return ", ".join(said)
 
 
@@ -108,11 +109,3 @@ def _peak_bytes() -> float:
         return float(torch.cuda.max_memory_allocated())
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(resident) if sys.platform == "darwin" else resident * 1024.0
-
-
-def _shown(amount: float) -> str:
-    for unit in _UNITS[:-1]:
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.2f} {unit}"
-        amount /= 1024
-    return f"{amount:.2f} {_UNITS[-1]}"

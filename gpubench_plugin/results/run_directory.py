@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import write
+from gpubench_plugin.environment import listed, write
 from gpubench_plugin.errors import UsageProblem, nearest
 
 if TYPE_CHECKING:
@@ -258,10 +258,6 @@ def _remove(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-_SHOWN: Final = 5
-"""Runs that a message lists."""
-
-
 _REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
 
 
@@ -292,8 +288,8 @@ def find_run(results_dir: Path, text: str, *, here: Path) -> RunDirectory:
         UsageProblem: no run is named so, or several are; the message names those there are.
     """
     if os.sep in text:
-        listed = results_dir / text
-        return RunDirectory.open(listed if listed.is_dir() else here / text)
+        below = results_dir / text
+        return RunDirectory.open(below if below.is_dir() else here / text)
     runs = runs_in(results_dir)
     found = [run for run in runs if run.run_id == text]
     found = found or [run for run in runs if run.run_id.startswith(text)]
@@ -308,6 +304,4 @@ def find_run(results_dir: Path, text: str, *, here: Path) -> RunDirectory:
 
 def _listed(runs: Sequence[RunDirectory]) -> str:
     """The latest of `runs`, the latest first."""
-    shown = [f"{run.experiment}/{run.run_id}" for run in reversed(runs)][:_SHOWN]
-    more = len(runs) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return listed([f"{run.experiment}/{run.run_id}" for run in reversed(runs)])

@@ -8,10 +8,7 @@ models here, and a test keeps it current::
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -26,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from gpubench_plugin.environment import json_files, redacted_command, stored
+from gpubench_plugin.environment import csv_text, json_files, redacted_command, stored
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.records import Better, Outcome, RunStatus
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from gpubench_plugin.environment import Cell
     from gpubench_plugin.records import Json, Measurement, Metric, RunRecord, Work
 
 
@@ -266,10 +264,6 @@ def _validated(fields: Json, what: str) -> Summary:
         raise ResultsError(message) from error
 
 
-_FORMULA: Final = re.compile(r"\s*[=+\-@]")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
 def table_text(measurements: Sequence[Measurement]) -> str:
     """The text of ``summary.csv``: one row per benchmark, for a spreadsheet.
 
@@ -277,39 +271,25 @@ def table_text(measurements: Sequence[Measurement]) -> str:
     metric, doubts and notes (the flags, with semicolons between). A cell is empty where a
     benchmark lacks the value. Numbers are in the metrics' own units and round-trip exactly.
 
-    A text that a spreadsheet would run as a formula (it starts with ``=``, ``+``, ``-`` or ``@``)
-    gets an apostrophe in front, and control characters are written as escapes. ``summary.json`` has
-    the texts as they are.
+    Texts are as :func:`csv_text` writes them, in ``summary.json`` as they are.
     """
     params = _in_order(name for m in measurements for name in m.params)
     metrics = _in_order(name for m in measurements for name in m.metrics)
     fixed = ["id", "name", "outcome", "reason", "world_size"]
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(
-        [*fixed, *(_cell(f"params.{p}") for p in params), *map(_cell, metrics), "doubts", "notes"]
-    )
-    for measurement in measurements:
-        writer.writerow(_row(measurement, params, metrics))
-    return written.getvalue()
+    titles = [*fixed, *(f"params.{name}" for name in params), *metrics, "doubts", "notes"]
+    return csv_text([titles, *(_row(one, params, metrics) for one in measurements)])
 
 
-def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]) -> Iterator[str]:
-    yield from map(_cell, (measurement.id, measurement.name, measurement.outcome))
-    yield _cell(measurement.reason)
-    yield str(measurement.world_size)
+def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]) -> Iterator[Cell]:
+    yield from (measurement.id, measurement.name, measurement.outcome, measurement.reason)
+    yield measurement.world_size
     for name in params:
-        yield _cell(measurement.params.get(name, ""))
+        yield measurement.params.get(name)
     for name in metrics:
         metric = measurement.metrics.get(name)
-        yield repr(metric.value) if metric and math.isfinite(metric.value) else ""
-    yield _cell(";".join(doubts(measurement.flags)))
-    yield _cell(";".join(notes(measurement.flags)))
-
-
-def _cell(text: str) -> str:
-    printable = _CONTROL.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
-    return f"'{printable}" if _FORMULA.match(printable) else printable
+        yield metric.value if metric and math.isfinite(metric.value) else None
+    yield ";".join(doubts(measurement.flags))
+    yield ";".join(notes(measurement.flags))
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:

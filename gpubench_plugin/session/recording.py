@@ -17,6 +17,7 @@ import pytest
 
 from gpubench_plugin.compare import Families
 from gpubench_plugin.config import device_models, devices_of
+from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import ResultsError, text_of
 from gpubench_plugin.launchers import (
     context_of,
@@ -177,7 +178,7 @@ class Session:
 
     def _show_progress(self, rounds: int, half_width: float) -> None:
         known = f", ±{half_width:.2%}" if half_width < math.inf else ""
-        self._status.show(f"{rounds} round{'s' * (rounds != 1)}{known}")
+        self._status.show(f"{counted(rounds, 'round')}{known}")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:

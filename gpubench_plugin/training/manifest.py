@@ -8,13 +8,12 @@ import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import torch
 from torch import Tensor
 
-from gpubench_plugin.environment import files, json_files, stored
+from gpubench_plugin.environment import files, json_files, listed, stored
 from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
 
 if TYPE_CHECKING:
@@ -55,8 +54,6 @@ _FORM: Final = stored.Format(what="manifest of a checkpoint", newest=1, key="ver
 """The version is raised whenever an older reader would misunderstand a newer file."""
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_TOLD: Final = 5
-"""Differences spelled out in a message; the others are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +222,4 @@ def refuse(where: Path, lines: Sequence[str]) -> None:
         UsageProblem: with the first of them.
     """
     if lines:
-        told = "; ".join(islice(lines, _TOLD))
-        more = f"; and {len(lines) - _TOLD} more" if len(lines) > _TOLD else ""
-        raise UsageProblem(f"{where} does not fit: {told}{more}")
+        raise UsageProblem(f"{where} does not fit: {listed(lines, separator='; ')}")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         earlier_state,
         new_state,
         rendered,
-        tell_github,
         write_files,
     )
     from gpubench_plugin.cli.ab.disturbance import (

@@ -5,11 +5,9 @@ The report is files in the comparison's folder, a text for the user, and GitHub'
 
 from __future__ import annotations
 
-import os
 import secrets
+import shlex
 import shutil
-import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +19,13 @@ from gpubench_plugin.cli.ab.findings import Findings
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.launch import PROBE, Launcher
 from gpubench_plugin.cli.ab.preflight import offers
-from gpubench_plugin.cli.ab.progress import Progress, counted
+from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.cli.ab.sides import SIDES, SideName, Source, side, source
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.trial import Contender, Trial
 from gpubench_plugin.cli.ab.workspaces import Workspace, workspace
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import counted, json_files
 from gpubench_plugin.errors import BrokenFile, ResultsError
 from gpubench_plugin.launchers import ended_by_signals
 from gpubench_plugin.records import Comparison
@@ -168,7 +166,7 @@ def advice(state: State, findings: Findings, unchanged_from: int) -> str:
         return ""
     pairs = max(findings.pairs_needed or 0, unchanged_from)
     resume = ["gpubench", "ab", f"--resume={state.folder}", f"--pairs={pairs}"]
-    return _shell(resume) if pairs > state.looked else ""
+    return shlex.join(resume) if pairs > state.looked else ""
 
 
 def _sources(asked: Asked) -> dict[SideName, Source]:
@@ -270,34 +268,3 @@ def write_files(folder: Path, comparison: Comparison) -> None:
     """``verdicts.json`` and ``report.md`` in `folder`; raises ResultsError."""
     json_files.write_text(folder / VERDICTS, rendered(comparison, "json"))
     json_files.write_text(folder / REPORT, rendered(comparison, "markdown"))
-
-
-def tell_github(
-    comparison: Comparison,
-    *,
-    locations: Mapping[str, tuple[str, int]],
-    command: Sequence[str],
-    environ: Mapping[str, str] = os.environ,
-) -> None:
-    """The job's summary and the annotations, where GitHub runs this.
-
-    That they cannot be written is said, and changes no verdict.
-    """
-    from gpubench_plugin.reports import github
-
-    if page := environ.get("GITHUB_STEP_SUMMARY"):
-        text = github.step_summary([comparison], reproduce=_shell(command), accept="")
-        try:
-            with Path(page).open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-        except OSError as error:
-            sys.stderr.write(f"gpubench ab: no summary for GitHub: {error.strerror}\n")
-    if environ.get("GITHUB_ACTIONS") == "true":
-        for line in github.annotations([comparison], locations):
-            sys.stdout.write(f"{line}\n")
-
-
-def _shell(command: Sequence[str]) -> str:
-    import shlex
-
-    return shlex.join(command)

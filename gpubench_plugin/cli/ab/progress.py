@@ -9,6 +9,7 @@ from typing import Final, TextIO
 
 from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SideName
+from gpubench_plugin.environment import counted
 from gpubench_plugin.reports import cut, glyphs_for, printable
 
 _CLEAR: Final = "\r\x1b[K"
@@ -89,11 +90,6 @@ def _in_words(turn: Turn) -> Iterator[str]:
         yield f"at most {duration(turn.left_s)} left"
     if turn.likely_s is not None:
         yield f"likely {duration(turn.likely_s)}"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 benchmark``, ``2 benchmarks``."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gpubench_plugin.cli.ab.git import Repository, own_output
-from gpubench_plugin.environment import file_fingerprint, listed
+from gpubench_plugin.environment import counted, file_fingerprint, listed, short_commit
 from gpubench_plugin.errors import UsageProblem
 
 SideName = Literal["base", "head"]
@@ -157,7 +157,7 @@ def source(
     commit = commit or repository.required_commit(text, option)
     return Source(
         name=name,
-        label=f"{text} ({commit[:9]})" if not commit.startswith(text) else text,
+        label=f"{text} ({short_commit(commit)})" if not commit.startswith(text) else text,
         python=interpreter,
         commit=commit,
         repository=repository,
@@ -186,7 +186,7 @@ def _folder(
     """A folder as it is; what is not committed in it is said."""
     found = Source(name=name, label=label, python=python, folder=folder, repository=repository)
     changed = len(found.changed_files())
-    said = f"{label} ({changed} changed file{'s' * (changed != 1)})" if changed else label
+    said = f"{label} ({counted(changed, 'changed file')})" if changed else label
     return replace(found, label=said)
 
 

@@ -20,13 +20,13 @@ from gpubench_plugin.cli.ab.disturbance import (
 from gpubench_plugin.cli.ab.findings import Findings
 from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
 from gpubench_plugin.cli.ab.preflight import Offers, imported, require_own_code
-from gpubench_plugin.cli.ab.progress import Progress, Turn, counted
+from gpubench_plugin.cli.ab.progress import Progress, Turn
 from gpubench_plugin.cli.ab.request import Asked, time_text
 from gpubench_plugin.cli.ab.schedule import REHEARSAL, Budget, freeze, longest_left, order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
 from gpubench_plugin.cli.ab.state import Done, Look, State
 from gpubench_plugin.compare import LOOK
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import counted, json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
 from gpubench_plugin.results import RunDirectory, run_in

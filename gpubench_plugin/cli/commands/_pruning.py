@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.commands._places import Places, note, say
 from gpubench_plugin.cli.commands.base import Exit
+from gpubench_plugin.environment import byte_size, counted
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class _Pruning:
 
     def lines(self, directory: RunDirectory) -> Iterator[str]:
         """Remove what goes of one run, and say it."""
-        from gpubench_plugin.reports import byte_size, printable
+        from gpubench_plugin.reports import printable
 
         named = printable(f"{directory.experiment}/{directory.run_id}")
         try:
@@ -129,7 +130,7 @@ class _Pruning:
 
     def tidied(self, leftover: Leftover) -> Iterator[str]:
         """Remove what a killed process left, and say it."""
-        from gpubench_plugin.reports import byte_size, printable
+        from gpubench_plugin.reports import printable
         from gpubench_plugin.results import remove_leftover
 
         try:
@@ -143,11 +144,9 @@ class _Pruning:
 
     def total(self) -> str:
         """What it was in all."""
-        from gpubench_plugin.reports import byte_size
-
         what = "run" if self.options.runs else "folder"
         return (
-            f"{self._verb()} {self.removed} {what}{'' if self.removed == 1 else 's'}, "
+            f"{self._verb()} {counted(self.removed, what)}, "
             f"{byte_size(self.bytes)} ({self.bytes} bytes)"
         )
 

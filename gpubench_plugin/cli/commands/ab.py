@@ -180,8 +180,9 @@ def _output(text: str | None) -> Path | None:
 
 
 def _tell(compared: Compared, form: str, output: Path | None) -> None:
-    from gpubench_plugin.cli.ab import rendered, tell_github, write_files
+    from gpubench_plugin.cli.ab import rendered, write_files
     from gpubench_plugin.environment import json_files
+    from gpubench_plugin.reports import github
 
     comparison = compared.comparison
     write_files(compared.folder, comparison)
@@ -190,7 +191,9 @@ def _tell(compared: Compared, form: str, output: Path | None) -> None:
     text = rendered(comparison, form, width=width, color=terminal)
     # What may fail comes last: a full disk behind the output costs nobody GitHub's page.
     command = ["gpubench", "ab", *compared.asked.options()]
-    tell_github(comparison, locations=compared.locations, command=command)
+    annotations, problem = github.publish(comparison, compared.locations, reproduce=command)
+    sys.stdout.write("".join(f"{line}\n" for line in annotations))
+    sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
     if output is None:
         sys.stdout.write(text)
         sys.stdout.flush()

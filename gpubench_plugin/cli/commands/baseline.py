@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, say
 from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import GpubenchError, UsageProblem
 
 if TYPE_CHECKING:
@@ -129,8 +130,7 @@ def _overruled(candidates: list[Found], *, force: bool, reason: str) -> list[str
 def _described(baseline: Baseline) -> Iterator[str]:
     from gpubench_plugin.reports import printable
 
-    name, count = printable(baseline.name), len(baseline.runs)
-    yield f"baseline {name}: {count} pinned run{'' if count == 1 else 's'}"
+    yield f"baseline {printable(baseline.name)}: {counted(len(baseline.runs), 'pinned run')}"
     for run in baseline.runs:
         yield f"  {printable(run)}"
     if baseline.branch is None:

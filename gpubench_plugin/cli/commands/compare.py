@@ -16,6 +16,7 @@ from gpubench_plugin.cli.commands._places import colored
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, gated, rate_of
 from gpubench_plugin.config import Limit
+from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
 from gpubench_plugin.records import COMPARED, Run
 
@@ -340,8 +341,8 @@ def _with_losses(comparison: Comparison, worked: Collection[str]) -> Comparison:
     limits = sum(bool(verdict.metric) for verdict in lost)
     failed = len(lost) - limits
     said = [
-        f"{failed} benchmark{'s'[: failed != 1]} failed that the base has measured" * bool(failed),
-        f"{limits} limit{'s'[: limits != 1]} could not be checked" * bool(limits),
+        f"{counted(failed, 'benchmark')} failed that the base has measured" * bool(failed),
+        f"{counted(limits, 'limit')} could not be checked" * bool(limits),
     ]
     note = f"{' and '.join(filter(None, said))}: counts as a regression (exit code 1)"
     return replace(comparison, notes=(*comparison.notes, note))

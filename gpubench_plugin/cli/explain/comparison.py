@@ -27,6 +27,7 @@ from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.compare import LOOK, value_of
 from gpubench_plugin.compare.baselines import the_benchmark
+from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import doubts
 from gpubench_plugin.records import Result, Run, Verdict
@@ -195,12 +196,11 @@ def _subject(
     base, head = (launches.labels[side] for side in SIDES)
     if document is None:
         base, head = asked.base, asked.head or "working tree"
-    pairs = len(launches.pairs)
     so_far = "these are its verdicts so far" if looked else "no look was taken yet"
     ended = "" if document is not None else f", not ended: {so_far}"
     return (
         f"comparison {folder.name}: base {base}, head {head}; "
-        f"{pairs} pair{'s' * (pairs != 1)} of launches{ended}"
+        f"{counted(len(launches.pairs), 'pair')} of launches{ended}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare import counted
+from gpubench_plugin.environment import counted
 from gpubench_plugin.flags import (
     CONTENDED,
     DEPENDENT,

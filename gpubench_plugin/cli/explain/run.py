@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpubench_plugin.cli.explain import limits
-from gpubench_plugin.compare import FEWEST, Likeness, counted, limiting_of, value_of
+from gpubench_plugin.compare import FEWEST, Likeness, limiting_of, value_of
 from gpubench_plugin.compare.baselines import Reference, reference
+from gpubench_plugin.environment import counted, short_commit
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.reports import Advice, Explanation, Point, number, numbers_of
 
@@ -190,7 +191,7 @@ def _advice(
             command=f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
         )
     level, _ = _level(samples)
-    base = level.commit[:_SHORT] if level and level.commit else "REF"
+    base = short_commit(level.commit if level else "") or "REF"
     yield Advice(
         text="both sides measured in turns:",
         command=f"gpubench ab --base={base} -- {shlex.quote(benchmark)}",
@@ -201,7 +202,3 @@ def _advice(
             command=f"gpubench accept {run.run_id} {shlex.quote(benchmark)} "
             f"--baseline={shlex.quote(label)} --reason=WHY",
         )
-
-
-_SHORT: Final = 9
-"""Characters of a commit that are shown."""

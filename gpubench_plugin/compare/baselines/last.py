@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.comparability import Likeness, machine_differences
-from gpubench_plugin.environment import listed
+from gpubench_plugin.environment import counted, listed, short_commit
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.records import RunStatus
 from gpubench_plugin.results import run_in, runs_in
@@ -25,9 +25,6 @@ LOOKED_AT: Final = 50
 """Runs that are read, at most, for a benchmark that the latest ones have not measured."""
 
 _ENDED: Final[frozenset[RunStatus | None]] = frozenset({"complete", "failed"})
-
-_SHORT: Final = 9
-"""Characters of a commit that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +152,7 @@ def _facts(run: Run, head: Run) -> Iterator[str]:
     """Age, commit and changes of the run."""
     yield _age(run.started, head.started)
     if run.commit:
-        yield f"commit {run.commit[:_SHORT]}"
+        yield f"commit {short_commit(run.commit)}"
     if run.dirty:
         yield "uncommitted changes"
 
@@ -168,4 +165,4 @@ def _age(before: str, now: str) -> str:
     seconds = (datetime.fromisoformat(now) - datetime.fromisoformat(before)).total_seconds()
     unit = next((name for name, length in _UNITS.items() if seconds >= length), "second")
     number = int(seconds // _UNITS[unit])
-    return f"{number} {unit}{'s' * (number != 1)} ago"
+    return f"{counted(number, unit)} ago"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem, nearest
 from gpubench_plugin.flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.results import find_run, run_in
@@ -130,11 +131,11 @@ def the_benchmark(text: str, names: Iterable[str], where: str) -> str:
         return found[0]
     if found:
         raise UsageProblem(
-            f"{len(found)} benchmarks of {where} have {text!r} in them: {_some(found)}"
+            f"{len(found)} benchmarks of {where} have {text!r} in them: {listed(found, most=10)}"
         )
     short = {name.rpartition("::")[2]: name for name in known}
     hint = nearest(text, known) or nearest(text, short)
-    there = f"; there are: {_some(known)}" if known else "; there is none at all"
+    there = f"; there are: {listed(known, most=10)}" if known else "; there is none at all"
     raise UsageProblem(f"no benchmark of {where} has {text!r} in it{hint}{there}")
 
 
@@ -143,8 +144,3 @@ def _objections(run: Run, directory: RunDirectory) -> list[str]:
         return objections(run, regressions(directory))
     except ResultsError as error:
         return [*objections(run, 0), f"whether it regressed cannot be read ({error})"]
-
-
-def _some(names: list[str], most: int = 10) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

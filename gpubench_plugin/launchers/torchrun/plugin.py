@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import pytest
 
-from gpubench_plugin.environment import open_to_write
+from gpubench_plugin.environment import listed, open_to_write
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, update_context
@@ -52,8 +52,8 @@ def difference(mine: Sequence[str], of_root: Sequence[str]) -> Json:
     return {
         "count": len(mine),
         "differs": list(mine) != list(of_root),
-        "has": _shown(sorted(set(mine) - set(of_root))),
-        "lacks": _shown(sorted(set(of_root) - set(mine))),
+        "has": listed(sorted(set(mine) - set(of_root)), _IDS_SHOWN),
+        "lacks": listed(sorted(set(of_root) - set(mine)), _IDS_SHOWN),
     }
 
 
@@ -72,11 +72,6 @@ def message(told: Sequence[Json]) -> str:
     if len(different) > len(shown):
         parts.append(f"and {len(different) - len(shown)} more ranks differ")
     return "; ".join(parts)
-
-
-def _shown(ids: Sequence[str]) -> str:
-    more = len(ids) - _IDS_SHOWN
-    return ", ".join(ids[:_IDS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 _WRITE_CACHE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
-from csv import DictWriter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from gpubench_plugin.environment import Cell, csv_text
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.reports.text import printable
@@ -37,24 +36,18 @@ _COLUMNS: Final = (
 
 The row of a step time has the numbers of the metric that decided; `moved` are all that did."""
 
-_FORMULA: Final = ("=", "+", "-", "@")
-
 
 @Format
 def csv(comparisons: Sequence[Comparison], page: Page) -> str:
     """Numbers stand as they are; a text that a spreadsheet would run as a formula is quoted."""
-    text = io.StringIO()
-    writer = DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for comparison in comparisons:
-        writer.writerows(_row(verdict, comparison) for verdict in page.verdicts(comparison))
-    return text.getvalue()
+    rows = (_row(verdict, one) for one in comparisons for verdict in page.verdicts(one))
+    return csv_text([_COLUMNS, *rows])
 
 
-def _row(verdict: Verdict, comparison: Comparison) -> Mapping[str, str]:
+def _row(verdict: Verdict, comparison: Comparison) -> Iterator[Cell]:
     """The cell of each column; one without an entry here is the field of its name."""
     low, high = verdict.interval or (None, None)
-    values: dict[str, str | float | None] = {
+    values: Mapping[str, Cell] = {
         "verdict": verdict.kind,
         "interval_low": low,
         "interval_high": high,
@@ -62,16 +55,6 @@ def _row(verdict: Verdict, comparison: Comparison) -> Mapping[str, str]:
         "head_label": comparison.head,
         "moved": " ".join(verdict.moved) if verdict.kind in {"regressed", "improved"} else "",
     }
-    return {
-        column: _cell(values[column] if column in values else getattr(verdict, column))
-        for column in _COLUMNS
-    }
-
-
-def _cell(value: str | float | None) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return repr(value) if isinstance(value, int) else repr(float(value))
-    shown = printable(value)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    for column in _COLUMNS:
+        cell = values[column] if column in values else getattr(verdict, column)
+        yield printable(cell) if isinstance(cell, str) else cell

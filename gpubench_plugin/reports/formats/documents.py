@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpubench_plugin.records import Comparison
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports.formats.base import Format, Page
-from gpubench_plugin.reports.terminal import painted, plain
+from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.reports.verdict_table import headline, verdict_lines
 
 

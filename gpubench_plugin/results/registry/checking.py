@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, text
 
+from gpubench_plugin.environment import counted, listed
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.results.registry import schema, spool
 from gpubench_plugin.results.registry.ingest import state_of
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
     from gpubench_plugin.results.registry.registry import Registry
-
-_SHOWN = 5
 
 
 def check(registry: Registry) -> Report:
@@ -110,10 +109,8 @@ def _orphans() -> Iterator[tuple[str, Select[Any]]]:
 def _counted(connection: Connection) -> str:
     runs = connection.execute(select(func.count()).select_from(RUNS)).scalar_one()
     results = connection.execute(select(func.count()).select_from(RESULTS)).scalar_one()
-    return f"{runs} run{'s' * (runs != 1)} with {results} results"
+    return f"{counted(runs, 'run')} with {results} results"
 
 
 def _runs(ids: Collection[str]) -> str:
-    more = len(ids) - _SHOWN
-    named = ", ".join(sorted(ids)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    return f"{len(ids)} run{'s' * (len(ids) != 1)} ({named})"
+    return f"{counted(len(ids), 'run')} ({listed(sorted(ids))})"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare import AGAIN, alarms, confirmed, counted, unconfirmed
+from gpubench_plugin.compare import AGAIN, alarms, confirmed, unconfirmed
+from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.launchers import case_on_ranks
 from gpubench_plugin.results import RunDirectory, rounds_of

@@ -7,15 +7,14 @@ runs in one of its jobs.
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare import LABEL
-from gpubench_plugin.environment import redacted_command
+from gpubench_plugin.environment import counted, redacted_command
+from gpubench_plugin.reports import BAD, DOUBTFUL, GOOD, printable, verdict_lines
 from gpubench_plugin.reports import github as page
-from gpubench_plugin.reports import printable, verdict_lines
 from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED
 
 if TYPE_CHECKING:
@@ -39,27 +38,14 @@ def told(
     comparison = judgement.comparison
     if comparison is None:
         return
-    if file := os.environ.get("GITHUB_STEP_SUMMARY"):
-        text = page.step_summary(
-            [comparison],
-            reproduce=shlex.join(["pytest", *redacted_command(_arguments(config))]),
-            accept=judgement.accepting,
-        )
-        yield from _appended(Path(file), text)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        yield from page.annotations([comparison], dict(_from_workspace(places, config.rootpath)))
-
-
-def _arguments(config: pytest.Config) -> list[str]:
-    return [str(argument) for argument in config.invocation_params.args]
-
-
-def _appended(file: Path, text: str) -> Iterator[str]:
-    try:
-        with file.open("a", encoding="utf-8") as summary:
-            summary.write(f"{text}\n")
-    except OSError as error:
-        yield f"GITHUB_STEP_SUMMARY={file} could not be written: {error.strerror}"
+    arguments = [str(argument) for argument in config.invocation_params.args]
+    annotations, problem = page.publish(
+        comparison,
+        dict(_from_workspace(places, config.rootpath)),
+        reproduce=["pytest", *redacted_command(arguments)],
+        accept=judgement.accepting,
+    )
+    yield from filter(None, (problem, *annotations))
 
 
 def _from_workspace(
@@ -72,10 +58,6 @@ def _from_workspace(
         inside = path.is_relative_to(workspace)
         yield node_id, (path.relative_to(workspace).as_posix() if inside else file, line)
 
-
-_GOOD: Final[Mapping[str, bool]] = {"green": True}
-_DOUBTFUL: Final[Mapping[str, bool]] = {"yellow": True}
-_BAD: Final[Mapping[str, bool]] = {"red": True}
 
 _KINDS: Final = {
     "history": "history",
@@ -112,28 +94,28 @@ def lines(
     is_gate = bool(lookup.settings.gate)
     comparison = judgement.comparison
     if comparison is None:
-        yield ((f"could not be judged: {printable(judgement.problem)}", _BAD),)
+        yield ((f"could not be judged: {printable(judgement.problem)}", BAD),)
     else:
         shown = _without_first(comparison) if lookup.kind == "last" else comparison
         yield from verdict_lines(shown, width, glyphs, only_changed=True)
         for said in judgement.policy.spoken(comparison.verdicts) if is_gate else ():
-            yield ((said, _BAD if ": fail (" in said else _DOUBTFUL),)
+            yield ((said, BAD if ": fail (" in said else DOUBTFUL),)
     if not is_gate:
         return
     if interrupted:
         said = f"the session was interrupted; --resume={judgement.run_id} measures the rest"
-        yield ((f"gate: not decided: {said}", _DOUBTFUL),)
+        yield ((f"gate: not decided: {said}", DOUBTFUL),)
         return
     if judgement.nothing_measured:
-        yield ((NOTHING_MEASURED, _BAD),)
+        yield ((NOTHING_MEASURED, BAD),)
     if judgement.fails:
         failing = len({verdict.id for verdict in judgement.failing})
-        counted = f": {failing} benchmark{'s'[: failing != 1]}" if failing else ""
-        yield ((f"gate: failed{counted}", _BAD),)
+        which = f": {counted(failing, 'benchmark')}" if failing else ""
+        yield ((f"gate: failed{which}", BAD),)
     elif runs := judgement.runs_needed:
-        more = f"{runs} more run{'s'[: runs != 1]}"
-        yield ((f"gate: not able to judge (needs {more} of the baseline)", _DOUBTFUL),)
+        more = counted(runs, "more run")
+        yield ((f"gate: not able to judge (needs {more} of the baseline)", DOUBTFUL),)
     elif undecided := judgement.undecided:
-        yield ((f"gate: passed, but {undecided}", _DOUBTFUL),)
+        yield ((f"gate: passed, but {undecided}", DOUBTFUL),)
     else:
-        yield (("gate: passed", _GOOD),)
+        yield (("gate: passed", GOOD),)

@@ -1,6 +1,6 @@
 import pytest
 
-from gpubench_plugin.compare import change, counted, judge_pairs, percent, too_loud, within
+from gpubench_plugin.compare import change, judge_pairs, percent, too_loud, within
 from tests.support.made import series
 
 
@@ -70,8 +70,3 @@ def test_a_reason_says_that_launches_vary():
     assert "launches vary by 4.0" in verdict.reason
     assert "interval" not in verdict.reason
     assert "faster" not in verdict.reason
-
-
-def test_counts_have_their_plural():
-    """One pair, two pairs."""
-    assert (counted(1, "pair"), counted(2, "pair")) == ("1 pair", "2 pairs")

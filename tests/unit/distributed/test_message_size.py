@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.distributed import parse, shown
+from gpubench_plugin.distributed import parse
 from gpubench_plugin.errors import UsageProblem
 
 
@@ -23,11 +23,3 @@ def test_anything_else_is_refused(text: str) -> None:
     """The message shows what was given."""
     with pytest.raises(UsageProblem, match=f"message size {text!r}"):
         parse(text)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3072 GiB")]
-)
-def test_sizes_are_shown_in_the_largest_fitting_unit(size: int, text: str) -> None:
-    """Four digits are enough."""
-    assert shown(size) == text

@@ -8,26 +8,6 @@ from gpubench_plugin.reports import ASCII, text
 
 
 @pytest.mark.parametrize(
-    ("value", "digits", "expected"),
-    [
-        (0.0, 4, "0"),
-        (0.012344, 4, "0.01234"),
-        (1.0, 4, "1.000"),
-        (9.99996, 4, "10.00"),
-        (1234.5, 4, "1234"),
-        (123456.7, 4, "123457"),
-        (0.0996, 2, "0.10"),
-        (-1.5, 2, "-1.5"),
-        (float("nan"), 4, "nan"),
-        (float("inf"), 4, "inf"),
-    ],
-)
-def test_significant_digits(value: float, digits: int, expected: str) -> None:
-    """A number is rounded to its significant digits, and no digit before the point is lost."""
-    assert text.significant(value, digits) == expected
-
-
-@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (0.0, "0 ns"),
@@ -59,22 +39,6 @@ def test_seconds_in_ascii() -> None:
 def test_count(value: float, expected: str) -> None:
     """A rate gets the prefix of its thousands."""
     assert text.count(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.000 KiB"),
-        (956_000_000, "911.7 MiB"),
-        (80 * 2**30, "80.00 GiB"),
-        (2**41, "2.000 TiB"),
-    ],
-)
-def test_byte_size(value: float, expected: str) -> None:
-    """Memory is given in binary units."""
-    assert text.byte_size(value) == expected
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def caught(step: Callable[[], object]) -> BaseException:
             RuntimeError(
                 "DefaultCPUAllocator: not enough memory: you tried to allocate 512 bytes."
             ),
-            "512 bytes",
+            "512 B",
         ),
     ],
 )

@@ -9,10 +9,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.cli.ab import Asked, Compared, tell_github, write_files
+from gpubench_plugin.cli.ab import Asked, Compared, write_files
 from gpubench_plugin.cli.commands import Exit
 from gpubench_plugin.cli.commands.ab import Ab
 from gpubench_plugin.records import Comparison, Verdict
+from gpubench_plugin.reports import github
 
 if TYPE_CHECKING:
     import pytest
@@ -48,28 +49,27 @@ def test_the_verdicts_are_written_for_machines_and_people(tmp_path: Path) -> Non
     assert "10 % slower" in (tmp_path / "report.md").read_text()
 
 
-def test_github_is_told_where_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_github_gets_a_page_and_annotations_where_it_runs(tmp_path: Path) -> None:
     """The page grows, and a regression is an error beside its benchmark; elsewhere nothing."""
     page = tmp_path / "page.md"
     page.write_text("before\n")
     command = ["gpubench", "ab", "--base=main", "--", "-k", "a b"]
     locations = {"bench/test_a.py::test_a": ("bench/test_a.py", 7)}
-    tell_github(COMPARISON, locations=locations, command=command, environ={})
-    assert capsys.readouterr().out == ""
+    assert github.publish(COMPARISON, locations, reproduce=command, environ={}) == ([], "")
     environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
-    tell_github(COMPARISON, locations=locations, command=command, environ=environ)
+    lines, problem = github.publish(COMPARISON, locations, reproduce=command, environ=environ)
     assert page.read_text().startswith("before\n")
     assert "gpubench ab --base=main -- -k 'a b'" in page.read_text()
-    assert "::error file=bench/test_a.py,line=7," in capsys.readouterr().out
+    assert "::error file=bench/test_a.py,line=7," in lines[0]
+    assert problem == ""
 
 
-def test_a_page_that_cannot_be_written_changes_no_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_that_cannot_be_written_changes_no_verdict(tmp_path: Path) -> None:
     """It is said and nothing else."""
     environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page.md")}
-    tell_github(COMPARISON, locations={}, command=["gpubench"], environ=environ)
-    assert "no summary for GitHub" in capsys.readouterr().err
+    lines, problem = github.publish(COMPARISON, {}, reproduce=["gpubench"], environ=environ)
+    assert lines == []
+    assert problem.endswith("page.md could not be written: No such file or directory")
 
 
 def test_github_is_told_before_the_output_is_written(

@@ -1,0 +1,38 @@
+"""Comma-separated values that a spreadsheet shows and does not run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Cell = str | float | None
+
+_FORMULA: Final = re.compile(r"\s*[=+\-@]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def csv_text(rows: Iterable[Iterable[Cell]]) -> str:
+    """The `rows`, of which the first has the titles.
+
+    Numbers round-trip exactly, and None is an empty cell. A text that a spreadsheet would run as a
+    formula (it starts with ``=``, ``+``, ``-`` or ``@``) gets an apostrophe in front, and control
+    characters are written as escapes.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(map(_shown, row) for row in rows)
+    return text.getvalue()
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if not isinstance(cell, str):
+        return repr(cell) if isinstance(cell, int) else repr(float(cell))
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), cell)
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -1,0 +1,66 @@
+"""Words of messages and reports: lists, plurals, numbers, sizes and commits."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Scale = tuple[float, str]
+
+MOST_DIGITS: Final = 4
+"""Nobody acts on a ten-thousandth of a time."""
+_BINARY: Final[Sequence[Scale]] = (
+    *((2.0**50, " PiB"), (2.0**40, " TiB"), (2.0**30, " GiB"), (2.0**20, " MiB")),
+    (2.0**10, " KiB"),
+)
+_COMMIT_DIGITS: Final = 9
+
+
+def listed(texts: Sequence[str], most: int = 5, separator: str = ", ") -> str:
+    """The first of the `texts`, and how many more there are: ``a, b and 3 more``."""
+    more = len(texts) - most
+    rest = f"{separator.strip(', ')} and {more} more" if more > 0 else ""
+    return separator.join(texts[:most]) + rest
+
+
+def plural(noun: str) -> str:
+    """``runs``, ``launches``."""
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 pair``, ``5 pairs``, ``3 launches``."""
+    return f"{number} {noun if number == 1 else plural(noun)}"
+
+
+def short_commit(commit: str | None) -> str:
+    """The beginning of a commit's hash; empty without one."""
+    return (commit or "")[:_COMMIT_DIGITS]
+
+
+def significant(value: float, digits: int = MOST_DIGITS) -> str:
+    """`value` in plain decimals with `digits` significant ones: 0.01234, 1.234, 1234, 12345."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded if decimals >= 0 else value:.{max(decimals, 0)}f}"
+
+
+def scaled(value: float, scales: Sequence[Scale], digits: int = MOST_DIGITS) -> str:
+    """`value` with the name of the largest of `scales` in which it is, rounded, at least one."""
+
+    def rounded(number: float) -> float:
+        return float(f"{number:.{digits - 1}e}")
+
+    factor, name = next((s for s in scales if rounded(abs(value) / s[0]) >= 1), scales[-1])
+    number = value / factor
+    return f"{significant(number if digits == MOST_DIGITS else rounded(number), digits)}{name}"
+
+
+def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
+    """An amount of memory in binary units: ``912.4 MiB``, ``17 B``."""
+    return f"{value:.0f} B" if abs(value) < 1024 else scaled(value, _BINARY, digits)

@@ -1,0 +1,40 @@
+"""Lines of text with the markup of pytest's terminal writer, and the colours of all reports.
+
+Nothing here writes. The caller passes each span to ``TerminalWriter.write(text, **markup)``, which
+knows whether the terminal has colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+Markup = Mapping[str, bool]
+Span = tuple[str, Markup]
+"""A text and the keyword arguments of ``TerminalWriter.write`` that go with it."""
+Line = tuple[Span, ...]
+
+PLAIN: Final[Markup] = {}
+BOLD: Final[Markup] = {"bold": True}
+GOOD: Final[Markup] = {"green": True}
+DOUBTFUL: Final[Markup] = {"yellow": True}
+BAD: Final[Markup] = {"red": True}
+
+_CODES: Final[Mapping[str, int]] = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
+"""Of ECMA-48's SGR, by the names that pytest's writer has for them."""
+
+
+def plain(line: Line) -> str:
+    """The text of `line` without its markup."""
+    return "".join(text for text, _ in line)
+
+
+def painted(line: Line) -> str:
+    """The text of `line` with its markup, for a terminal that pytest does not write to."""
+    return "".join(_painted(span) for span in line)
+
+
+def _painted(span: Span) -> str:
+    text, markup = span
+    codes = ";".join(str(_CODES[name]) for name, on in markup.items() if on)
+    return f"\x1b[{codes}m{text}\x1b[0m" if codes else text
