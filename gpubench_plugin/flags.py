@@ -80,7 +80,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     UNCHECKED: "nothing was compared with the fp32 reference",
     GROWING_MEMORY: "memory grew through all quarters of the timed calls: a leak",
     SINCE_START: "the process' peak of memory is that since its start",
-    SKETCHED: "there were too many durations to keep; percentiles are those of a sketch",
+    SKETCHED: "too many durations to keep; percentiles are a sketch's (pytest-gpubench[sketch])",
     CONDENSED: "a rank had more samples, flags or facts than it sends",
     UNFINISHED: "the run has no end and no record of it: it was killed, or still runs",
 }

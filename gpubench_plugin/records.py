@@ -53,7 +53,8 @@ class Sketch:
     ranks: a 95th percentile with a rank error of 0.001 is a value between the 94.9th and the
     95.1st.
 
-    `least`, `most` and `total` are exact. `kll` is the library's own serialisation in base64.
+    `least`, `most` and `total` are exact. `kll` is the library's own serialisation in base64, empty
+    where the library (the extra ``sketch``) was not installed: then there are no quantiles.
     """
 
     count: int
@@ -69,7 +70,11 @@ class Sketch:
         return self.total / self.count
 
     def quantiles(self, fractions: Sequence[float]) -> list[float]:
-        """The values at these `fractions` of all, from 0 to 1, each to within `rank_error`."""
+        """The values at these `fractions` of all, from 0 to 1, each to within `rank_error`.
+
+        Raises:
+            UsageProblem: the library that reads `kll` is not installed.
+        """
         found: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
         return found
 
@@ -103,8 +108,13 @@ def tells_quantile(count: int, fraction: float) -> bool:
 
 
 def _kll(text: str) -> Any:
-    from datasketches import kll_doubles_sketch
+    try:
+        from datasketches import kll_doubles_sketch
+    except ImportError as error:
+        from gpubench_plugin.errors import UsageProblem
 
+        message = "reading a sketch of durations takes datasketches: pip install"
+        raise UsageProblem(f"{message} 'pytest-gpubench[sketch]'") from error
     return kll_doubles_sketch.deserialize(b64decode(text))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -143,6 +144,7 @@ def resolve(
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
+    _refuse_rank_error(merged)
     return scaled(lapsed(configuration, said, merged), stated, merged)
 
 
@@ -246,6 +248,15 @@ def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> No
         allowed = "allowed: one of the two, and null for the other"
         source = merged.source(steps)
         raise explain.at(merged, ("training", "epochs"), f"{problem} ({source}); {allowed}")
+
+
+def _refuse_rank_error(merged: Merged) -> None:
+    """Refuse an error of percentiles that nothing could keep to."""
+    key = ("measure", "sketch_rank_error")
+    if merged.get(key) is not None and find_spec("datasketches") is None:
+        problem = f"{explain.shown(merged.get(key))} takes datasketches, which is not installed"
+        allowed = "allowed: to leave it out, or pip install 'pytest-gpubench[sketch]'"
+        raise explain.at(merged, key, f"{problem}; {allowed}")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:

@@ -223,6 +223,8 @@ def _times(samples: Samples, rank: int, host: str) -> RankTimes:
 
 def _quantiles(samples: Samples, ordered: Sequence[float]) -> list[float | None]:
     if samples.sketch is not None:
+        if not samples.sketch.kll:
+            return [None] * len(_FRACTIONS)
         quantiles = samples.sketch.quantiles(_FRACTIONS)
     else:
         quantiles = [_quantile(ordered, fraction) for fraction in _FRACTIONS]

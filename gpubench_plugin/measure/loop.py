@@ -101,13 +101,14 @@ def measure(
         )
     converged = agreement.decide(int(rule.converged(recording)))
     sketch = recording.sketch
+    durations = sketch.typical() if sketch and sketch.kll else recording.durations_s
     flags = {
         UNSTEADY: not warm.steady,
         DRIFTING: is_trending([*warm.tail_s, *recording.rounds_s], section.steady_tolerance),
         NOT_CONVERGED: not converged,
         DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,
-        OUTLIERS: has_outliers(sketch.typical() if sketch else recording.durations_s),
+        OUTLIERS: has_outliers(durations or recording.rounds_s),
     }
     samples = Samples(
         timer=clock.timer,

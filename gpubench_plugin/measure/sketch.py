@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
-from math import fsum
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.records import Sketch, kll_text
@@ -24,39 +24,45 @@ LEAST_RANK_ERROR: Final = 1e-4
 class Sketcher:
     """Takes values in, in batches, and sketches them.
 
+    Without datasketches (the extra ``sketch``) only what is exact is kept: no quantiles.
+
     Args:
         rank_error: how far the rank of a quantile may be off, as a fraction of all values.
     """
 
     def __init__(self, rank_error: float) -> None:
-        from datasketches import kll_doubles_sketch
-
+        try:
+            from datasketches import kll_doubles_sketch
+        except ImportError:
+            self._kll = None
+        else:
+            self._kll = kll_doubles_sketch(size_for(rank_error))
         self._rank_error = rank_error
-        self._kll = kll_doubles_sketch(size_for(rank_error))
-        self._total = 0.0
-
-    @property
-    def count(self) -> int:
-        """The values taken in."""
-        return int(self._kll.n)
+        self.count = 0
+        self._least, self._most, self._total = math.inf, -math.inf, 0.0
 
     def update(self, values: Sequence[float]) -> None:
         """Take in `values`, an array of doubles."""
         import numpy as np
 
-        self._kll.update(np.asarray(values, dtype=np.float64))
-        self._total = fsum((self._total, fsum(values)))
+        array = np.asarray(values, dtype=np.float64)
+        if self._kll is not None:
+            self._kll.update(array)
+        self.count += len(array)
+        self._least = min(self._least, float(array.min()))
+        self._most = max(self._most, float(array.max()))
+        self._total = math.fsum((self._total, math.fsum(values)))
 
     @property
     def sketch(self) -> Sketch:
         """All values taken in so far, at least one."""
         return Sketch(
             count=self.count,
-            least=float(self._kll.get_min_value()),
-            most=float(self._kll.get_max_value()),
+            least=self._least,
+            most=self._most,
             total=self._total,
             rank_error=self._rank_error,
-            kll=kll_text(self._kll),
+            kll="" if self._kll is None else kll_text(self._kll),
         )
 
 

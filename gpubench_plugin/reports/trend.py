@@ -58,7 +58,9 @@ def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> d
                     }
                     for point in course.points
                 ],
-                "change_points": [
+                "change_points": None
+                if course.changes is None
+                else [
                     {
                         "index": change.index,
                         "run_id": change.point.run_id,
@@ -81,7 +83,7 @@ def courses_as_csv(courses: Sequence[Course]) -> str:
 
 
 def _rows(course: Course) -> Iterator[list[Cell]]:
-    changes = {change.index: change.change for change in course.changes}
+    changes = {change.index: change.change for change in course.changes or ()}
     for index, point in enumerate(course.points):
         origin = (course.fingerprint, point.run_id, point.started, point.branch, point.commit)
         yield [
@@ -105,7 +107,7 @@ def _amounts(course: Course) -> str:
 
 def _picture(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
     values = [point.value for point in course.points]
-    marks = {change.index for change in course.changes}
+    marks = {change.index for change in course.changes or ()}
     drawn = sparkline(values, glyphs, marks)
     for start in range(0, len(drawn), max(total - 2, 1)):
         yield f"  {drawn[start : start + max(total - 2, 1)]}"
@@ -116,7 +118,7 @@ def _picture(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
 
 def _table(course: Course, total: int, glyphs: Glyphs) -> list[str]:
     points = course.points
-    changes = {change.index: change for change in course.changes}
+    changes = {change.index: change for change in course.changes or ()}
     return lines(
         [
             column("run", [point.run_id for point in points]),
@@ -135,9 +137,9 @@ def _mark(change: LevelChange | None) -> str:
 
 
 def _changes(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
-    if not course.changes:
+    if course.changes == ():
         yield "no change of level was found"
-    for change in course.changes:
+    for change in course.changes or ():
         unit = change.point.unit
         before, after = (number(one, unit, glyphs) for one in (change.before, change.after))
         commit = f" (commit {short_commit(change.point.commit)})" if change.point.commit else ""

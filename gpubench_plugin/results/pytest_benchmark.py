@@ -344,11 +344,15 @@ def _stats(measurement: Measurement, samples: Samples, limit: int) -> tuple[Any,
 
 
 def _durations(samples: Samples) -> Sequence[float]:
-    """All of them, or of a sketch as many that are distributed alike, its extremes among them."""
+    """All of them, or of a sketch as many that are distributed alike, its extremes among them.
+
+    A sketch without quantiles has the medians of the rounds between its extremes.
+    """
     sketch = samples.sketch
     if sketch is None:
         return samples.durations_s
-    return [sketch.least, *sketch.typical(_OF_A_SKETCH - 2), sketch.most]
+    between = sketch.typical(_OF_A_SKETCH - 2) if sketch.kll else samples.durations_s
+    return [sketch.least, *between, sketch.most]
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -170,7 +170,7 @@ class InlineProject(Project):
             finally:
                 sys.path[:] = path
                 for name, module in [*sys.modules.items()]:
-                    if str(vars(module).get("__file__")).startswith(f"{self.path}{os.sep}"):
+                    if str(getattr(module, "__file__", None)).startswith(f"{self.path}{os.sep}"):
                         del sys.modules[name]
 
 

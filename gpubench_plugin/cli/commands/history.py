@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _FORMATS: Final = ("table", "csv", "json")
 _MAIN: Final = "main"
+_NOT_LOOKED_FOR: Final = (
+    "changes of level are not looked for: pip install 'pytest-gpubench[history]'"
+)
 
 
 class History(Command):
@@ -53,8 +56,10 @@ class History(Command):
         with reachable(places.registry, places.results_dir) as reached:
             past = Past(places.results_dir, reached.registry, reached.note)
             benchmark, metric, points = _points(past, options)
-        note(past.notes)
         series = courses(points)
+        if any(course.changes is None for course in series):
+            past.notes.append(_NOT_LOOKED_FOR)
+        note(past.notes)
         if options.format == "json":
             document = trend.courses_as_json(benchmark, metric, series)
             say([json_files.text({"schema_version": 1, **document}, indent=2)])

@@ -37,8 +37,10 @@ _FLOOR: Final = 0.001
 _PENALTY: Final = 7.0
 
 
-def change_points(values: Sequence[float]) -> list[int]:
+def change_points(values: Sequence[float]) -> list[int] | None:
     """The positions in `values`, oldest first, at which a new level begins.
+
+    None where `ruptures` is not installed (the extra ``history``): nothing is looked for.
 
     PELT (Killick, Fearnhead, Eckley 2012; `ruptures`) with the squared error of the logarithms and
     a penalty per change point of 7·ln(n)·s² for n values of noise s. The usual 2·ln(n)·s² (Yao
@@ -54,8 +56,11 @@ def change_points(values: Sequence[float]) -> list[int]:
     fit = [position for position, value in enumerate(values) if math.isfinite(value) and value > 0]
     if len(fit) < FEWEST:
         return []
+    try:
+        from ruptures import KernelCPD
+    except ImportError:
+        return None
     import numpy as np
-    from ruptures import KernelCPD
 
     logs = np.log([values[position] for position in fit])
     noise = max(_noise(logs), _FLOOR)
@@ -126,13 +131,13 @@ class LevelChange:
 class Course:
     """Comparable points, the oldest first: one machine, configuration, clock and work in a call.
 
-    `work` is None where none of the points knows it.
+    `work` is None where none of the points knows it, `changes` where none were looked for.
     """
 
     fingerprint: str
     work: Mapping[str, float] | None
     points: tuple[Point, ...]
-    changes: tuple[LevelChange, ...]
+    changes: tuple[LevelChange, ...] | None
 
 
 def courses(points: Sequence[Point]) -> list[Course]:
@@ -259,9 +264,12 @@ class Past:
         self.notes.append(f"without the registry: {error}")
 
 
-def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...]:
+def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     values = [point.value for point in points]
-    starts = [0, *change_points(values), len(values)]
+    positions = change_points(values)
+    if positions is None:
+        return None
+    starts = [0, *positions, len(values)]
     levels = [median(values[a:b]) for a, b in pairwise(starts)]
     return tuple(
         LevelChange(index=index, point=points[index], before=before, after=after)

@@ -66,11 +66,12 @@ def _spread(observation: Observation) -> Iterator[Metric]:
 
 
 def _statistics(samples: Samples, fractions: Iterable[float]) -> tuple[float, ...]:
-    """Mean, minimum, maximum and the quantiles of all durations."""
+    """Mean, minimum, maximum and the quantiles of all durations; a sketch may lack quantiles."""
     import numpy as np
 
     if (sketch := samples.sketch) is not None:
-        return (sketch.mean, sketch.least, sketch.most, *sketch.quantiles(list(fractions)))
+        quantiles = sketch.quantiles(list(fractions)) if sketch.kll else ()
+        return (sketch.mean, sketch.least, sketch.most, *quantiles)
     durations = np.asarray(samples.durations_s)
     extremes = durations.mean(), durations.min(), durations.max()
     return (*extremes, *np.quantile(durations, list(fractions)))

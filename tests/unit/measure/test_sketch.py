@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from array import array
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -15,6 +16,7 @@ import pytest
 
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import LIMIT_BYTES, Aggregate, RankAgreement, RankReport
+from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure import (
     LEAST_RANK_ERROR,
     Plan,
@@ -144,6 +146,37 @@ def test_many_durations_change_no_number_but_the_percentiles() -> None:
     assert of_all.keys() == of_sketch.keys()
     for name, metric in of_all.items():
         assert of_sketch[name].value == pytest.approx(metric.value), name
+
+
+@pytest.fixture
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Datasketches is not installed."""
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+
+
+@pytest.mark.usefixtures("without_library")
+def test_without_the_library_only_percentiles_lack() -> None:
+    """All else is that of all durations, also in what a rank sends; the flag says it."""
+    exact, few = measured(*TIMES_NS), measured(*TIMES_NS, keep_durations=1000)
+    assert (exact.flags, few.flags) == (("outliers",), ("sketched",))  # of rounds there are none
+    assert few.sketch is not None
+    assert (few.sketch.count, few.sketch.kll) == (len(exact.durations_s), "")
+    assert Samples.from_json(json.loads(json.dumps(few.to_json()))) == few
+    of_all, of_few = compute_all(observation(exact)), compute_all(observation(few))
+    assert of_all.keys() - of_few.keys() == {"step_time_p95_s", "step_time_p99_s"}
+    for name, metric in of_few.items():
+        assert metric.value == pytest.approx(of_all[name].value), name
+    times = RankReport.of(few, Work(), {}, rank=0, host="a host").times
+    assert (times.p5_s, times.p95_s, times.p99_s) == (None, None, None)
+    assert (times.min_s, times.max_s) == (few.sketch.least, few.sketch.most)
+
+
+def test_reading_a_sketch_takes_the_library(request: pytest.FixtureRequest) -> None:
+    """One that was recorded where it was installed; the message says what to install."""
+    sketch = sketched([1.0, 2.0])
+    request.getfixturevalue("without_library")
+    with pytest.raises(UsageProblem, match=r"pip install 'pytest-gpubench\[sketch\]'"):
+        sketch.quantiles([0.5])
 
 
 def test_as_many_as_may_be_kept_are_not_sketched() -> None:

@@ -426,9 +426,11 @@ def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
         sketch=sketcher.sketch,
         reduced_from=many,
     )
+    without_quantiles = replace(sketched, sketch=replace(sketcher.sketch, kll=""))
     launch = Launch(samples=samples, metrics={}, flags=())
     for made, rounds, iterations in (
         (measured(metrics=metrics, samples=sketched), 10_000, 7),
+        (measured(metrics=metrics, samples=without_quantiles), 10_000, 7),
         (measured(metrics=metrics, per_launch=(launch, launch)), 6, 1),
     ):
         assert made.samples is not None
