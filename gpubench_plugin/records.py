@@ -1,7 +1,9 @@
 """The records that travel between the packages: frozen, keyword-only, JSON all the way down.
 
-Units stand in the names. A record has ``to_json`` where it travels between processes, and then
-``from_json`` restores an equal one; no pickle is involved.
+Units stand in the names. What files and other processes get of a record are its fields, see
+:mod:`gpubench_plugin.environment.stored`; no pickle is involved. The metadata of a field are for
+pydantic, which this module does not import: descriptions and bounds of the published schemas, and
+the key where it is not the field's name.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import fsum, isclose
+from math import fsum, inf, isclose
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 Json = dict[str, Any]
 
@@ -33,6 +35,11 @@ Better = Literal["higher", "lower", "none"]
 
 CONFIDENCE: Final = 0.95
 """The level of intervals where nothing else is stated."""
+
+
+def _schema(description: str, **bounds: float) -> Json:
+    """The metadata of a field: what its schema says, and bounds as in ``annotated_types``."""
+    return {"description": description, **bounds}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,28 +195,20 @@ class Samples:
         """The same samples with `flags` added, each once."""
         return replace(self, flags=tuple(dict.fromkeys((*self.flags, *flags))))
 
-    def to_json(self) -> Json:
-        """A dictionary of JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Samples:
-        """The samples written by :meth:`to_json`."""
-        fields: Json = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        for name, kind in (("reduced_from", Timing), ("sketch", Sketch)):
-            if fields.get(name) is not None:
-                fields[name] = kind(**fields[name])
-        return cls(**fields)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The amount of work in one call of the step, on one rank or summed over the ranks."""
+    """The amount of work in one call of the step, on one rank or summed over the ranks.
+
+    None is what nobody stated or counted.
+    """
 
     samples: float | None = None
     tokens: float | None = None
     bytes: float | None = None
-    flops: float | None = None
+    flops: float | None = field(
+        default=None, metadata=_schema("A multiplication and an addition counting as two")
+    )
 
     @property
     def known(self) -> dict[str, float]:
@@ -250,16 +249,16 @@ class RankTimes:
     Where a duration is not finite, neither is any statistic.
     """
 
-    rank: int
+    rank: int = field(metadata={"ge": 0})
     host: str
-    count: int
+    count: int = field(metadata=_schema("Durations timed", ge=0))
     min_s: float
     p5_s: float | None
-    median_s: float
+    median_s: float = field(metadata=_schema("Median of the rounds"))
     p95_s: float | None
     p99_s: float | None
     max_s: float
-    total_s: float
+    total_s: float = field(metadata=_schema("Length of all timed blocks"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,49 +315,70 @@ class Launch:
     metrics: Mapping[str, Metric]
     flags: tuple[str, ...]
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Launch:
-        """The launch that a measurement's ``to_json`` wrote."""
-        samples = data["samples"]
-        return cls(
-            samples=None if samples is None else Samples.from_json(samples),
-            metrics=_metrics(data["metrics"]),
-            flags=tuple(data["flags"]),
-        )
 
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What every record of a benchmark has, measured, stored or read.
 
-def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
-    return {name: Metric(**metric) for name, metric in data.items()}
+    `settings` is the configuration by dot key with defaults left out, as far as it makes numbers
+    comparable; `limits` are those the gate judges its metrics by. `timer` names the clock:
+    ``cuda_events`` and ``cuda_kernel`` take the device's own time, all others are clocks of the
+    host.
+    """
+
+    id: str = field(metadata=_schema("pytest's node id", min_length=1))
+    outcome: Outcome
+    reason: str = field(
+        default="", metadata=_schema("Why it was not measured; empty for measured ones")
+    )
+    settings: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata=_schema("The configuration by dot key, what is no default and changes numbers"),
+    )
+    limits: Mapping[str, str] = field(
+        default_factory=dict, metadata=_schema("What the gate judges metrics by")
+    )
+    timer: str = field(default="", metadata=_schema("The clock"))
+    flags: tuple[str, ...] = field(
+        default=(), metadata=_schema("What makes the numbers less trustworthy")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """One benchmark's record. Only the outcome ``measured`` carries samples and metrics.
+class BenchmarkRecord(Benchmark):
+    """What a run's files have of a benchmark, in whatever form its numbers are.
 
-    `ranks` has a row for each rank, in their order, where there are several. `settings` is the
-    configuration by dot key with defaults left out, as far as it makes numbers comparable; `limits`
-    are those the gate judges its metrics by; `timer` names the clock. `work` is that of a call, on
-    all ranks together; None where nothing was measured, or before amounts were recorded.
+    `ranks` has a row for each rank, in their order, where there are several. `work` is that of a
+    call, on all ranks together; None where nothing was measured, or before amounts were recorded.
     """
 
-    id: str
-    name: str
-    params: Mapping[str, str]
-    world_size: int
-    launches: int = 1
-    outcome: Outcome
-    reason: str = ""
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    limits: Mapping[str, str] = field(default_factory=dict)
-    timer: str = ""
-    work: Work | None = None
-    samples: Samples | None = None
+    name: str = field(metadata=_schema("The test function's name with its parameters"))
+    params: Mapping[str, str] = field(metadata=_schema("Parameters by name"))
+    world_size: int = field(metadata=_schema("Ranks that worked together", gt=0))
+    launches: int = field(default=1, metadata=_schema("Fresh processes measured in", gt=0))
+    configuration: Mapping[str, Any] = field(
+        default_factory=dict, metadata=_schema("The resolved configuration")
+    )
+    work: Work | None = field(
+        default=None, metadata=_schema("Of one call of the step, on all ranks together")
+    )
+    correctness: Mapping[str, Any] = field(
+        default_factory=dict, metadata=_schema("What the untimed checks found")
+    )
+    ranks: tuple[RankTimes, ...] = field(
+        default=(), metadata=_schema("Each rank, where there are several")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(BenchmarkRecord):
+    """One benchmark's record. Only the outcome ``measured`` carries samples and metrics."""
+
+    samples: Samples | None = field(
+        default=None, metadata=_schema("Every duration, in seconds per call")
+    )
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    correctness: Mapping[str, Any] = field(default_factory=dict)
     per_launch: tuple[Launch, ...] = ()
-    ranks: tuple[RankTimes, ...] = ()
 
     @property
     def slowest_rank(self) -> RankTimes | None:
@@ -379,26 +399,6 @@ class Measurement:
         """The same record, as far as it is kept in memory: the run's journal has the samples."""
         launches = tuple(replace(launch, samples=None) for launch in self.per_launch)
         return replace(self, samples=None, per_launch=launches)
-
-    def to_json(self) -> Json:
-        """A dictionary of JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """The measurement written by :meth:`to_json`."""
-        samples, work = data["samples"], data.get("work")
-        return cls(
-            **{
-                **data,
-                "work": None if work is None else Work(**work),
-                "samples": None if samples is None else Samples.from_json(samples),
-                "metrics": _metrics(data["metrics"]),
-                "flags": tuple(data["flags"]),
-                "per_launch": tuple(map(Launch.from_json, data.get("per_launch", ()))),
-                "ranks": tuple(RankTimes(**rank) for rank in data.get("ranks", ())),
-            }
-        )
 
 
 RunStatus = Literal["complete", "failed", "interrupted"]
@@ -424,31 +424,21 @@ class RunRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """One benchmark of one run.
+class Result(Benchmark):
+    """One benchmark of one run, as it is compared.
 
-    `timer` names the clock: ``cuda_events`` and ``cuda_kernel`` take the device's own time, all
-    others are clocks of the host. `metrics` are those of the whole run; `launches` holds the value
-    of each metric in each launch of fresh processes, one mapping per launch, never none for a
-    measured benchmark. `settings` is the configuration by dot key with defaults left out, as far as
-    it makes numbers comparable; `configuration` is all of it by dot key, empty where it is unknown.
-    `limits` are those that the run itself was to be judged by, by metric. `work` holds the amounts
-    of work in a call on all ranks by name, None where nobody recorded whether it has any. `pinned`:
-    somebody has said that this is the level of the benchmark, by pinning the run or accepting it.
-    `foreign`: it was read from what pytest-benchmark alone wrote of it, which is less.
+    `metrics` are those of the whole run; `launches` holds the value of each metric in each launch
+    of fresh processes, one mapping per launch, never none for a measured benchmark. `configuration`
+    is all of it by dot key, empty where it is unknown. `work` holds the amounts of work in a call
+    on all ranks by name, None where nobody recorded whether it has any. `pinned`: somebody has said
+    that this is the level of the benchmark, by pinning the run or accepting it. `foreign`: it was
+    read from what pytest-benchmark alone wrote of it, which is less.
     """
 
-    id: str
-    outcome: Outcome
-    reason: str = ""
-    timer: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     launches: tuple[Mapping[str, float], ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, Any] = field(default_factory=dict)
-    limits: Mapping[str, str] = field(default_factory=dict)
     work: Mapping[str, float] | None = None
-    flags: tuple[str, ...] = ()
     pinned: bool = False
     foreign: bool = False
 
@@ -526,54 +516,93 @@ def is_regression(kind: str, method: str | None, *, base: str) -> bool:
     return kind == "regressed" and not (method == "threshold" and base == LAST)
 
 
+class _Unbounded:
+    """What pydantic makes of an interval: JSON has no infinity, an end that is not bounded is null.
+
+    https://docs.pydantic.dev/latest/concepts/types/#customizing-validation-with-__get_pydantic_core_schema__
+    """
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: object, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def bounded(ends: tuple[float | None, float | None]) -> tuple[float, float]:
+            low, high = ends
+            return (-inf if low is None else low, inf if high is None else high)
+
+        ends = handler.generate_schema(tuple[float | None, float | None])
+        return core_schema.no_info_after_validator_function(bounded, ends)
+
+
+Interval = Annotated[tuple[float, float], _Unbounded]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What was found of one number of several that one verdict is about, as in :class:`Verdict`."""
+    """What was found of one number, which may be one of several that a verdict is about.
 
-    metric: str
-    unit: str
-    better: Better
-    kind: VerdictKind
-    base: float | None
-    head: float | None
-    effect: float | None
-    interval: tuple[float, float] | None
-    limit: str
+    `effect` and `interval` are fractions, positive where the head is slower or worse: head/base − 1
+    for a metric that should be low, 1 − head/base for one that should be high. `limit` is the text
+    of the limit. `metric` is empty where a verdict is about the whole benchmark.
+    """
+
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid", "allow_inf_nan": False}
+
+    metric: str = field(
+        default="", metadata=_schema("Empty where the verdict is about the whole benchmark")
+    )
+    unit: str = field(default="", metadata=_schema("Of base and head"))
+    better: Better = field(
+        default="none", metadata=_schema("The direction in which the metric gets better")
+    )
+    kind: VerdictKind = field(metadata={"alias": "verdict"})
+    base: float | None = field(default=None, metadata=_schema("The value before, in the unit"))
+    head: float | None = field(default=None, metadata=_schema("The value now, in the unit"))
+    effect: float | None = field(
+        default=None, metadata=_schema("A fraction, positive where the head is worse")
+    )
+    interval: Interval | None = field(
+        default=None,
+        metadata=_schema("Of the effect, fractions; an end that is not bounded is null"),
+    )
+    limit: str = field(default="", metadata=_schema("What it was judged by"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Part):
     """What was found of one metric of one benchmark, or of its step time as a whole.
 
     The step time is judged by several metrics at once: its `parts`, of which the verdict's own
     numbers are the one that decided. `moved` are those that made it `regressed` or `improved`.
 
-    `effect` and `interval` are fractions, positive where the head is slower or worse: head/base − 1
-    for a metric that should be low, 1 − head/base for one that should be high. `launches` counts
-    the independent samples the verdict rests on: pairs, earlier runs, or 1.
-    `smallest_visible_effect` is the least true effect that could have been called, a fraction.
-    `limit` is the text of the limit. `reason` says why in one line. `pairs_needed` estimates how
-    many pairs would decide it, `runs_needed` how many more earlier runs there must be before any
-    can. `metric` is empty where the verdict is about the whole benchmark.
+    `launches` counts the independent samples the verdict rests on. `smallest_visible_effect` is the
+    least true effect that could have been called, a fraction. `reason` says why in one line.
+    `pairs_needed` estimates how many pairs would decide it, `runs_needed` how many more earlier
+    runs there must be before any can.
     """
 
-    id: str
-    metric: str = ""
-    unit: str = ""
-    better: Better = "none"
-    kind: VerdictKind
-    method: Method | None = None
-    base: float | None = None
-    head: float | None = None
-    effect: float | None = None
-    interval: tuple[float, float] | None = None
-    launches: int = 0
-    smallest_visible_effect: float | None = None
-    pairs_needed: int | None = None
-    runs_needed: int | None = None
-    limit: str = ""
-    reason: str = ""
-    parts: tuple[Part, ...] = ()
+    id: str = field(metadata=_schema("pytest's node id", min_length=1))
+    method: Method | None = field(
+        default=None, metadata=_schema("threshold is not statistical, exact has no variance")
+    )
+    launches: int = field(
+        default=0, metadata=_schema("Independent samples: pairs, earlier runs, or 1", ge=0)
+    )
+    smallest_visible_effect: float | None = field(
+        default=None,
+        metadata=_schema("The least true effect that could have been called, a fraction"),
+    )
+    pairs_needed: int | None = field(
+        default=None, metadata=_schema("About how many pairs would decide it", ge=0)
+    )
+    runs_needed: int | None = field(
+        default=None,
+        metadata=_schema("More earlier runs that a history needs before it can judge", ge=0),
+    )
+    reason: str = field(default="", metadata=_schema("Why, in one line"))
+    parts: tuple[Part, ...] = field(
+        default=(), metadata=_schema("Of a step time: all numbers that it is judged by")
+    )
 
     @property
     def moved(self) -> tuple[str, ...]:
@@ -589,6 +618,8 @@ class Verdict:
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """A fact by its dot key that differs between base and head; None where one lacks it."""
+
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
     key: str
     base: Any

@@ -17,6 +17,7 @@ from math import fsum
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from gpubench_plugin.environment import stored
 from gpubench_plugin.flags import CONDENSED
 from gpubench_plugin.records import RankTimes, Samples, Work, tells_quantile
 
@@ -255,4 +256,4 @@ def _unpacked(data: Mapping[str, Any]) -> Samples:
     for name, kind in _PACKED.items():
         packed = b64decode(data[name])
         fields[name] = struct.unpack(f"<{len(packed) // 8}{kind}", packed)
-    return Samples.from_json(fields)
+    return stored.restored(Samples, fields, "the samples of a rank")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.environment import stored
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results.outcomes import kind_of
 
@@ -73,15 +74,17 @@ def read(report: pytest.TestReport) -> Json:
 
 def to_json(payload: Json) -> Json:
     """The `payload` as JSON values."""
-    measurement = payload.get("measurement")
-    return payload if measurement is None else {**payload, "measurement": measurement.to_json()}
+    if "measurement" not in payload:
+        return payload
+    return {**payload, "measurement": stored.dumped(payload["measurement"])}
 
 
 def from_json(payload: Json) -> Json:
     """The payload written by :func:`to_json`."""
     if "measurement" not in payload:
         return payload
-    return {**payload, "measurement": Measurement.from_json(payload["measurement"])}
+    measurement = stored.restored(Measurement, payload["measurement"], "the report of a benchmark")
+    return {**payload, "measurement": measurement}
 
 
 def with_outcome(report: pytest.TestReport) -> Json:

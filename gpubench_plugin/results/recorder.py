@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import files, json_files, redacted_command
+from gpubench_plugin.environment import files, json_files, redacted_command, stored
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import RunRecord
 from gpubench_plugin.results.journal import Journal, utc_now
@@ -126,7 +126,7 @@ class Recorder:
 
     def record(self, measurement: Measurement) -> None:
         """Journal a benchmark's record."""
-        self._journal.append({"event": "benchmark", **measurement.to_json()})
+        self._journal.append({"event": "benchmark", **stored.dumped(measurement)})
         median = measurement.metrics.get("step_time_s")
         LOGGER.info(
             "%s: %s%s%s",

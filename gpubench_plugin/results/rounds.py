@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.environment import stored
+from gpubench_plugin.errors import BrokenFile
 from gpubench_plugin.records import Samples
 from gpubench_plugin.results import journal
 
@@ -29,14 +31,15 @@ def rounds_of(directory: RunDirectory) -> dict[str, FrozenRounds]:
         if event["event"] == "benchmark" and event.get("samples"):
             try:
                 rounds[event["id"]] = _rounds_of(journal.restored(event))
-            except (KeyError, TypeError, ValueError):
+            except (BrokenFile, KeyError, TypeError, ValueError):
                 continue
     return rounds
 
 
 def _rounds_of(event: Mapping[str, Any]) -> FrozenRounds:
     launches = event.get("per_launch") or [event]
-    return middle_rounds(FrozenRounds.of(Samples.from_json(one["samples"])) for one in launches)
+    samples = (stored.restored(Samples, one["samples"], "the journal") for one in launches)
+    return middle_rounds(map(FrozenRounds.of, samples))
 
 
 def middle_rounds(plans: Iterable[FrozenRounds]) -> FrozenRounds:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.compare.baselines import Baselines
 from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.environment import stored
 from gpubench_plugin.measure.probes.contention import Contention
 from gpubench_plugin.records import Samples
 from gpubench_plugin.results import RunDirectory, rounds_of
@@ -62,7 +63,7 @@ def line_of(name: str, *, rounds: int) -> str:
         warmup_s=(),
         warmup_calls=0,
     )
-    return json.dumps({"event": "benchmark", "id": name, "samples": samples.to_json()}) + "\n"
+    return json.dumps({"event": "benchmark", "id": name, "samples": stored.dumped(samples)}) + "\n"
 
 
 def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import Comparison, Measurement, Metric, RunRecord, Verdict
 from gpubench_plugin.results import Journal, RunDirectory, write_summary
 from gpubench_plugin.results import verdicts as verdict_document
@@ -193,7 +193,7 @@ def _write_journal(
         )
         for one in benchmarks:
             if status is not None or one.outcome == "measured":
-                journal.append({"event": "benchmark", **one.to_json()})
+                journal.append({"event": "benchmark", **stored.dumped(one)})
         if status is not None:
             journal.append({"event": "run_finished", "status": status})
 

@@ -16,6 +16,7 @@ import pytest
 
 from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import LIMIT_BYTES, Aggregate, RankAgreement, RankReport
+from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure import (
     LEAST_RANK_ERROR,
@@ -189,7 +190,7 @@ def test_as_many_as_may_be_kept_are_not_sketched() -> None:
 def test_samples_with_a_sketch_are_json() -> None:
     """All the way, and equal afterwards."""
     samples = measured(*TIMES_NS, keep_durations=1000)
-    assert Samples.from_json(json.loads(json.dumps(samples.to_json()))) == samples
+    assert stored.restored(Samples, json.loads(json.dumps(stored.dumped(samples))), "it") == samples
 
 
 def test_what_is_recorded_stops_growing() -> None:

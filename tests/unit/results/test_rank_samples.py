@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import Samples
 from gpubench_plugin.results import recorder
@@ -34,7 +35,7 @@ def test_every_benchmark_is_a_line_with_all_samples(tmp_path: Path) -> None:
     told = [json.loads(line) for line in lines]
     assert [line["benchmark"] for line in told] == ["a", "b"]
     assert [line["rank"] for line in told] == [3, 3]
-    assert Samples.from_json(told[1]["samples"]) == SAMPLES
+    assert stored.restored(Samples, told[1]["samples"], "it") == SAMPLES
     assert set(told[0]["samples"]) == set(asdict(SAMPLES))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.config import FrozenRounds
+from gpubench_plugin.environment import stored
 from gpubench_plugin.records import Samples
 from gpubench_plugin.results import RunDirectory, rounds_of
 from gpubench_plugin.results.journal import Journal
@@ -27,7 +28,7 @@ def launch(rounds: int) -> dict[str, object]:
         warmup_s=(),
         warmup_calls=0,
     )
-    return {"samples": samples.to_json()}
+    return {"samples": stored.dumped(samples)}
 
 
 @pytest.mark.parametrize(("launches", "rounds"), [((4,), 4), ((4, 5, 9), 5), ((4, 9), 4)])

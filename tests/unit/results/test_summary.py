@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from gpubench_plugin import records
+from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.results import summary
@@ -140,7 +141,9 @@ def test_ranks_are_listed_and_the_slowest_is_named(
     (benchmark,) = fields["benchmarks"]
     assert benchmark["ranks"] == [asdict(rank) for rank in ranks]
     assert benchmark["slowest_rank"] == 1
-    assert Measurement.from_json(measured(ranks=ranks).to_json()) == measured(ranks=ranks)
+    assert stored.restored(Measurement, stored.dumped(measured(ranks=ranks)), "it") == measured(
+        ranks=ranks
+    )
 
 
 def test_summary_without_benchmarks(tmp_path: Path, run_record: Callable[..., RunRecord]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpubench_plugin.environment import stored
 from gpubench_plugin.records import Measurement, Metric, RunRecord, Samples
 from gpubench_plugin.results import journal, summary
 
@@ -74,7 +75,7 @@ def write_run(
     with journal.Journal(folder / "metrics.jsonl") as lines:
         lines.append({"event": "run_started", "run_id": folder.name, "command": []})
         for one in measured:
-            lines.append({"event": "benchmark", **one.to_json()})
+            lines.append({"event": "benchmark", **stored.dumped(one)})
     record = RunRecord(
         run_id=folder.name,
         experiment="default",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.environment import fingerprint_of, json_files
+from gpubench_plugin.environment import fingerprint_of, json_files, stored
 from gpubench_plugin.errors import RegistryError, ResultsError
 from gpubench_plugin.results import change_tags, run_in, sources
 from gpubench_plugin.results.registry import (
@@ -115,7 +115,7 @@ def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any)
     measured = {
         "schema_version": 1,
         "event": "benchmark",
-        **make_run.measured("mlp", 0.01).to_json(),
+        **stored.dumped(make_run.measured("mlp", 0.01)),
     }
     directory.journal.write_text("".join(f"{json.dumps(e)}\n" for e in (started, measured)))
     json_files.write_json(directory.system, {"git": {"branch": "main", "dirty": False}})

@@ -19,7 +19,7 @@ from gpubench_plugin.config import (
     GateSection,
     ModelSection,
 )
-from gpubench_plugin.environment import Device
+from gpubench_plugin.environment import Device, stored
 from gpubench_plugin.launchers import CONTEXT, STATE, BenchmarkState, Notes
 from gpubench_plugin.measure.probes import Contention
 from gpubench_plugin.records import Measurement
@@ -272,7 +272,7 @@ def test_the_record_is_that_of_its_case(torch: Torch) -> None:
     assert measured.limits == {"step_time_s": "3%"}
     assert measured.metrics["peak_memory_bytes"].value == 4096
     assert not {"first_step_s", "warmup_s", "warmup_iterations", "mfu"} & measured.metrics.keys()
-    assert Measurement.from_json(measured.to_json()) == measured
+    assert stored.restored(Measurement, stored.dumped(measured), "it") == measured
     assert test.carried == {ID: test.benchmark.stats}
 
 

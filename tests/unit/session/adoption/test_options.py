@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.compare import compare_runs
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import Measurement
 from gpubench_plugin.results import add_metrics, read_run, run_in
 from tests.support.runs_builder import measurement, write_run
@@ -77,7 +77,7 @@ def test_an_option_that_is_no_default_is_a_setting(
     """Of the command line or of a mark, where it bears on the numbers."""
     measured = calibrated(Test(None, **options))
     assert measured.settings == {f"pytest_benchmark.{name}": v for name, v in stated.items()}
-    assert Measurement.from_json(measured.to_json()) == measured
+    assert stored.restored(Measurement, stored.dumped(measured), "it") == measured
 
 
 def test_a_pedantic_test_states_its_own_rounds() -> None:
