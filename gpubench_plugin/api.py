@@ -107,15 +107,10 @@ def load_run(
         UsageProblem: there is no such run.
         ResultsError: a file of it cannot be read or is not as it was written.
     """
-    from gpubench_plugin.results import RunDirectory, find_run, read_record
+    from gpubench_plugin.results import find_run, read_record
 
-    text, here = os.fspath(path), Path.cwd()
-    place = here / text
-    if place.is_file():
-        place = place.parent
-    if place.is_dir():
-        return read_record(RunDirectory.open(place))
-    return read_record(find_run(here / results_dir, text, here=here))
+    here = Path.cwd()
+    return read_record(find_run(here / results_dir, os.fspath(path), here=here))
 
 
 def _flags(flags: Mapping[str, Flag]) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.environment import listed, write
-from gpubench_plugin.errors import UsageProblem, nearest
+from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -280,23 +280,41 @@ def runs_in(results_dir: Path) -> list[RunDirectory]:
 
 
 def find_run(results_dir: Path, text: str, *, here: Path) -> RunDirectory:
-    """The run that `text` names: its folder, its id or the id's beginning.
+    """The run that `text` names: its folder, a file in that, its id or the id's beginning.
 
-    A folder is seen from `results_dir` or from `here`; an id is looked for in all experiments.
+    A path is seen from `results_dir` or from `here`; an id is looked for in all experiments.
 
     Raises:
         UsageProblem: no run is named so, or several are; the message names those there are.
+        ResultsError: the operating system does not let it be looked for.
     """
-    if os.sep in text:
-        below = results_dir / text
-        return RunDirectory.open(below if below.is_dir() else here / text)
+    try:
+        return _run_at(results_dir, text, here) or _run_called(results_dir, text, here)
+    except ValueError as error:  # a path with a null character
+        raise UsageProblem(f"{text!r} is no path: {error}") from None
+    except OSError as error:  # a name too long, a folder that is closed
+        raise ResultsError(f"{text} cannot be read: {error.strerror}") from error
+
+
+def _run_at(results_dir: Path, text: str, here: Path) -> RunDirectory | None:
+    """The run at the path `text`; None where that may be an id."""
+    below = results_dir / text
+    path = below if os.sep in text and below.exists() else here / text
+    folder = path.parent if path.is_file() else path
+    is_run = bool(text) and RunDirectory(path=folder).journal.is_file()
+    return RunDirectory.open(folder) if is_run or os.sep in text else None
+
+
+def _run_called(results_dir: Path, text: str, here: Path) -> RunDirectory:
     runs = runs_in(results_dir)
-    found = [run for run in runs if run.run_id == text]
-    found = found or [run for run in runs if run.run_id.startswith(text)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageProblem(f"{len(found)} runs begin with {text!r}: {_listed(found)}")
+    matches = [run for run in runs if run.run_id == text]
+    matches = matches or [run for run in runs if run.run_id.startswith(text)]
+    if len(matches) == 1:
+        return matches[0]
+    if text and (here / text).is_dir():
+        return RunDirectory.open(here / text)  # says why not
+    if matches:
+        raise UsageProblem(f"{len(matches)} runs begin with {text!r}: {_listed(matches)}")
     hint = nearest(text, [run.run_id for run in runs])
     there = f"the latest: {_listed(runs)}" if runs else "there is none at all"
     raise UsageProblem(f"no run in {results_dir} begins with {text!r}{hint}; {there}")

@@ -41,15 +41,18 @@ def read_run(text: str, *, results_dir: Path, here: Path) -> Run:
         UsageProblem: there is no such run, or the file is broken or of another kind, and why.
         ResultsError: the operating system does not let it be read.
     """
+    path = here / text
     try:
-        path = here / text
+        is_folder = path.is_dir() or (results_dir / text).is_dir()
         if text and path.exists() and not path.is_dir():
             return _whole(path, text)
-        return _run_in_folder(text, results_dir, here)
+        if text.endswith((".json", ".jsonl")) and not is_folder:
+            json_files.load(path)  # says why not
     except ValueError as error:  # a path with a null character
         raise UsageProblem(f"{text!r} is no path: {error}") from None
     except OSError as error:  # a name too long, a folder that is closed
         raise ResultsError(f"{text} cannot be read: {error.strerror}") from error
+    return run_in(find_run(results_dir, text, here=here), label=text)
 
 
 def run_in(directory: RunDirectory, *, label: str = "") -> Run:
@@ -118,23 +121,6 @@ def _has(document: object) -> str:
     if isinstance(document.get("benchmarks"), list):
         return "has benchmarks without the stats of pytest-benchmark"
     return "has no benchmarks" + nearest("benchmarks", map(str, document))
-
-
-def _run_in_folder(text: str, results_dir: Path, here: Path) -> Run:
-    folder = here / text
-    if text and os.sep not in text and RunDirectory(path=folder).journal.is_file():
-        return run_in(RunDirectory.open(folder), label=text)
-    is_folder = folder.is_dir() or (results_dir / text).is_dir()
-    if text.endswith((".json", ".jsonl")) and not is_folder:
-        json_files.load(folder)  # says why not
-    try:
-        return run_in(find_run(results_dir, text, here=here), label=text)
-    except UsageProblem:
-        if text and os.sep not in text and folder.is_dir():
-            raise UsageProblem(
-                f"{text} is no run's folder: it has no {RunDirectory(path=folder).journal.name}"
-            ) from None
-        raise
 
 
 def _from_summary(path: Path, document: object, label: str) -> Run:

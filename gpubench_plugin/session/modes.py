@@ -207,8 +207,7 @@ class Roles:
         """The `items` are timed in the rounds of what `lookup` has, which then says so."""
         from gpubench_plugin.session.gate import freeze
 
-        here = self._config.invocation_params.dir
-        notes = freeze(items, self._settings, here, session.run())
+        notes = freeze(items, lookup, session.run())
         return replace(lookup, notes=(*lookup.notes, *notes))
 
     def _judge(self, session: Session, lookup: Lookup) -> None:

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gpubench_plugin.compare.baselines import Baselines
+    from gpubench_plugin.compare.baselines import Baselines, Resolver
     from gpubench_plugin.reports import Glyphs
-    from gpubench_plugin.results.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,24 +37,28 @@ class Places:
             here=here,
         )
 
+    def resolver(self) -> Resolver:
+        """What resolves the names of runs and baselines here."""
+        from gpubench_plugin.compare.baselines import Resolver
+
+        return Resolver(self.registry, self.results_dir, self.here)
+
     @contextmanager
-    def baselines(self) -> Iterator[tuple[Baselines, Registry | None]]:
-        """The baselines, and the registry if it can be reached.
+    def baselines(self) -> Iterator[tuple[Baselines, Resolver]]:
+        """The baselines, and the resolver of names, with the registry if it can be reached.
 
         In the end their notes are told, of which one says that it cannot; also where the block
         raises, but for a RegistryError, which says it itself.
         """
-        from gpubench_plugin.compare.baselines import Baselines
         from gpubench_plugin.errors import RegistryError
-        from gpubench_plugin.results.registry import reachable
 
-        with reachable(self.registry, self.results_dir) as reached:
-            baselines = Baselines(self.results_dir, reached.registry, unanswered=reached.note)
-            if reached.note:
-                baselines.notes.append(f"baselines are not shared now: {reached.note}")
+        with self.resolver() as resolver:
+            baselines = resolver.baselines()
+            if baselines.unanswered:
+                baselines.notes.append(f"baselines are not shared now: {baselines.unanswered}")
             told = True
             try:
-                yield baselines, reached.registry
+                yield baselines, resolver
             except RegistryError:
                 told = False
                 raise

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
-    from gpubench_plugin.compare.baselines import Baselines
+    from gpubench_plugin.compare.baselines import Baselines, Resolver
     from gpubench_plugin.results import Leftover, Removal, RunDirectory
     from gpubench_plugin.results.registry import Registry
 
@@ -56,14 +56,14 @@ def prune(options: argparse.Namespace, places: Places) -> int:
     chosen = older(
         runs_in(places.results_dir), keep_last=options.keep_last, days=options.older_than, now=now
     )
-    with places.baselines() as (baselines, registry):
-        kept = _kept(baselines, places) if options.runs else {}
+    with places.baselines() as (baselines, resolver):
+        kept = _kept(baselines, resolver) if options.runs else {}
         if options.runs and baselines.unanswered:
             raise RegistryError(
                 "which runs are pinned on other machines is not known, so none is removed: "
                 f"{baselines.unanswered}; --registry=none goes by the files alone"
             )
-        pruning = _Pruning(options=options, registry=registry, kept=kept)
+        pruning = _Pruning(options=options, registry=resolver.reached.registry, kept=kept)
         for directory in chosen:
             say(pruning.lines(directory))
         days = max(_UNBEGUN_DAYS, options.older_than or 0)
@@ -75,15 +75,12 @@ def prune(options: argparse.Namespace, places: Places) -> int:
     return Exit.INFRASTRUCTURE if pruning.problems else Exit.FINE
 
 
-def _kept(baselines: Baselines, places: Places) -> dict[str, str]:
+def _kept(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
     """Each run that a baseline rests on, pinned or a sample, with the baselines' names.
 
     Without one of its samples a window would move on, and creep would no longer add up.
     """
-    from gpubench_plugin.compare.baselines import rested_on
-
-    known = [baselines.expect(name) for name in baselines.names()]
-    samples = rested_on(known, settings_url=places.registry, results_dir=places.results_dir)
+    samples = resolver.rested_on([baselines.expect(name) for name in baselines.names()])
     return {**samples, **{run: ", ".join(names) for run, names in baselines.kept_runs().items()}}
 
 

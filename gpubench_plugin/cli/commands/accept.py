@@ -33,21 +33,16 @@ class Accept(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Move the benchmark's anchor."""
-        from gpubench_plugin.compare.baselines import find, the_benchmark
+        from gpubench_plugin.compare.baselines import the_benchmark
         from gpubench_plugin.reports import printable
 
         if not options.reason.strip():
             raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
         places = Places.of(options)
-        with places.baselines() as (baselines, registry):
+        with places.baselines() as (baselines, resolver):
             name = options.baseline or _the_only(baselines)
             baseline = baselines.expect(name)
-            run = find(
-                options.run_named,
-                registry=registry,
-                results_dir=places.results_dir,
-                here=places.here,
-            ).run
+            run = resolver.candidate(options.run_named).run
             measured = [i for i, r in run.results.items() if r.outcome == "measured"]
             benchmark = the_benchmark(options.benchmark, measured, f"the run {run.run_id}")
             baselines.accept(name, run.run_id, benchmark, reason=options.reason)

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines import Baseline, Baselines, Found
-    from gpubench_plugin.results.registry import Registry
+    from gpubench_plugin.compare.baselines import Baseline, Baselines, Reference, Resolver
 
 
 class BaselineCommand(Command):
@@ -62,23 +61,18 @@ class BaselineCommand(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Do what was asked."""
         places = Places.of(options)
-        with places.baselines() as (baselines, registry):
-            options.act(options, places, baselines, registry)
+        with places.baselines() as (baselines, resolver):
+            options.act(options, baselines, resolver)
         return Exit.FINE
 
 
-def _set(
-    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
-) -> None:
-    from gpubench_plugin.compare.baselines import baseline_name, lookup
+def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
+    from gpubench_plugin.compare.baselines import baseline_name
 
     baseline_name(options.name)
     if options.if_missing and _is_there(options.name, baselines):
         return
-    candidates = [
-        lookup.find(text, registry=registry, results_dir=places.results_dir, here=places.here)
-        for text in options.runs
-    ]
+    candidates = [resolver.candidate(text) for text in options.runs]
     forced = _overruled(candidates, force=options.force, reason=options.reason)
     branch = options.branch or candidates[0].run.branch
     baseline = baselines.set(
@@ -106,7 +100,7 @@ def _is_there(name: str, baselines: Baselines) -> bool:
     return True
 
 
-def _overruled(candidates: list[Found], *, force: bool, reason: str) -> list[str]:
+def _overruled(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:
     """What speaks against the runs, which `force` overrules.
 
     Raises:
@@ -139,11 +133,11 @@ def _described(baseline: Baseline) -> Iterator[str]:
         yield f"later runs on branch {printable(baseline.branch)} are samples too"
 
 
-def _remarks(candidates: list[Found]) -> Iterator[str]:
+def _remarks(candidates: list[Reference]) -> Iterator[str]:
     from gpubench_plugin.reports import printable
 
     for one in candidates:
-        for remark in one.remarks:
+        for remark in one.notes:
             yield f"{printable(one.run.run_id)}: {remark}; pinned all the same"
 
 
@@ -196,9 +190,7 @@ def _replaced(baseline: Baseline) -> Iterator[str]:
         yield f"    from {printable(accepted.run)} on"
 
 
-def _list(
-    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
-) -> None:
+def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     from gpubench_plugin.reports import column, lines
 
     rows = [_row(name, baselines) for name in baselines.names()]
@@ -228,9 +220,7 @@ def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
     )
 
 
-def _show(
-    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
-) -> None:
+def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     from gpubench_plugin.reports import printable, wrapped
 
     baseline = baselines.expect(options.name)
@@ -251,8 +241,6 @@ def _show(
             say(wrapped(text, columns(), indent="    ") if text else [])
 
 
-def _remove(
-    options: argparse.Namespace, places: Places, baselines: Baselines, registry: Registry | None
-) -> None:
+def _remove(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
     baselines.remove(options.name, reason=options.reason)
     say([f"baseline {options.name} stands for nothing now"])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
 
-    from gpubench_plugin.compare.baselines import NamedRun
+    from gpubench_plugin.compare.baselines import Resolver
     from gpubench_plugin.records import Comparison, Result, Verdict
     from gpubench_plugin.reports.formats import Format
 
@@ -208,10 +208,11 @@ def _check(options: argparse.Namespace) -> None:
 def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     from gpubench_plugin.compare import compare_paired
 
-    named = {
-        side: [_read(text, options) for text in texts]
-        for side, texts in (("--base", options.base), ("--head", options.head))
-    }
+    with _resolver(options) as resolver:
+        named = {
+            side: [resolver.run(text) for text in texts]
+            for side, texts in (("--base", options.base), ("--head", options.head))
+        }
     for side, those in named.items():
         _refuse_twice(side, [one.run for one in those])
     runs = limits.applied(*(one.run for those in named.values() for one in those))
@@ -253,7 +254,8 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
     from gpubench_plugin.compare import compare_runs
     from gpubench_plugin.records import Comparison
 
-    named = [_read(text, options) for text in options.runs]
+    with _resolver(options) as resolver:
+        named = [resolver.run(text) for text in options.runs]
     base, *heads = limits.applied(*(one.run for one in named))
     comparisons = []
     for head, of_head in zip(heads, named[1:], strict=True):
@@ -290,15 +292,11 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
     )
 
 
-def _read(text: str, options: argparse.Namespace) -> NamedRun:
-    from gpubench_plugin.compare.baselines import named_run
+def _resolver(options: argparse.Namespace) -> Resolver:
+    from gpubench_plugin.compare.baselines import Resolver
 
-    return named_run(
-        text,
-        url=options.registry or os.environ.get("GPUBENCH_REGISTRY", ""),
-        results_dir=Path(options.results_dir),
-        here=Path.cwd(),
-    )
+    url = options.registry or os.environ.get("GPUBENCH_REGISTRY", "")
+    return Resolver(url, Path(options.results_dir), Path.cwd())
 
 
 def _interrupted(*runs: Run) -> list[str]:

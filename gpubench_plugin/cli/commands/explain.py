@@ -169,15 +169,8 @@ def _explained_run(text: str, benchmark: str, places: Places) -> Explanation:
     name = the_benchmark(benchmark, run.results, f"the run {run.run_id}")
     document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
     if document is not None and any(one.metric for one in document.verdicts_on(name)):
-        return explained_run(
-            run,
-            document,
-            name,
-            url=places.registry,
-            results_dir=places.results_dir,
-            here=places.here,
-            glyphs=glyphs(),
-        )
+        with places.resolver() as resolver:
+            return explained_run(run, document, name, resolver=resolver, glyphs=glyphs())
     measurement = next((one for one in read_record(directory).benchmarks if one.id == name), None)
     if measurement is None:
         raise BrokenFile(f"{directory.config_resolved} has no configuration of {name}")

@@ -104,11 +104,14 @@ def _list(options: argparse.Namespace, places: Places) -> int:
 
 def _show(options: argparse.Namespace, places: Places) -> int:
     from gpubench_plugin.reports import run_as_json, run_in_full
+    from gpubench_plugin.results import RunDirectory, overview
 
-    with places.baselines() as (baselines, registry):
-        run, directory = _named(options.run_named, places, registry)
+    with places.baselines() as (baselines, resolver):
+        place = resolver.find(options.run_named)
+        directory = place if isinstance(place, RunDirectory) else None
+        run = place if not isinstance(place, RunDirectory) else overview(place)
         kept = baselines.kept_runs().get(run.run_id, ())
-        environment = _environment(directory, run, registry)
+        environment = _environment(directory, run, resolver.reached.registry)
     verdicts = _verdicts(directory) if directory is not None else ""
     if options.format == "json":
         about = {"verdicts": verdicts, "baselines": list(kept), "environment": environment}
@@ -187,27 +190,6 @@ def _artifacts(options: argparse.Namespace, places: Places) -> int:
 
 _WIDE: Final = 1000
 """Hashes and names of files are for copying: neither is cut."""
-
-
-def _named(
-    text: str, places: Places, registry: Registry | None
-) -> tuple[Overview, RunDirectory | None]:
-    """The run in its folder, also a broken one; else as the registry tells it.
-
-    Raises:
-        UsageProblem: there is no such run.
-    """
-    from gpubench_plugin.compare.baselines import registered
-    from gpubench_plugin.results import find_run, overview
-
-    try:
-        directory = find_run(places.results_dir, text, here=places.here)
-    except UsageProblem:
-        run = registered(text, registry)
-        if run is None:
-            raise
-        return run, None
-    return overview(directory), directory
 
 
 def _environment(

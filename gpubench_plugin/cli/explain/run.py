@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.compare import FEWEST, Likeness, limiting_of, value_of
-from gpubench_plugin.compare.baselines import Reference, reference
+from gpubench_plugin.compare.baselines import Reference
 from gpubench_plugin.environment import counted, short_commit
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.reports import Advice, Explanation, Point, number, numbers_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from gpubench_plugin.compare.baselines import Resolver
     from gpubench_plugin.records import Result, Run, Verdict
     from gpubench_plugin.reports import Glyphs
     from gpubench_plugin.results.verdicts import VerdictDocument
@@ -27,9 +26,7 @@ def explained_run(
     document: VerdictDocument,
     benchmark: str,
     *,
-    url: str,
-    results_dir: Path,
-    here: Path,
+    resolver: Resolver,
     glyphs: Glyphs,
 ) -> Explanation:
     """Why `benchmark` has its verdicts in `run`.
@@ -38,13 +35,11 @@ def explained_run(
         run: the run that was judged.
         document: its verdicts.
         benchmark: a node id.
-        url: the registry's URL, ``none``, or empty for the default one.
-        results_dir: where runs and baselines are.
-        here: what a relative path is seen from.
+        resolver: finds what it was judged by.
         glyphs: the signs that can be shown.
     """
     final = document.verdicts_on(benchmark)
-    earlier = _reference(document.base_label, run, benchmark, url, results_dir, here)
+    earlier = _reference(document.base_label, run, benchmark, resolver)
     samples, others = _samples(earlier.runs, run, benchmark)
     head = run.results.get(benchmark)
     units = {one.metric: one.unit for v in final for one in numbers_of(v) if one.metric}
@@ -63,19 +58,10 @@ def explained_run(
     )
 
 
-def _reference(
-    label: str, run: Run, benchmark: str, url: str, results_dir: Path, here: Path
-) -> Reference:
+def _reference(label: str, run: Run, benchmark: str, resolver: Resolver) -> Reference:
     """What it was judged by, as far as that is still there."""
     try:
-        return reference(
-            label,
-            settings_url=url,
-            results_dir=results_dir,
-            here=here,
-            benchmarks=(benchmark,),
-            head=run,
-        )
+        return resolver.reference(label, benchmarks=(benchmark,), head=run)
     except GpubenchError as error:
         note = f"what it was judged by cannot be read any more: {error}"
         return Reference(label=label, kind="missing", notes=(note,))

@@ -11,18 +11,11 @@ if TYPE_CHECKING:
         schema_text,
         to_text,
     )
-    from gpubench_plugin.compare.baselines.last import LastRuns, last_runs
-    from gpubench_plugin.compare.baselines.lookup import (
-        Found,
-        find,
-        objections,
-        registered,
-        the_benchmark,
-    )
     from gpubench_plugin.compare.baselines.model import (
         Acceptance,
         Baseline,
         Change,
+        Reference,
         baseline_name,
         merged,
         one_of,
@@ -31,14 +24,12 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.compare.baselines.near_misses import near_miss
     from gpubench_plugin.compare.baselines.resolve import (
-        NamedRun,
-        Reference,
-        named_run,
+        Resolver,
+        directories_of,
         names_a_run,
-        reference,
-        rested_on,
+        the_benchmark,
     )
-    from gpubench_plugin.compare.baselines.samples import LaterRuns
+    from gpubench_plugin.compare.baselines.samples import LaterRuns, objections
     from gpubench_plugin.compare.baselines.store import KIND, Baselines, merge_files
     from gpubench_plugin.compare.baselines.trend import (
         Course,

@@ -8,10 +8,11 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.compare.baselines.model import Reference
 from gpubench_plugin.compare.comparability import Likeness, machine_differences
 from gpubench_plugin.environment import counted, listed, short_commit
 from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.records import RunStatus
+from gpubench_plugin.records import LAST, RunStatus
 from gpubench_plugin.results import run_in, runs_in
 
 if TYPE_CHECKING:
@@ -27,15 +28,7 @@ LOOKED_AT: Final = 50
 _ENDED: Final[frozenset[RunStatus | None]] = frozenset({"complete", "failed"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastRuns:
-    """The `runs`, oldest first, each with the results it is compared by, and lines for the user."""
-
-    runs: tuple[Run, ...]
-    notes: tuple[str, ...]
-
-
-def last_runs(head: Run, *, results_dir: Path, reached: Reachable) -> LastRuns:
+def last_runs(head: Run, *, results_dir: Path, reached: Reachable) -> Reference:
     """The runs before `head` that have last measured its benchmarks, comparably.
 
     One of which a benchmark failed is as good for all others: else a suite with one that always
@@ -59,7 +52,12 @@ def last_runs(head: Run, *, results_dir: Path, reached: Reachable) -> LastRuns:
     elif search.missing and reached.note:
         notes.append(f"only the runs in {results_dir} are seen: {reached.note}")
     runs = search.chosen()
-    return LastRuns(runs=runs, notes=(*notes, *_origins(runs, head, search.looked_at)))
+    return Reference(
+        label=LAST,
+        kind="last" if runs else "missing",
+        runs=runs,
+        notes=(*notes, *_origins(runs, head, search.looked_at)),
+    )
 
 
 def _in_folders(results_dir: Path, notes: list[str]) -> Iterator[Run]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import LAST
-from gpubench_plugin.results import path_component
+from gpubench_plugin.records import LAST, Run
+from gpubench_plugin.results import RunDirectory, path_component
 
 Action = Literal["set", "accept", "remove"]
 
@@ -74,6 +74,47 @@ class Baseline:
     def kept(self) -> frozenset[str]:
         """The ids of the runs it rests on, which are never pruned."""
         return frozenset((*self.runs, *(a.run for a in self.acceptances.values())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What a run is compared with.
+
+    Attributes:
+        label: what messages call it, as the user named it.
+        kind: ``history``: a baseline with samples from several runs; ``single``: one run or file,
+            for which there is the threshold only; ``last``: of each benchmark the last comparable
+            run, for which there is no more; ``missing``: no baseline is called so, or no run is
+            there yet.
+        runs: the oldest first. Those of a history hold only the results that are samples: a
+            benchmark that is none in a run is not among that run's results.
+        pinned: ids of the runs the baseline pins, found or not.
+        notes: lines for the user.
+        objections: what speaks against pinning the run, where it was looked up for that.
+        unanswered: why the registry did not answer, where nobody therefore knows whether there is
+            such a baseline, or one of its pinned runs.
+        slip: that the name of a missing baseline is likely a slip for another one's; else empty.
+    """
+
+    label: str
+    kind: Literal["history", "single", "last", "missing"]
+    runs: tuple[Run, ...] = ()
+    pinned: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    objections: tuple[str, ...] = ()
+    unanswered: str = ""
+    slip: str = ""
+
+    @property
+    def run(self) -> Run:
+        """The only run of a ``single`` one."""
+        return self.runs[0]
+
+    @property
+    def directory(self) -> RunDirectory | None:
+        """The folder of the run of a ``single`` one; None where it stands in none here."""
+        folder = RunDirectory(path=self.run.path) if self.run.path is not None else None
+        return folder if folder is not None and folder.journal.is_file() else None
 
 
 def baseline_name(name: str) -> str:

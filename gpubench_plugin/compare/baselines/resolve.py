@@ -1,101 +1,173 @@
-"""Resolution of ``--baseline``: a single run, or the history of a baseline with its samples.
+"""Resolution of what a user names: a run, a baseline's history, or the last run.
 
-A single run is named by a path, an id or a baseline, and is found here or in the registry.
+A run is named by a path, an id or its beginning, and is looked for here, then in the registry. A
+baseline is a history: its pinned and accepted runs, and the later runs that are samples too.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.compare.baselines.last import last_runs
-from gpubench_plugin.compare.baselines.model import RUN_ID
-from gpubench_plugin.compare.baselines.samples import LaterRuns, Window
+from gpubench_plugin.compare.baselines.model import RUN_ID, Reference
+from gpubench_plugin.compare.baselines.samples import (
+    LaterRuns,
+    objections,
+    pin_objections,
+    regressions,
+    remarks,
+)
 from gpubench_plugin.compare.baselines.store import Baselines
-from gpubench_plugin.errors import GpubenchError, RegistryError, UsageProblem
+from gpubench_plugin.compare.matching import WINDOW
+from gpubench_plugin.environment import listed
+from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
 from gpubench_plugin.records import LAST, Run
-from gpubench_plugin.results import read_run, run_in, runs_in
+from gpubench_plugin.results import RunDirectory, find_run, read_run, run_in, runs_in
 from gpubench_plugin.results.registry import Reachable, reachable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import TypeAlias
 
     from gpubench_plugin.compare.baselines.model import Baseline
+    from gpubench_plugin.records import Result
+    from gpubench_plugin.results import Overview
+    from gpubench_plugin.results.registry import Registry
+
+    _Place: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
-    """What a run is compared with.
-
-    Attributes:
-        label: what messages call it, as the user named it.
-        kind: ``history``: a baseline with samples from several runs; ``single``: one run or file,
-            for which there is the threshold only; ``last``: of each benchmark the last comparable
-            run, for which there is no more; ``missing``: no baseline is called so, or no run is
-            there yet.
-        runs: the oldest first. Those of a history hold only the results that are samples: a
-            benchmark that is none in a run is not among that run's results.
-        pinned: ids of the runs the baseline pins, found or not.
-        notes: lines for the user.
-        unanswered: why the registry did not answer, where nobody therefore knows whether there is
-            such a baseline, or one of its pinned runs.
-        slip: that the name of a missing baseline is likely a slip for another one's; else empty.
-    """
-
-    label: str
-    kind: Literal["history", "single", "last", "missing"]
-    runs: tuple[Run, ...] = ()
-    pinned: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    unanswered: str = ""
-    slip: str = ""
+def names_a_run(text: str) -> bool:
+    """Whether `text` is a path or the id of a run, so that no baseline can be called so."""
+    return _is_path(text) or RUN_ID.fullmatch(text) is not None
 
 
-def reference(
-    text: str,
-    *,
-    settings_url: str,
-    results_dir: Path,
-    here: Path,
-    benchmarks: Collection[str],
-    head: Run | None = None,
-    exclude: str = "",
-) -> Reference:
-    """What `text` names.
+def _is_path(text: str) -> bool:
+    return os.sep in text or text.endswith(".json")
 
-    A text with a folder separator, or that ends with ``.json``, is a path; then a baseline's name
-    is looked for, then a run's id or its beginning. :data:`.model.LAST` is the last comparable run,
-    unless a baseline is called so from before.
+
+class Resolver(ExitStack):
+    """Resolution of texts; a context manager that opens the registry when it is first needed.
 
     Args:
-        text: as the user gave it to ``--baseline``, or to ``gpubench compare``.
-        settings_url: the registry's URL, ``none``, or empty for the default one.
+        url: the registry's URL, ``none``, or empty for the default one.
         results_dir: where runs and baselines are.
         here: what a relative path is seen from.
-        benchmarks: node ids that are to be judged; of others only the pinned runs tell.
-        head: the run to be judged. It is never a sample, and of later runs only those are that
-            have its fingerprints. Leave it out, for `exclude`, where all machines count.
-        exclude: the id of a run that is never a sample, where there is no `head` yet.
-
-    Raises:
-        UsageProblem: a path or a run that is not there, or is the run to be judged itself.
-        RegistryError: a run's id that is not here, and the registry does not answer.
-        ResultsError: the baseline's file, or the run's, cannot be read.
     """
-    own = head.run_id if head is not None else exclude
-    if names_a_run(text) and not RUN_ID.fullmatch(text):
-        return _single(text, read_run(text, results_dir=results_dir, here=here), own)
-    with reachable(settings_url, results_dir) as reached:
-        baselines = Baselines(results_dir, reached.registry, unanswered=reached.note)
-        if RUN_ID.fullmatch(text):
-            return _single(text, _run_called(text, reached, results_dir, here), own)
-        if (found := baselines.get(text)) is not None:
-            history = _History(found, reached, results_dir, benchmarks, head=head, own=own)
+
+    def __init__(self, url: str, results_dir: Path, here: Path):
+        super().__init__()
+        self.results_dir = results_dir
+        self._url = url
+        self._here = here
+
+    @cached_property
+    def reached(self) -> Reachable:
+        """The registry, open until the end of the ``with`` block."""
+        return self.enter_context(reachable(self._url, self.results_dir))
+
+    @property
+    def registry(self) -> Registry | None:
+        """The registry; raises RegistryError where it should answer and does not."""
+        if self.reached.note:
+            raise RegistryError(self.reached.note)
+        return self.reached.registry
+
+    def baselines(self) -> Baselines:
+        """The baselines here and in the registry."""
+        return Baselines(self.results_dir, self.reached.registry, unanswered=self.reached.note)
+
+    def find(self, text: str) -> RunDirectory | Overview:
+        """The folder of the run that `text` names; else what the registry tells of it.
+
+        Raises:
+            UsageProblem: no run is called so, or several are; so for all methods.
+            RegistryError: it is not here, and the registry does not answer; likewise.
+        """
+        try:
+            return find_run(self.results_dir, text, here=self._here)
+        except UsageProblem as problem:
+            return self._registered(text, problem)
+
+    def candidate(self, text: str) -> Reference:
+        """The run that is to be pinned, with what speaks against it and what is worth knowing.
+
+        Raises:
+            ResultsError: it cannot be read; so for the following methods.
+        """
+        place = self.find(text)
+        if isinstance(place, RunDirectory):
+            run = run_in(place)
+            against = _objections(run, place)
+        else:
+            run = self._stored(place)
+            against = objections(run, int(place.regressed))
+        return Reference(
+            label=text,
+            kind="single",
+            runs=(run,),
+            notes=tuple(remarks(run)),
+            objections=(*against, *pin_objections(run)),
+        )
+
+    def single(self, text: str) -> Reference:
+        """The run or the file that `text` names."""
+        try:
+            run = read_run(text, results_dir=self.results_dir, here=self._here)
+        except UsageProblem as problem:
+            run = self._stored(self._registered(text, problem))
+        return Reference(label=text, kind="single", runs=(run,))
+
+    def run(self, text: str) -> Reference:
+        """The run that `text` names, with lines about how it was found; its label is `text`.
+
+        What is no path and no run here is looked for among the baselines, of which the first pinned
+        run counts, and in the registry.
+        """
+        try:
+            run = read_run(text, results_dir=self.results_dir, here=self._here)
+        except UsageProblem as problem:
+            if not text or _is_path(text) or (self._here / text).exists():
+                raise
+            return self._first_pinned(text, problem)
+        return Reference(label=text, kind="single", runs=(run,))
+
+    def reference(
+        self, text: str, *, benchmarks: Collection[str], head: Run | None = None
+    ) -> Reference:
+        """What a run is compared with by ``--baseline``.
+
+        A text with a folder separator, or that ends with ``.json``, is a path, one that begins as
+        ids do a run's id or its beginning; any other is a baseline's name. :data:`.model.LAST` is
+        the last comparable run, unless a baseline is called so from before.
+
+        Args:
+            text: as the user gave it.
+            benchmarks: node ids that are to be judged; of others only the pinned runs tell.
+            head: the run to be judged. It is never a sample, and of later runs only those are that
+                have its fingerprints. Leave it out where all machines count.
+
+        Raises:
+            UsageProblem: also where it is the run to be judged itself.
+        """
+        if names_a_run(text):
+            single = self.single(text)
+            if head is not None and single.run.run_id == head.run_id != "":
+                raise UsageProblem(f"--baseline={text}: it is the very run that is to be judged")
+            return single
+        baselines = self.baselines()
+        if (baseline := baselines.get(text)) is not None:
+            history = _History(baseline, self, benchmarks, head)
             return history.reference((*baselines.notes, *_shadowed(text)))
         if text == LAST and head is not None:
-            return _last(head, results_dir, reached)
+            return last_runs(head, results_dir=self.results_dir, reached=self.reached)
         return Reference(
             label=text,
             kind="missing",
@@ -104,6 +176,68 @@ def reference(
             unanswered=baselines.unanswered,
             slip=baselines.slip(text),
         )
+
+    def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:
+        """The ids of all runs that `baselines` have samples in, each with a baseline's name."""
+        names: dict[str, str] = {}
+        for baseline in baselines:
+            pinned = self.reference(baseline.name, benchmarks=())
+            benchmarks = {benchmark for run in pinned.runs for benchmark in run.results}
+            benchmarks |= {*baseline.acceptances}
+            history = self.reference(baseline.name, benchmarks=benchmarks)
+            names |= {run.run_id: baseline.name for run in history.runs}
+        return names
+
+    def _registered(self, text: str, problem: UsageProblem) -> Overview:
+        """The only run of the registry whose id `text` is, or begins; else raises `problem`."""
+        if not text or _is_path(text):
+            raise problem
+        try:
+            runs = self.registry.runs(beginning=text) if self.registry is not None else []
+        except RegistryError as error:
+            raise RegistryError(
+                f"{problem}; whether the registry has it is not known: {error}"
+            ) from None
+        matches = [run for run in runs if run.run_id == text] or runs
+        if len(matches) != 1:
+            raise problem
+        return matches[0]
+
+    def _stored(self, overview: Overview) -> Run:
+        run = self.registry.run(overview.run_id) if self.registry is not None else None
+        if run is None:
+            raise UsageProblem(f"{overview.run_id} was removed from the registry just now")
+        return run
+
+    def _first_pinned(self, text: str, problem: UsageProblem) -> Reference:
+        """The first pinned run of the baseline `text`, or the run of the registry."""
+        reference = self.reference(text, benchmarks=())
+        kind = RegistryError if reference.unanswered else UsageProblem
+        if reference.kind == "missing":
+            raise kind("; ".join((str(problem), *reference.notes))) from None
+        if not reference.runs:
+            raise kind(f"baseline {text!r}: {'; '.join(reference.notes)}")
+        run = reference.run
+        label = text if reference.kind == "single" else f"{text} ({run.run_id})"
+        notes = [f"baseline {text!r}: {note}" for note in reference.notes]
+        if reference.pinned and min(reference.pinned) != run.run_id:
+            notes.append(f"baseline {text!r}: {run.run_id} stands in for {min(reference.pinned)}")
+        return Reference(
+            label=text, kind="single", runs=(replace(run, label=label),), notes=tuple(notes)
+        )
+
+
+def directories_of(
+    baseline: Baseline, results_dir: Path
+) -> tuple[tuple[RunDirectory, str | None], ...]:
+    """The folders below `results_dir` of the runs that set the level of `baseline`.
+
+    An accepted one stands beside the only benchmark that it counts for, a pinned one beside None.
+    """
+    folders = {directory.run_id: directory for directory in runs_in(results_dir)}
+    level: list[tuple[str, str | None]] = [(run, None) for run in sorted(baseline.runs)]
+    level += [(accepted.run, accepted.benchmark) for accepted in baseline.acceptances.values()]
+    return tuple((folders[run], only) for run, only in level if run in folders)
 
 
 def _shadowed(name: str) -> Iterator[str]:
@@ -115,68 +249,11 @@ def _shadowed(name: str) -> Iterator[str]:
         )
 
 
-def _last(head: Run, results_dir: Path, reached: Reachable) -> Reference:
-    last = last_runs(head, results_dir=results_dir, reached=reached)
-    return Reference(
-        label=LAST, kind="last" if last.runs else "missing", runs=last.runs, notes=last.notes
-    )
-
-
-def rested_on(
-    baselines: Iterable[Baseline], *, settings_url: str, results_dir: Path
-) -> dict[str, str]:
-    """The ids of all runs that `baselines` have samples in, each with a baseline's name.
-
-    Raises:
-        ResultsError: a baseline's file cannot be read.
-    """
-    found: dict[str, str] = {}
-    for baseline in baselines:
-        about: dict[str, Any] = {
-            "settings_url": settings_url,
-            "results_dir": results_dir,
-            "here": results_dir,
-        }
-        pinned = reference(baseline.name, benchmarks=(), **about)
-        benchmarks = {benchmark for run in pinned.runs for benchmark in run.results}
-        benchmarks |= {*baseline.acceptances}
-        history = reference(baseline.name, benchmarks=benchmarks, **about)
-        found |= {run.run_id: baseline.name for run in history.runs}
-    return found
-
-
-def names_a_run(text: str) -> bool:
-    """Whether `text` is a path or the id of a run, so that no baseline can be called so."""
-    return os.sep in text or text.endswith(".json") or RUN_ID.fullmatch(text) is not None
-
-
-def _single(text: str, run: Run, own: str) -> Reference:
-    if own and run.run_id == own:
-        raise UsageProblem(f"--baseline={text}: it is the very run that is to be judged")
-    return Reference(label=text, kind="single", runs=(run,))
-
-
-def _run_called(text: str, reached: Reachable, results_dir: Path, here: Path) -> Run:
-    """The run in its folder, else in the registry of all machines."""
+def _objections(run: Run, directory: RunDirectory) -> list[str]:
     try:
-        return read_run(text, results_dir=results_dir, here=here)
-    except UsageProblem as problem:
-        try:
-            found = _registered(text, reached)
-        except RegistryError as error:
-            raise RegistryError(
-                f"{problem}; whether the registry has it is not known: {error}"
-            ) from None
-        if found is None:
-            raise
-        return found
-
-
-def _registered(run_id: str, reached: Reachable) -> Run | None:
-    """The run in the registry; raises RegistryError where that should answer and does not."""
-    if reached.note:
-        raise RegistryError(reached.note)
-    return None if reached.registry is None else reached.registry.run(run_id)
+        return objections(run, regressions(directory))
+    except ResultsError as error:
+        return [*objections(run, 0), f"whether it regressed cannot be read ({error})"]
 
 
 class _History:
@@ -188,22 +265,18 @@ class _History:
     def __init__(
         self,
         baseline: Baseline,
-        reached: Reachable,
-        results_dir: Path,
+        resolver: Resolver,
         benchmarks: Collection[str],
-        *,
         head: Run | None,
-        own: str,
     ):
         self._baseline = baseline
-        self._reached = reached
-        self._results_dir = results_dir
+        self._resolver = resolver
         self._benchmarks = benchmarks
         self._head = head
-        self._own = own
+        self._own = head.run_id if head is not None else ""
         self._accepted = {n: a.run for n, a in baseline.acceptances.items() if n in benchmarks}
         self._last_pin = max(baseline.runs, default="")
-        self._window = Window(anchors=self._accepted, since=self._last_pin, head=head)
+        self._window = _Window(anchors=self._accepted, since=self._last_pin, head=head)
         self._runs: dict[str, Run] = {}
         self._notes: list[str] = []
         self._unanswered = ""
@@ -230,8 +303,8 @@ class _History:
         if branch is None:
             return
         source = LaterRuns(
-            self._results_dir,
-            self._reached,
+            self._resolver.results_dir,
+            self._resolver.reached,
             branch=branch,
             head=self._head,
             skipped={self._own, *self._baseline.runs},
@@ -256,7 +329,8 @@ class _History:
 
     def _found(self, run_ids: Iterable[str], what: str) -> Iterator[Run]:
         """Those of the runs that are there; of the others a note tells."""
-        folders = {d.run_id: d for d in runs_in(self._results_dir)}
+        results_dir = self._resolver.results_dir
+        folders = {d.run_id: d for d in runs_in(results_dir)}
         for run_id in run_ids:
             if run_id == self._own:
                 self._notes.append(f"{run_id} is {what}, but no sample: it is judged itself")
@@ -266,11 +340,12 @@ class _History:
             except GpubenchError as error:
                 self._notes.append(f"the {what} run {run_id}: {error}")
                 run = None
-            where = f"is gone: neither in {self._results_dir} nor in the registry"
+            where = f"is gone: neither in {results_dir} nor in the registry"
             try:
-                run = run or _registered(run_id, self._reached)
+                registry = None if run is not None else self._resolver.registry
+                run = registry.run(run_id) if registry is not None else run
             except RegistryError as error:
-                where = f"is not in {self._results_dir}, and whether the registry has it is not "
+                where = f"is not in {results_dir}, and whether the registry has it is not "
                 where += f"known: {error}"
                 self._unanswered = str(error)
             if run is not None:
@@ -280,52 +355,105 @@ class _History:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedRun:
-    """A run, and lines for the user about how it was found."""
+class _Window:
+    """Takes runs, the anchors first and the others oldest first, and keeps what is a sample.
 
-    run: Run
-    notes: tuple[str, ...] = ()
+    The samples of a benchmark are its first so many results from its anchor on. Those of pinned and
+    accepted runs are the level that is judged by; later ones tell the noise. The window does not
+    slide: its level is what somebody has vouched for.
+
+    Args:
+        anchors: the run id from which on a benchmark is sampled, by node id; a benchmark that is
+            not named is sampled from `since` on.
+        since: a run id.
+        head: the run to be judged, or None; its fingerprints tell when there are enough samples.
+    """
+
+    anchors: Mapping[str, str]
+    since: str
+    head: Run | None = None
+    _later: Counter[_Place] = field(default_factory=Counter)
+
+    def take(
+        self,
+        run: Run,
+        *,
+        pinned: bool = False,
+        only: Collection[str] | None = None,
+        but: Collection[str] = (),
+    ) -> Run:
+        """`run` with those of its results that are samples; of `only` these, and none of `but`.
+
+        Of a `pinned` run a benchmark that was not measured stays: it tells what once was there.
+        """
+        kept = {}
+        machine = _text(run.machine)
+        for name, result in run.results.items():
+            if name in but or (only is not None and name not in only):
+                continue
+            place = _place(machine, result)
+            level = self._is_level(name, run, pinned=pinned)
+            if not self._is_after_anchor(name, run, pinned=pinned) or (
+                self._later[place] >= WINDOW and not level
+            ):
+                continue
+            if result.outcome == "measured":
+                self._later[place] += not level
+                kept[name] = replace(result, pinned=level)
+            elif pinned:
+                kept[name] = result
+        return replace(run, results=kept)
+
+    def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
+        """Whether the run is what the benchmark's level was set by: accepted, else pinned."""
+        anchor = self.anchors.get(name)
+        return pinned if anchor is None else run.run_id == anchor
+
+    def full(self, benchmarks: Collection[str]) -> bool:
+        """Whether no further run can add a sample that the head's `benchmarks` are judged by."""
+        if self.head is None:
+            return False
+        machine = _text(self.head.machine)
+        places = [
+            _place(machine, self.head.results[name])
+            for name in benchmarks
+            if name in self.head.results
+        ]
+        return all(self._later[place] >= WINDOW for place in places)
+
+    def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
+        anchor = self.anchors.get(name)
+        if anchor is None:
+            return pinned or run.run_id >= self.since
+        return run.run_id >= anchor
 
 
-def named_run(text: str, *, url: str, results_dir: Path, here: Path) -> NamedRun:
-    """The run that `text` names; its label is `text`.
+def _place(machine: str, result: Result) -> _Place:
+    return result.id, machine, result.timer, _text(result.settings)
 
-    What is no path and no run here is looked for among the baselines, of which the first pinned
-    run counts, and in the registry at `url`.
+
+def _text(facts: Mapping[str, Any]) -> str:
+    """Equal for equal facts: what a fingerprint is made of, without its hash."""
+    return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
+
+
+def the_benchmark(text: str, names: Iterable[str], where: str) -> str:
+    """The one of `names` that `text` is, or is a part of; `where` says whose names they are.
 
     Raises:
-        UsageProblem: nothing is called so, or it is no run, and why.
-        RegistryError: nothing here is called so, or its run is not here, and the registry does not
-            answer.
-        ResultsError: it cannot be read.
+        UsageProblem: it is a part of none, or of several; the message names them.
     """
-    try:
-        return NamedRun(run=read_run(text, results_dir=results_dir, here=here))
-    except UsageProblem as problem:
-        if not text or os.sep in text or text.endswith(".json") or (here / text).exists():
-            raise
-        return _elsewhere(text, problem, url, results_dir, here)
-
-
-def _elsewhere(
-    text: str, problem: UsageProblem, url: str, results_dir: Path, here: Path
-) -> NamedRun:
-
-    found = reference(
-        text, settings_url=url, results_dir=results_dir, here=here, benchmarks=frozenset()
-    )
-    kind = RegistryError if found.unanswered else UsageProblem
-    if found.kind == "missing":
-        raise kind("; ".join((str(problem), *found.notes))) from None
-    if not found.runs:
-        raise kind(f"baseline {text!r}: {'; '.join(found.notes)}")
-    first = found.runs[0]
-    label = text if found.kind == "single" else f"{text} ({first.run_id})"
-    return NamedRun(run=replace(first, label=label), notes=tuple(_notes(found, first)))
-
-
-def _notes(found: Reference, first: Run) -> Iterator[str]:
-    """What the baseline has to say, and that not the run stands for it that should."""
-    yield from (f"baseline {found.label!r}: {note}" for note in found.notes)
-    if found.pinned and min(found.pinned) != first.run_id:
-        yield f"baseline {found.label!r}: {first.run_id} stands in for {min(found.pinned)}"
+    known = sorted(names)
+    if text in known:
+        return text
+    found = [name for name in known if text in name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageProblem(
+            f"{len(found)} benchmarks of {where} have {text!r} in them: {listed(found, most=10)}"
+        )
+    short = {name.rpartition("::")[2]: name for name in known}
+    hint = nearest(text, known) or nearest(text, short)
+    there = f"; there are: {listed(known, most=10)}" if known else "; there is none at all"
+    raise UsageProblem(f"no benchmark of {where} has {text!r} in it{hint}{there}")

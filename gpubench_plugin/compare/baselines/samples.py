@@ -1,31 +1,25 @@
-"""The samples of a baseline: which later runs qualify, and which of their results count.
+"""Which runs can be samples: what speaks against one, and the later runs of a branch.
 
 Later runs come from the registry, or else from their folders.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.baselines.lookup import objections, regressions
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
+from gpubench_plugin.flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.results import run_in, runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
     from pathlib import Path
-    from typing import TypeAlias
 
-    from gpubench_plugin.records import Result, Run
+    from gpubench_plugin.records import Run
     from gpubench_plugin.results import RunDirectory
     from gpubench_plugin.results.registry import Reachable, Registry
-
-    _Place: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
 
 
 LOOKED_AT: Final = 1000
@@ -124,84 +118,51 @@ def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str,
             yield name, fingerprint_of(head.machine, result.settings, result.timer)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Window:
-    """Takes runs, the anchors first and the others oldest first, and keeps what is a sample.
+def objections(run: Run, regressions: int) -> list[str]:
+    """What speaks against `run`, whose verdicts have so many `regressions`; empty: nothing."""
+    reasons = []
+    if run.status != "complete":
+        reasons.append(f"it is {run.status or 'of unknown status'}, not complete")
+    if regressions:
+        reasons.append(f"it regressed (verdicts that say so: {regressions})")
+    if run.dirty:
+        reasons.append("its code had uncommitted changes")
+    if suspended := sum(SUSPENDED in result.flags for result in run.results.values()):
+        reasons.append(f"the process was stopped while it measured (benchmarks: {suspended})")
+    if not any(result.outcome == "measured" for result in run.results.values()):
+        reasons.append("it has no measured benchmark")
+    return reasons
 
-    The samples of a benchmark are its first so many results from its anchor on. Those of pinned and
-    accepted runs are the level that is judged by; later ones tell the noise. The window does not
-    slide: its level is what somebody has vouched for.
 
-    Args:
-        anchors: the run id from which on a benchmark is sampled, by node id; a benchmark that is
-            not named is sampled from `since` on.
-        since: a run id.
-        head: the run to be judged, or None; its fingerprints tell when there are enough samples.
+def pin_objections(run: Run) -> list[str]:
+    """What else speaks against pinning `run`: most of its numbers are known to be no level."""
+    return _mostly(run, THROTTLED, UNSTEADY)
+
+
+def remarks(run: Run) -> list[str]:
+    """What does not speak against pinning `run`, but is worth knowing then."""
+    return _mostly(run, CONTENDED)
+
+
+def _mostly(run: Run, *flags: str) -> list[str]:
+    """That more than half of the measured benchmarks raised one of `flags`."""
+    measured = [result for result in run.results.values() if result.outcome == "measured"]
+    flagged = sum(not set(flags).isdisjoint(result.flags) for result in measured)
+    if 2 * flagged <= len(measured):
+        return []
+    which = " or ".join(flags)
+    return [f"{which} are {flagged} of the {len(measured)} benchmarks that it measured"]
+
+
+def regressions(directory: RunDirectory) -> int:
+    """How many verdicts of the run in `directory` are regressions; 0 where it was never judged.
+
+    Raises:
+        ResultsError: its verdicts cannot be read: nobody knows.
     """
+    from gpubench_plugin.results import verdicts
 
-    anchors: Mapping[str, str]
-    since: str
-    head: Run | None = None
-    _later: Counter[_Place] = field(default_factory=Counter)
-
-    def take(
-        self,
-        run: Run,
-        *,
-        pinned: bool = False,
-        only: Collection[str] | None = None,
-        but: Collection[str] = (),
-    ) -> Run:
-        """`run` with those of its results that are samples; of `only` these, and none of `but`.
-
-        Of a `pinned` run a benchmark that was not measured stays: it tells what once was there.
-        """
-        kept = {}
-        machine = _text(run.machine)
-        for name, result in run.results.items():
-            if name in but or (only is not None and name not in only):
-                continue
-            place = _place(machine, result)
-            level = self._is_level(name, run, pinned=pinned)
-            if not self._is_after_anchor(name, run, pinned=pinned) or (
-                self._later[place] >= WINDOW and not level
-            ):
-                continue
-            if result.outcome == "measured":
-                self._later[place] += not level
-                kept[name] = replace(result, pinned=level)
-            elif pinned:
-                kept[name] = result
-        return replace(run, results=kept)
-
-    def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
-        """Whether the run is what the benchmark's level was set by: accepted, else pinned."""
-        anchor = self.anchors.get(name)
-        return pinned if anchor is None else run.run_id == anchor
-
-    def full(self, benchmarks: Collection[str]) -> bool:
-        """Whether no further run can add a sample that the head's `benchmarks` are judged by."""
-        if self.head is None:
-            return False
-        machine = _text(self.head.machine)
-        places = [
-            _place(machine, self.head.results[name])
-            for name in benchmarks
-            if name in self.head.results
-        ]
-        return all(self._later[place] >= WINDOW for place in places)
-
-    def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
-        anchor = self.anchors.get(name)
-        if anchor is None:
-            return pinned or run.run_id >= self.since
-        return run.run_id >= anchor
-
-
-def _place(machine: str, result: Result) -> _Place:
-    return result.id, machine, result.timer, _text(result.settings)
-
-
-def _text(facts: Mapping[str, Any]) -> str:
-    """Equal for equal facts: what a fingerprint is made of, without its hash."""
-    return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
+    path = directory.verdicts
+    if not path.is_file():
+        return 0
+    return len(verdicts.read(path).regressed)

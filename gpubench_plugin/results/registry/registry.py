@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Integer, bindparam, select
+from sqlalchemy import Integer, bindparam, func, select
 
 from gpubench_plugin.records import Result, Run
 from gpubench_plugin.results import run_directory
@@ -86,13 +86,20 @@ class Registry:
     def runs(
         self,
         *,
+        beginning: str = "",
         experiment: str | None = None,
         branch: str | None = None,
         tag: str | None = None,
         limit: int | None = None,
     ) -> list[Overview]:
-        """The latest runs, the latest first; those of one experiment, branch or tag if given."""
+        """The latest runs, the latest first, whose ids have that `beginning`.
+
+        They are those of one experiment, branch or tag if given.
+        """
         query = select(RUNS).order_by(RUNS.c.started_us.desc(), RUNS.c.key.desc()).limit(limit)
+        if beginning:
+            start = func.substr(RUNS.c.run_id, 1, len(beginning))  # SQLite's LIKE ignores case
+            query = query.where(start == clean(beginning))
         if experiment is not None:
             query = query.where(RUNS.c.experiment == clean(experiment))
         if branch is not None:

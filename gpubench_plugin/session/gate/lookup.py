@@ -8,22 +8,27 @@ asked of the registry before that is asked by a process of its own.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.compare.baselines import Baselines, Reference, names_a_run, reference
+from gpubench_plugin.compare.baselines import (
+    Reference,
+    Resolver,
+    directories_of,
+    names_a_run,
+)
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.records import LAST
-from gpubench_plugin.results import find_run, read_run
+from gpubench_plugin.results import find_run
 from gpubench_plugin.results.registry import is_expected
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import Settings
     from gpubench_plugin.records import Run
+    from gpubench_plugin.results import RunDirectory
 
 
 _PATIENCE_S: Final = 30.0
@@ -55,14 +60,10 @@ def slip(name: str, *, url: str, results_dir: Path) -> str:
 
 def answer() -> None:
     """Answer the question on the standard input, on the standard output."""
-    from gpubench_plugin.compare.baselines import Baselines
-    from gpubench_plugin.results.registry import reachable
-
     question = json.load(sys.stdin)
     results_dir = Path(question["results_dir"])
-    with reachable(question["url"], results_dir) as reached:
-        baselines = Baselines(results_dir, reached.registry, unanswered=reached.note)
-        message = baselines.slip(question["name"])
+    with Resolver(question["url"], results_dir, results_dir) as resolver:
+        message = resolver.baselines().slip(question["name"])
     json.dump({"slip": message}, sys.stdout)
 
 
@@ -77,6 +78,8 @@ class Lookup:
         settings: the session's.
         here: what a relative path is seen from.
         found: what it names; None where that is looked up when all is measured.
+        directories: the folders here of the runs that set the level, each with the only benchmark
+            that it counts for, or None; None where the baseline is none, or a file.
         last: it is the last comparable run, which is looked up then as well.
         notes: lines for the header.
     """
@@ -84,6 +87,7 @@ class Lookup:
     settings: Settings
     here: Path
     found: Reference | None
+    directories: tuple[tuple[RunDirectory, str | None], ...] | None = None
     last: bool = False
     notes: tuple[str, ...] = ()
 
@@ -97,13 +101,17 @@ class Lookup:
                 the last run is to gate by more than a threshold.
         """
         text = settings.baseline
+        if names_a_run(text):
+            run = _run(settings, here)
+            folders = None if run.directory is None else ((run.directory, None),)
+            return cls(settings=settings, here=here, found=run, directories=folders)
         try:
-            if names_a_run(text):
-                return cls(settings=settings, here=here, found=_run(settings, here))
-            if Baselines(settings.results_dir).get(text) is not None:
-                return cls(settings=settings, here=here, found=None)
-        except (RegistryError, ResultsError) as error:
+            baseline = Resolver("none", settings.results_dir, here).baselines().get(text)
+        except ResultsError as error:
             raise UsageProblem(f"--baseline={text}: {error}") from error
+        if baseline is not None:
+            level = directories_of(baseline, settings.results_dir)
+            return cls(settings=settings, here=here, found=None, directories=level)
         if text == LAST:
             if settings.gate not in {"", "threshold"}:
                 raise _no_gate(settings.gate)
@@ -158,14 +166,14 @@ def _run(settings: Settings, here: Path) -> Reference:
             "the name of a baseline (see gpubench baseline set), or --gate=threshold"
         )
     try:
-        run = read_run(text, results_dir=settings.results_dir, here=here)
-    except UsageProblem as problem:
-        if os.sep in text or text.endswith(".json"):
-            raise UsageProblem(f"--baseline={text}: {problem}") from problem
-        return _reference(settings, here)
-    if settings.resume and run.run_id and run.run_id == _resumed(settings, here):
+        with Resolver(settings.registry, settings.results_dir, here) as resolver:
+            single = resolver.single(text)
+    except (UsageProblem, RegistryError, ResultsError) as error:
+        raise UsageProblem(f"--baseline={text}: {error}") from error
+    resumed = settings.resume and find_run(settings.results_dir, settings.resume, here=here).run_id
+    if resumed and single.run.run_id == resumed:
         raise UsageProblem(f"--baseline={text}: it is the very run that is to go on (--resume)")
-    return Reference(label=text, kind="single", runs=(run,))
+    return single
 
 
 def _unread(found: Reference, own: str) -> str:
@@ -183,19 +191,11 @@ def _unread(found: Reference, own: str) -> str:
     return f"{none} be read; {anew} ({'; '.join(found.notes)})"
 
 
-def _resumed(settings: Settings, here: Path) -> str:
-    return find_run(settings.results_dir, settings.resume, here=here).run_id
-
-
 def _reference(settings: Settings, here: Path, head: Run | None = None) -> Reference:
-    found = reference(
-        settings.baseline,
-        settings_url=settings.registry,
-        results_dir=settings.results_dir,
-        here=here,
-        benchmarks=head.results if head is not None else (),
-        head=head,
-    )
+    with Resolver(settings.registry, settings.results_dir, here) as resolver:
+        found = resolver.reference(
+            settings.baseline, benchmarks=head.results if head is not None else (), head=head
+        )
     if found.slip:
         raise UsageProblem(f"--baseline={settings.baseline}: {found.slip}")
     return found

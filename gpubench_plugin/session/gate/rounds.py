@@ -9,20 +9,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare import machine_differences
-from gpubench_plugin.compare.baselines import Baselines, names_a_run
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.launchers import STATE
-from gpubench_plugin.results import find_run, middle_rounds, rounds_of, run_in, runs_in
+from gpubench_plugin.results import middle_rounds, rounds_of, run_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     import pytest
 
-    from gpubench_plugin.config import FrozenRounds, Settings
+    from gpubench_plugin.config import FrozenRounds
     from gpubench_plugin.records import Run
     from gpubench_plugin.results import RunDirectory
+    from gpubench_plugin.session.gate.lookup import Lookup
 
 
 _CHOOSING: Final = frozenset(
@@ -35,9 +34,7 @@ _CHOOSING: Final = frozenset(
 """Keys that say how long is measured: who gives one on the command line wants that, not this."""
 
 
-def freeze(
-    items: Iterable[pytest.Item], settings: Settings, here: Path, head: Run
-) -> Iterator[str]:
+def freeze(items: Iterable[pytest.Item], lookup: Lookup, head: Run) -> Iterator[str]:
     """Have `items` timed in the rounds that the baseline's runs took, as far as they are known.
 
     Those of a machine other than that of `head` are not: a slower one would take them too long, and
@@ -46,15 +43,16 @@ def freeze(
     Returns:
         What to say of it: how many are, or why none is.
     """
-    every = list(_directories(settings, here))
+    if lookup.directories is None:
+        return
+    settings = lookup.settings
     directories = [
         (directory, only)
-        for directory, only in every
+        for directory, only in lookup.directories
         if settings.allow_incomparable or _is_of_machine(directory, head)
     ]
     if not directories:
-        if every or _pins(settings):
-            yield f"rounds are not those of the baseline: {_NOT_HERE}"
+        yield f"rounds are not those of the baseline: {_NOT_HERE}"
         return
     given = [text for text in settings.overrides if text.partition("=")[0] in _CHOOSING]
     if given:
@@ -74,14 +72,6 @@ def freeze(
 
 
 _NOT_HERE: Final = "no folder of a run of this machine that it rests on is here"
-
-
-def _pins(settings: Settings) -> bool:
-    """Whether it is a baseline that pins runs, wherever they are."""
-    if names_a_run(settings.baseline):
-        return False
-    baseline = Baselines(settings.results_dir).get(settings.baseline)
-    return baseline is not None and bool(baseline.runs)
 
 
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
@@ -108,22 +98,3 @@ def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str,
         for name, one in taken.items() if only is None else ():
             pinned.setdefault(name, []).append(one)
     return {name: middle_rounds(plans) for name, plans in pinned.items()} | accepted
-
-
-def _directories(settings: Settings, here: Path) -> Iterator[tuple[RunDirectory, str | None]]:
-    """The folders of the baseline's runs, the accepted ones with the benchmark they count for."""
-    text = settings.baseline
-    if names_a_run(text):
-        if not text.endswith(".json"):
-            try:
-                yield find_run(settings.results_dir, text, here=here), None
-            except GpubenchError:
-                return
-        return
-    baseline = Baselines(settings.results_dir).get(text)
-    if baseline is None:
-        return
-    folders = {directory.run_id: directory for directory in runs_in(settings.results_dir)}
-    wanted: list[tuple[str, str | None]] = [(run, None) for run in sorted(baseline.runs)]
-    wanted += [(one.run, one.benchmark) for one in baseline.acceptances.values()]
-    yield from ((folders[run], only) for run, only in wanted if run in folders)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.cli.explain import explained_run
-from gpubench_plugin.compare.baselines import Baselines
+from gpubench_plugin.compare.baselines import Baselines, Resolver
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Comparison, Difference, Verdict
 from gpubench_plugin.reports import ASCII, Explanation
@@ -51,9 +51,7 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
         run_in(directory),
         verdicts.read(directory.verdicts),
         MLP,
-        url="none",
-        results_dir=results,
-        here=results,
+        resolver=Resolver("none", results, results),
         glyphs=ASCII,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare import compare_history
-from gpubench_plugin.compare.baselines import Baselines, Reference, reference
+from gpubench_plugin.compare.baselines import Baselines, Reference, Resolver
 from gpubench_plugin.results import RunDirectory, run_in
 from gpubench_plugin.results.registry import Registry
 from tests.support.exhaustive import shown
@@ -71,14 +71,8 @@ class Branch:
 
     def judged(self, number: int) -> tuple[Comparison, Reference]:
         head = run_in(RunDirectory.open(self.results / "default" / run_id(number)))
-        found = reference(
-            "main",
-            settings_url="",
-            results_dir=self.results,
-            here=self.results,
-            benchmarks=head.results,
-            head=head,
-        )
+        with Resolver("", self.results, self.results) as resolver:
+            found = resolver.reference("main", benchmarks=head.results, head=head)
         return compare_history(found.runs, head), found
 
     def _noise(self) -> float:

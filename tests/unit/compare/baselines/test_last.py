@@ -9,8 +9,8 @@ import pytest
 from gpubench_plugin.compare.baselines import (
     Baselines,
     Reference,
+    Resolver,
     baseline_name,
-    reference,
 )
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import LAST
@@ -27,9 +27,8 @@ BOTH = {MLP: 0.010, RESNET: 0.020}
 def look_up(results: Path, number: int, *, url: str = "none", **about: Any) -> Reference:
     """What run `number`, which is written now, is compared with."""
     head = run_in(write_run(results, number, **{"benchmarks": BOTH, **about}))
-    return reference(
-        LAST, settings_url=url, results_dir=results, here=results, benchmarks=(), head=head
-    )
+    with Resolver(url, results, results) as resolver:
+        return resolver.reference(LAST, benchmarks=(), head=head)
 
 
 def origins(last: Reference) -> dict[str, int]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.compare.baselines import find, registered, the_benchmark
-from gpubench_plugin.compare.baselines.lookup import regressions
+from gpubench_plugin.compare.baselines import Resolver, the_benchmark
+from gpubench_plugin.compare.baselines.samples import regressions
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.results import verdicts
@@ -79,8 +79,9 @@ def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
     torn = write_run(tmp_path, 2)
     torn.verdicts.write_text("{")
 
-    def objections(text: str, registry: Registry | None = None) -> tuple[str, ...]:
-        return find(text, registry=registry, results_dir=tmp_path, here=tmp_path).objections
+    def objections(text: str, url: str = "none") -> tuple[str, ...]:
+        with Resolver(url, tmp_path, tmp_path) as resolver:
+            return resolver.candidate(text).objections
 
     assert objections(run_id(0)) == ()
     here = objections(run_id(1))
@@ -90,11 +91,11 @@ def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
         objections("2026")
     with Registry.open("", tmp_path) as registry:
         registry.ingest(bad)
-        bad.journal.unlink()
-        assert objections(run_id(1)[:13], registry) == here
-        assert registered("", registry) is None
-        with pytest.raises(UsageProblem, match="no run in"):
-            objections("1999", registry)
+    bad.journal.unlink()
+    assert objections(run_id(1)[:13], url="") == here
+    for text in ("1999", "1999.json", "19/99"):
+        with pytest.raises(UsageProblem, match=r"no run in|no such folder"):
+            objections(text, url="")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_a_run_most_of_which_is_no_level_is_not_pinned(
             measurement("failed", outcome="failed"),
         ],
     )
-    found = find(run_id(0), registry=None, results_dir=tmp_path, here=tmp_path)
-    assert (len(found.objections), len(found.remarks)) == (objections, remarks)
-    for remark in found.remarks:
+    found = Resolver("none", tmp_path, tmp_path).candidate(run_id(0))
+    assert (len(found.objections), len(found.notes)) == (objections, remarks)
+    for remark in found.notes:
         assert remark == "contended are 2 of the 3 benchmarks that it measured"
