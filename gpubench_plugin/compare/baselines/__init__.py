@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         replaced,
         replayed,
     )
-    from gpubench_plugin.compare.baselines.near_misses import near_miss
     from gpubench_plugin.compare.baselines.resolve import (
         Resolver,
         directories_of,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
         the_benchmark,
     )
     from gpubench_plugin.compare.baselines.samples import LaterRuns, objections
-    from gpubench_plugin.compare.baselines.store import KIND, Baselines, merge_files
+    from gpubench_plugin.compare.baselines.store import KIND, Baselines, merge_files, near_miss
     from gpubench_plugin.compare.baselines.trend import (
         Course,
         LevelChange,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -88,13 +88,15 @@ class Resolver(ExitStack):
         """The folder of the run that `text` names; else what the registry tells of it.
 
         Raises:
-            UsageProblem: no run is called so, or several are; so for all methods.
-            RegistryError: it is not here, and the registry does not answer; likewise.
+            UsageProblem: no run is called so, or several are; so for all methods. Also where the
+                registry does not answer, which others say.
         """
         try:
             return find_run(self.results_dir, text, here=self._here)
         except UsageProblem as problem:
-            return self._registered(text, problem)
+            with suppress(RegistryError):
+                return self._registered(text, problem)
+            raise
 
     def candidate(self, text: str) -> Reference:
         """The run that is to be pinned, with what speaks against it and what is worth knowing.
@@ -118,7 +120,11 @@ class Resolver(ExitStack):
         )
 
     def single(self, text: str) -> Reference:
-        """The run or the file that `text` names."""
+        """The run or the file that `text` names.
+
+        Raises:
+            RegistryError: it is not here, and the registry does not answer; so for the following.
+        """
         try:
             run = read_run(text, results_dir=self.results_dir, here=self._here)
         except UsageProblem as problem:
