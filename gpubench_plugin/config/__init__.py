@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.case import Case, device_models, devices_of
-    from gpubench_plugin.config.comparability import comparable, comparable_part
+    from gpubench_plugin.config.case import (
+        Case,
+        comparable,
+        comparable_part,
+        device_models,
+        devices_of,
+    )
     from gpubench_plugin.config.files import ConfigurationFile
-    from gpubench_plugin.config.former_names import PRECISION_LEFT, former_ids
-    from gpubench_plugin.config.layers import Layer, merge, nested
+    from gpubench_plugin.config.layers import PROFILES, Layer, merge, nested
     from gpubench_plugin.config.limits import DEFAULT, Limit, limits_given
     from gpubench_plugin.config.marks import (
         ACCUMULATED,
@@ -47,12 +51,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.parametrization import (
         FOREIGN_FIXTURE,
         PRECISION,
+        PRECISION_LEFT,
         fixture_names,
+        former_ids,
         is_adopted,
         is_benchmark,
         parametrize,
     )
-    from gpubench_plugin.config.profiles import PROFILES
     from gpubench_plugin.config.resolution import needs_memory_gib, resolve
     from gpubench_plugin.config.resolve_case import Cases, check_marks
     from gpubench_plugin.config.resolved_file import to_yaml

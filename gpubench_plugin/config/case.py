@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.environment import too_few
+from gpubench_plugin.environment import flat, too_few
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.records import Measurement, Outcome
 
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FrozenRounds
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.environment import Device
+
+_NOT_COMPARED: Final = (
+    "experiment.notes",
+    "profiling.",
+    "gate.",
+    "measure.profile",  # the keys it sets are part
+    "measure.rounds_file",
+    "measure.timeout_s",
+    "measure.check",  # untimed, like the keys that begin so
+    "training.loss_drop",  # judges the untimed training, and changes nothing in it
+    "training.checkpoint",
+    "training.resume",
+    "distributed.failure_grace_s",
+    "distributed.divergence_s",
+    "diffusion.receive_timeout_s",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +112,6 @@ class Case:
 
     def record(self, outcome: Outcome, reason: str = "") -> Measurement:
         """A measurement without numbers: the benchmark's record unless it is measured."""
-        from gpubench_plugin.config.comparability import comparable
-
         return Measurement(
             id=self.id,
             name=self.name,
@@ -121,3 +135,16 @@ def devices_of(cases: Iterable[Case], asked: Iterable[str]) -> str:
     models = device_models(cases)
     named = ", ".join(f"{name} ({model})" for name, model in models.items())
     return f"{named}; auto: no accelerator found" if "auto" in asked and "cpu" in models else named
+
+
+def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
+    """The keys that can change a number and are no defaults, by dot key.
+
+    Defaults are left out so that a new key with a default orphans no baseline.
+    """
+    return comparable_part(flat(configuration.model_dump(mode="json", exclude_defaults=True)))
+
+
+def comparable_part(keys: dict[str, Any]) -> dict[str, Any]:
+    """Those of the `keys` by dot key that can change a number."""
+    return {key: value for key, value in keys.items() if not key.startswith(_NOT_COMPARED)}

@@ -1,20 +1,14 @@
-"""Configuration files: one YAML file's base and presets, the lookup by name, and the table of keys.
-
-The table of all keys in ``docs/reference/configuration.md`` is generated here, so that it cannot go
-stale.
-"""
+"""Configuration files: one YAML file's base and presets, and the lookup by name."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from gpubench_plugin.config import explain
 from gpubench_plugin.config.explain import shown
 from gpubench_plugin.config.layers import Layer
-from gpubench_plugin.config.sections import Configuration, ModelSection, Preset
+from gpubench_plugin.config.sections import Preset
 from gpubench_plugin.config.yaml_reader import read
 from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
 
@@ -128,22 +122,3 @@ def overlay(path: Path) -> Path:
     hint = nearest(path.name, [file.name for file in path.parent.glob("*.y*ml")])
     message = f"--config={path}: no such file{hint}; allowed: a YAML file, or a directory of them"
     raise UsageProblem(message)
-
-
-def markdown_table(schema: explain.Schema = Configuration[ModelSection]) -> str:
-    """Every key of `schema` with what it allows, its default and its meaning."""
-    rows = [
-        (
-            f"`{'.'.join(key)}`",
-            explain.allowed(explain.annotation_of(field)),
-            "required" if field.is_required() else f"`{json.dumps(field.get_default())}`",
-            field.description or "",
-        )
-        for key, field in explain.walk(schema)
-    ]
-    header = ("Key", "Allowed", "Default", "Meaning")
-    return "".join(_row(cells) for cells in (header, ("---",) * len(header), *rows))
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"

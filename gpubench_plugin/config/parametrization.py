@@ -6,9 +6,10 @@ precision is a parameter of those that use it alone: else an id would name one t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin import catalog
 from gpubench_plugin.config.options import destination
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ FIXTURE = "gpubench"
 PRECISION = "precision"
 FOREIGN_FIXTURE = "benchmark"
 """The fixture of pytest-benchmark, and the name of the plugin that it belongs to."""
+PRECISION_LEFT: Final = "ids name a precision only where it is used"
+"""Why an id is another one now."""
 
 
 def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
@@ -107,3 +110,32 @@ def _own_names(marks: Iterable[pytest.Mark]) -> Iterable[str]:
     for mark in marks:
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         yield from (n.strip() for n in names.split(",")) if isinstance(names, str) else names
+
+
+def former_ids(old: Iterable[str], new: Iterable[str]) -> Mapping[str, str]:
+    """By id of `new`, the one of `old` that is the same but for a precision it names.
+
+    Earlier versions named a precision in every id, also of benchmarks that use none. The first of
+    several; none where both have the id, or the old one is among `new` as well: then
+    it is another benchmark.
+    """
+    before, now = dict.fromkeys(old), dict.fromkeys(new)
+    lost = now.keys() - before.keys()
+    former_by_new: dict[str, str] = {}
+    for former in before if lost else ():
+        if former not in now:
+            for shorter in _without_precision(former):
+                if shorter in lost:
+                    former_by_new.setdefault(shorter, former)
+    return former_by_new
+
+
+def _without_precision(node_id: str) -> Iterator[str]:
+    """``test_a[8-ws1]`` of ``test_a[8-fp32-ws1]``."""
+    test, bracket, variant = node_id.partition("[")
+    parts = f"-{variant.removesuffix(']')}-" if bracket else ""
+    for precision in catalog.choices("precision"):
+        before, named, after = parts.partition(f"-{precision}-")
+        if named:
+            rest = f"{before}-{after}".removeprefix("-").removesuffix("-")
+            yield f"{test}[{rest}]" if rest else test

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import ValidationError
 
 from gpubench_plugin import catalog
-from gpubench_plugin.config import explain, profiles
+from gpubench_plugin.config import explain
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, directories, find, overlay
-from gpubench_plugin.config.lapses import lapsed
-from gpubench_plugin.config.layers import Layer, Merged, merge, nested
+from gpubench_plugin.config.layers import Layer, Merged, merge, nested, profile_layers
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
 from gpubench_plugin.errors import UsageProblem, nearest
 
@@ -34,6 +33,24 @@ if TYPE_CHECKING:
 _WHOLE: Final = ("data", "global_batch_size")
 _PART: Final = ("training", "batch_size")
 _SCALING: Final = ("distributed", "scaling")
+_LOSS_DROP: Final[Key] = ("training", "loss_drop")
+
+_COURSE: Final[tuple[Key, ...]] = (
+    ("training", "steps"),
+    ("training", "epochs"),
+    ("training", "batch_size"),
+    ("training", "optimizer"),
+    ("training", "learning_rate"),
+    ("training", "momentum"),
+    ("training", "weight_decay"),
+    ("training", "scheduler"),
+    ("training", "schedule_steps"),
+    ("training", "gradient_clipping"),
+    ("data", "source"),
+    ("data", "path"),
+    ("data", "global_batch_size"),
+)
+"""The keys on which it depends how far the loss falls. Accumulation repeats the one batch."""
 
 
 def scaled(
@@ -137,7 +154,7 @@ def resolve(
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))
     schema = _schema(_model_section(untyped, model_section))
-    stated = [*profiles.layers(untyped), *layers(schema)]
+    stated = [*profile_layers(untyped), *layers(schema)]
     chosen = {"experiment.preset": preset, **chosen}
     _refuse_contradiction(merge(stated), chosen)
     merged = merge([*stated, *_flags(chosen)])
@@ -145,7 +162,7 @@ def resolve(
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
     _refuse_rank_error(merged)
-    return scaled(lapsed(configuration, said, merged), stated, merged)
+    return scaled(_lapsed(configuration, said, merged), stated, merged)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:
@@ -275,3 +292,40 @@ def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> No
             said = explain.shown(merged.get(key))
             problem = f"{said} is for distributed.parallelism={parallelism}, not for {chosen}"
             raise explain.at(merged, key, f"{problem}; allowed: to leave it out")
+
+
+def _lapsed(
+    configuration: Configuration[Any], files: Sequence[Sequence[Layer]], merged: Merged
+) -> Configuration[Any]:
+    """The `configuration` without a ``loss_drop`` that has lapsed, and with the reason for it.
+
+    A ``training.loss_drop`` in a file is what its batch size, rate and data bring about. Where a
+    later layer changes one of these the limit says nothing any more: it lapses, which goes on
+    record. One that an override states is the user's word for the course that runs, and holds.
+
+    `files` are the layers of each file, in their order; `merged` are those of all.
+    """
+    before = _tuned(files, merged)
+    if before is None:
+        return configuration
+    changed = [key for key in _COURSE if merged.get(key) != before.get(key)]
+    if not changed:
+        return configuration
+    which = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in changed)
+    reason = (
+        f"training.loss_drop={before.get(_LOSS_DROP)} of {before.source(_LOSS_DROP)} lapses: "
+        f"{which} overrides what it was set for"
+    )
+    training = configuration.training.without_loss_drop(reason)
+    return configuration.model_copy(update={"training": training})
+
+
+def _tuned(files: Sequence[Sequence[Layer]], merged: Merged) -> Merged | None:
+    """What is said up to the end of the file that states the limit; None if no file has."""
+    stated = merged.source(_LOSS_DROP)
+    if merged.get(_LOSS_DROP) is None:
+        return None
+    for number in range(len(files), 0, -1):
+        if any(layer.source == stated for layer in files[number - 1]):
+            return merge([layer for file in files[:number] for layer in file])
+    return None
