@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         gated,
         limiting_of,
         rate_of,
-        step_time_of,
         value_of,
     )
     from gpubench_plugin.compare.matching import WINDOW, Matched, match
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.pairs import judge_pairs
     from gpubench_plugin.compare.plain import LABEL, better_bar, worse_bar
     from gpubench_plugin.compare.prediction import (
-        Level,
         level_of,
         noise_about_level,
         noise_of_steps,

@@ -40,13 +40,9 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.config.options import (
         FLAGS,
-        MARKS,
         RUN_FILE,
         SECTIONS,
-        add_options,
         destination,
-        is_asked_for,
-        lend_short_names,
     )
     from gpubench_plugin.config.parametrization import (
         FOREIGN_FIXTURE,
@@ -56,7 +52,6 @@ if TYPE_CHECKING:
         former_ids,
         is_adopted,
         is_benchmark,
-        parametrize,
     )
     from gpubench_plugin.config.resolution import needs_memory_gib, resolve
     from gpubench_plugin.config.resolve_case import Cases, check_marks
