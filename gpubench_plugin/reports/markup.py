@@ -6,7 +6,8 @@ knows whether the terminal has colours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Final
 
 Markup = Mapping[str, bool]
@@ -22,6 +23,18 @@ BAD: Final[Markup] = {"red": True}
 
 _CODES: Final[Mapping[str, int]] = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 """Of ECMA-48's SGR, by the names that pytest's writer has for them."""
+
+
+def line_of(spans: Iterable[Span]) -> Line:
+    """The `spans` as a line: neighbours of equal markup are one, and no space trails."""
+    line = [
+        ("".join(text for text, _ in group), markup)
+        for markup, group in groupby(spans, key=lambda span: span[1])
+    ]
+    while len(line) > 1 and not line[-1][0].rstrip():
+        line.pop()
+    text, markup = line[-1]
+    return (*line[:-1], (text.rstrip(), markup))
 
 
 def plain(line: Line) -> str:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.compare import EFFICIENCY, SPEED_UP, families, kind_of
 from gpubench_plugin.environment import significant
 from gpubench_plugin.records import ends_of
-from gpubench_plugin.reports.markup import BOLD, PLAIN
-from gpubench_plugin.reports.table import GAP, Column, step, throughputs, with_interval
-from gpubench_plugin.reports.text import UNICODE, cut, fill, percentage, printable
+from gpubench_plugin.reports.columns import step, throughputs, with_interval
+from gpubench_plugin.reports.table import column, table
+from gpubench_plugin.reports.text import UNICODE, cut, percentage, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from gpubench_plugin.records import Measurement
     from gpubench_plugin.reports.markup import Line
+    from gpubench_plugin.reports.table import Column
     from gpubench_plugin.reports.text import Glyphs
 
 _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
@@ -37,32 +38,33 @@ def scaling_lines(
     ranks.
     """
     groups = families(measurements)
-    columns = _columns([row for group in groups for row in group], glyphs)
     if not groups:
         return []
-    lines: list[Line] = [((_row((c.title for c in columns), columns, width, glyphs), BOLD),)]
-    rows = zip(*(column.cells for column in columns), strict=True)
-    for title, group in zip(_titles(groups), groups, strict=True):
-        lines.append(((cut(title, width, glyphs.ellipsis), PLAIN),))
-        lines += (((_row(next(rows), columns, width, glyphs), PLAIN),) for _ in group)
-    return lines
+    titles = [cut(title, width, glyphs.ellipsis) for title in _titles(groups)]
+    rows = [(row, title) for group, title in zip(groups, titles, strict=True) for row in group]
+    return [
+        *table(
+            _columns([row for row, _ in rows], glyphs),
+            glyphs,
+            total=width,
+            nothing=glyphs.nothing,
+            groups=[title for _, title in rows],
+        )
+    ]
 
 
 def _columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
-    columns = (
-        Column(title="  ranks", cells=[str(m.world_size) for m in rows]),
-        Column(title="step", cells=[step(m, glyphs) for m in rows]),
+    shares = (("speed-up", SPEED_UP, significant), ("efficiency", EFFICIENCY, percentage))
+    return [
+        column("  ranks", [m.world_size for m in rows], numeric=True),
+        column("step", [step(m, glyphs) for m in rows], numeric=True),
         throughputs(rows, glyphs),
         *(
-            Column(title=title, cells=[with_interval(m, name, show, glyphs) for m in rows])
-            for title, name, show in (
-                ("speed-up", SPEED_UP, significant),
-                ("efficiency", EFFICIENCY, percentage),
-            )
+            column(title, [with_interval(m, name, show, glyphs) for m in rows], numeric=True)
+            for title, name, show in shares
         ),
-        Column(title="", cells=[_mark(m) for m in rows], numeric=False),
-    )
-    return [column for column in columns if any(column.cells)]
+        column("", [_mark(m) for m in rows]),
+    ]
 
 
 def _mark(measurement: Measurement) -> str:
@@ -72,14 +74,6 @@ def _mark(measurement: Measurement) -> str:
         return ""
     least = measurement.metrics.get(ends_of(EFFICIENCY)[0], efficiency)
     return "superlinear" if round(least.value, 2) > 1 else ""
-
-
-def _row(cells: Iterable[str], columns: Sequence[Column], width: int, glyphs: Glyphs) -> str:
-    filled = (
-        fill(cell or glyphs.nothing * column.numeric, column.width, right=column.numeric)
-        for cell, column in zip(cells, columns, strict=True)
-    )
-    return cut(GAP.join(filled).rstrip(), width, glyphs.ellipsis)
 
 
 def _titles(groups: Sequence[Sequence[Measurement]]) -> list[str]:

@@ -1,60 +1,37 @@
-"""Tables of plain text, fitted into a terminal, and the columns of a session's summary."""
+"""Tables for a terminal, and text broken into its lines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import byte_size, significant
-from gpubench_plugin.flags import doubts, notes
-from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
-from gpubench_plugin.records import ends_of
-from gpubench_plugin.reports.text import (
-    count,
-    cut,
-    digits_for,
-    fill,
-    percentage,
-    printable,
-    seconds,
-    width,
-)
+from gpubench_plugin.reports.markup import BOLD, PLAIN, line_of, plain
+from gpubench_plugin.reports.text import cut, fill, no_command, printable, shorten, width
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.reports.markup import Line, Markup, Span
     from gpubench_plugin.reports.text import Glyphs
 
-
-_RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
-    "busbw_bytes_per_s": (lambda rate, digits: significant(rate / 1e9, digits), " GB/s busbw"),
-    "samples_per_s": (count, " samples/s"),
-    "tokens_per_s": (count, " tokens/s"),
-    "bytes_per_s": (byte_size, "/s"),
-}
-"""Metrics of throughput, the most telling first, with how one is written and the rest of its unit.
-None is derived from the step's time."""
-_TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
-"""Units that do not depend on the number before them: they may stand in the title."""
-
 GAP: Final = "  "
-
-_FOLDED: Final = ("outcome", "notes", "doubts")
-"""These fold into another place, so they go before any name is shortened."""
-_LEFT_OUT: Final = ("tflops", "mfu", "memory", "throughput")
-"""These are lost to the table, so they go, in this order, before names become too short."""
-_LEAST_FOR_NAMES: Final = 30
+_LEAST: Final = 6
+"""Columns of the terminal below which no column is cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A title and one cell for each benchmark; an empty cell has nothing to say."""
+    """A title and one cell per row, safe for a terminal; an empty cell has nothing to say.
+
+    `markup` is that of the cells; empty, they have none.
+    """
 
     title: str
     cells: Sequence[str]
-    numeric: bool = True
+    numeric: bool = False
+    markup: Sequence[Markup] = ()
 
     @cached_property
     def width(self) -> int:
@@ -62,201 +39,141 @@ class Column:
         return max(map(width, (self.title, *self.cells)))
 
 
-def fitting(
-    measurements: Sequence[Measurement], total: int, for_names: int, glyphs: Glyphs
-) -> dict[str, Column]:
-    """By name and in order, the columns that have something to say and fit into `total`.
-
-    `for_names` is what the column with the benchmarks' names would like to have of it. Where the
-    outcome has no room, it stands in the step's column, which is empty where nothing was
-    measured; doubts, notes and numbers without room are missing from the result.
-    """
-    columns = _all(measurements, glyphs)
-    least = min(for_names, max(_LEAST_FOR_NAMES, total // 3))
-    for name in (*_FOLDED, *_LEFT_OUT):
-        wanted = for_names if name in _FOLDED else least
-        if wanted + sum(len(GAP) + column.width for column in columns.values()) <= total:
-            break
-        dropped = columns.pop(name, None)
-        if dropped is not None and name == "outcome":
-            columns = _with_outcome_folded(columns, measurements)
-    return columns
-
-
-def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
-    columns = {
-        "outcome": Column(title="outcome", cells=[m.outcome for m in measurements], numeric=False),
-        "step": Column(title="step", cells=[step(m, glyphs) for m in measurements]),
-        "throughput": throughputs(measurements, glyphs),
-        "tflops": _metric(measurements, "TFLOP/s", "tflops", _three_digits),
-        "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
-        "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
-        "doubts": _flags("doubts", [doubts(m.flags) for m in measurements]),
-        "notes": _flags("notes", [notes(m.flags) for m in measurements]),
-    }
-    return {name: column for name, column in columns.items() if any(column.cells)}
-
-
-def _with_outcome_folded(
-    columns: Mapping[str, Column], measurements: Sequence[Measurement]
-) -> dict[str, Column]:
-    steps = columns["step"].cells if "step" in columns else [""] * len(measurements)
-    cells = [shown or m.outcome for shown, m in zip(steps, measurements, strict=True)]
-    others = {name: column for name, column in columns.items() if name != "step"}
-    return {"step": Column(title="step", cells=cells), **others}
-
-
-def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:
-    """Work per second; where all cells have one unit, it moves into the title."""
-    cells = [_throughput(m, glyphs) for m in measurements]
-    units = {unit.strip() for _, unit, _ in cells if unit}
-    if len(units) == 1 and (only := units.pop()) in _TITLES:
-        return Column(title=only, cells=[f"{shown}{spread}" for shown, _, spread in cells])
-    return Column(title="throughput", cells=["".join(parts) for parts in cells])
-
-
-def _metric(
-    measurements: Sequence[Measurement], title: str, name: str, show: Callable[[float], str]
-) -> Column:
-    return Column(title=title, cells=[_shown(m, name, show) for m in measurements])
-
-
-def _three_digits(value: float) -> str:
-    return significant(value, 3)
-
-
-def _flags(title: str, flags: Sequence[Sequence[str]]) -> Column:
-    return Column(
-        title=title, cells=[printable(", ".join(names)) for names in flags], numeric=False
-    )
-
-
-def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) -> str:
-    metric = measurement.metrics.get(name)
-    return "" if metric is None else show(metric.value)
-
-
-def step(measurement: Measurement, glyphs: Glyphs) -> str:
-    """The median step with the half-width of its interval: ``18.42 ms ±0.54%``.
-
-    One in doubt has a mark and no interval, ``≈ 18 ms``. One that rests on too few samples for an
-    interval says on how many, ``684 ms n=1``, in doubt or not; so does an interval of so few rounds
-    that they are taken as independent, ``24.2 ms ±0.09% n=12``.
-    """
-    median = measurement.metrics.get("step_time_s")
-    if median is None:
-        return ""
-    spread = half_width(measurement, "step_time_s")
-    shown = seconds(median.value, glyphs, digits_for(spread))
-    rounds = measurement.metrics.get("rounds")
-    size = "" if rounds is None else f" n={rounds.value:.0f}"
-    if rounds is None or interval_ranks(int(rounds.value), measurement.confidence) is None:
-        few = True
-    else:
-        few = spread is not None and rounds.value < FEWEST_TO_JUDGE and measurement.launches == 1
-    if doubts(measurement.flags):
-        return f"{glyphs.doubtful} {shown}{size if few and spread is None else ''}"
-    return f"{shown}{_plus_minus(spread, glyphs)}{size if few else ''}"
-
-
-def half_width(measurement: Measurement, name: str) -> float | None:
-    """Half the interval of a metric relative to it, where there is one."""
-    value = measurement.metrics.get(name)
-    low, high = map(measurement.metrics.get, ends_of(name))
-    if value is None or low is None or high is None or value.value == 0:
-        return None
-    return (high.value - low.value) / 2 / value.value
-
-
-def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str]:
-    """The number, its unit and the half-width of its interval; of one in doubt without the last."""
-    name = next((name for name in _RATES if name in measurement.metrics), None)
-    if name is None:
-        return "", "", ""
-    show, unit = _RATES[name]
-    spread = half_width(measurement, name)
-    shown = show(measurement.metrics[name].value, digits_for(spread))
-    if doubts(measurement.flags):
-        return f"{glyphs.doubtful} {shown}", unit, ""
-    return shown, unit, _plus_minus(spread, glyphs)
-
-
-def with_interval(
-    measurement: Measurement, name: str, show: Callable[[float, int], str], glyphs: Glyphs
-) -> str:
-    """A metric with the half-width of its interval, in as many digits as that allows."""
-    metric = measurement.metrics.get(name)
-    if metric is None:
-        return ""
-    spread = half_width(measurement, name)
-    return f"{show(metric.value, digits_for(spread))}{_plus_minus(spread, glyphs)}"
-
-
-def _plus_minus(spread: float | None, glyphs: Glyphs) -> str:
-    return "" if spread is None else f" {glyphs.plus_minus}{percentage(spread)}"
-
-
-_LEAST: Final = 6
-"""Columns of the terminal below which no column is cut."""
-
-
 def column(title: str, texts: Iterable[object], *, numeric: bool = False) -> Column:
     """A column of `texts`, which may come from anywhere: they are made safe for a terminal."""
     return Column(title=title, cells=[printable(str(text)) for text in texts], numeric=numeric)
 
 
-def lines(columns: Sequence[Column], total: int, glyphs: Glyphs, *, whole: int = 1) -> list[str]:
-    """The table with its titles, in `total` columns of the terminal if it can be cut that far.
+def width_of(columns: Iterable[Column]) -> int:
+    """Columns of the terminal that `columns` take behind another one, with their gaps."""
+    return sum(len(GAP) + column.width for column in columns)
 
-    The first `whole` columns are never cut, since people copy from them; of the others the widest
-    that holds no numbers is cut first, and where that is not enough, the last column is left out.
-    So is a column without any content.
+
+def narrowed(
+    columns: Mapping[str, Column], give_way: Iterable[str], room: int
+) -> dict[str, Column]:
+    """The `columns` by name, of which those that `give_way` go one by one until all fit.
+
+    They fit where they take `room` behind another column.
     """
-    shown = [c for i, c in enumerate(columns) if i == 0 or any(c.cells)]
-    widths = _fitted(shown, total, whole)
-    while _sum(widths) > total and len(shown) > whole:
-        shown = shown[:-1]
-        widths = _fitted(shown, total, whole)
-    texts = ([c.title for c in shown], *zip(*(c.cells for c in shown), strict=True))
-    return [_line(row, shown, widths, glyphs) for row in texts]
-
-
-def _fitted(columns: Sequence[Column], total: int, whole: int) -> list[int]:
-    widths = [c.width for c in columns]
-    can_be_cut = [i for i, c in enumerate(columns) if i >= whole and not c.numeric]
-    while _sum(widths) > total:
-        widest = max(can_be_cut, key=widths.__getitem__, default=None)
-        if widest is None or widths[widest] <= _LEAST:
+    left = dict(columns)
+    for name in give_way:
+        if width_of(left.values()) <= room:
             break
-        widths[widest] -= 1
+        left.pop(name, None)
+    return left
+
+
+def names_column(
+    names: Sequence[str], others: Iterable[Column], total: int, glyphs: Glyphs, indent: str = ""
+) -> Column:
+    """The column of benchmarks, cut in the middle to the room that the `others` leave of `total`.
+
+    What tells the names apart is kept.
+    """
+    title = "benchmark"
+    room = max(total - width_of(others), len(title)) - len(indent)
+    cells = [indent + name for name in shorten(names, room, glyphs.ellipsis)]
+    return Column(title=title, cells=cells)
+
+
+def table(
+    columns: Sequence[Column],
+    glyphs: Glyphs,
+    *,
+    total: int | None = None,
+    whole: int = 1,
+    nothing: str = "",
+    groups: Sequence[str] = (),
+) -> Iterator[Line]:
+    """The titles, if there are any, and the rows; a column without any content is left out.
+
+    Args:
+        columns: the first is always shown.
+        glyphs: the signs that the terminal can show.
+        total: columns of the terminal; None: as many as it takes. So that it fits, the widest that
+            holds no numbers is cut first, and where that is not enough, the last column goes.
+        whole: so many of the first columns are never cut, since people copy from them.
+        nothing: what stands for an empty cell among numbers.
+        groups: the title of each row's group, above the first of its rows.
+    """
+    shown = [c for number, c in enumerate(columns) if number == 0 or any(c.cells)]
+    widths = _fitted(shown, total, whole)
+    shown = shown[: len(widths)]
+
+    def row(cells: Iterable[str], markups: Iterable[Markup]) -> Line:
+        spans: list[Span] = []
+        for text, markup, room, c in zip(cells, markups, widths, shown, strict=True):
+            if spans:
+                spans.append((GAP, markup if markup == spans[-1][1] else PLAIN))
+            shortened = cut(text, room, glyphs.ellipsis)
+            spans.append((fill(shortened, room, right=c.numeric), markup))
+        return line_of(spans)
+
+    if any(c.title for c in shown):
+        yield row((c.title for c in shown), [BOLD] * len(shown))
+    numbers = range(len(shown[0].cells))
+    for group, rows in groupby(numbers, key=lambda number: groups[number] if groups else ""):
+        if group:
+            yield ((group, PLAIN),)
+        for number in rows:
+            yield row(
+                (c.cells[number] or nothing * c.numeric for c in shown),
+                [c.markup[number] if c.markup else PLAIN for c in shown],
+            )
+
+
+def lines(
+    columns: Sequence[Column], total: int | None, glyphs: Glyphs, *, whole: int = 1
+) -> list[str]:
+    """The :func:`table` as plain text."""
+    return [plain(line) for line in table(columns, glyphs, total=total, whole=whole)]
+
+
+def _fitted(columns: Sequence[Column], total: int | None, whole: int) -> list[int]:
+    """How wide each column is; the last ones have none where they do not fit."""
+    widths = [c.width for c in columns]
+    if total is None:
+        return widths
+    while sum(widths) + len(GAP) * (len(widths) - 1) > total:
+        can_be_cut = [
+            number
+            for number in range(whole, len(widths))
+            if not columns[number].numeric and widths[number] > _LEAST
+        ]
+        if can_be_cut:
+            widths[max(can_be_cut, key=widths.__getitem__)] -= 1
+        elif len(widths) > whole:
+            widths = [c.width for c in columns[: len(widths) - 1]]
+        else:
+            break
     return widths
 
 
-def _sum(widths: Sequence[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
-
-
-def _line(
-    row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], glyphs: Glyphs
-) -> str:
-    cells = (
-        fill(cut(text, columns_of, glyphs.ellipsis), columns_of, right=c.numeric)
-        for text, c, columns_of in zip(row, columns, widths, strict=True)
-    )
-    return GAP.join(cells).rstrip()
-
-
-def wrapped(text: str, total: int, indent: str = "") -> list[str]:
+def wrapped(
+    text: str, total: int, indent: str = "", *, hanging: str = "", cut_words: bool = False
+) -> list[str]:
     """`text`, made safe for a terminal, on lines of at most `total` columns.
 
-    Broken between words; a word that is longer than a line has one of its own.
+    Broken between words; a word that is longer than a line has one of its own, or several with
+    `cut_words`. All lines begin with `indent`, and all but the first with `hanging`, too.
     """
-    found: list[str] = []
-    line = indent
-    for word in printable(text).split(" "):
-        longer = f"{line}{word}" if line == indent else f"{line} {word}"
-        if line != indent and width(longer) > total:
-            found.append(line)
-            longer = f"{indent}{word}"
-        line = longer
-    return [*found, line]
+    room = max(total - len(indent) - len(hanging), _LEAST) if cut_words else None
+    first, *words = (part for word in printable(text).split(" ") for part in _parts(word, room))
+    lines = [f"{indent}{first}"]
+    for word in words:
+        longer = f"{lines[-1]} {word}"
+        if width(longer) > total:
+            lines.append(f"{indent}{hanging}{word}")
+        else:
+            lines[-1] = longer
+    return [no_command(line) for line in lines]  # a part of a word may be one
+
+
+def _parts(word: str, room: int | None) -> Iterator[str]:
+    """The word in parts of at most `room` columns; None: as one."""
+    while room is not None and width(word) > room:
+        part = cut(word, room, ellipsis="")
+        yield part
+        word = word.removeprefix(part)
+    yield word

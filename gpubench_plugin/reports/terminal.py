@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Mapping
-from itertools import groupby
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.records import OUTCOMES
 from gpubench_plugin.reports import text as cells
+from gpubench_plugin.reports.columns import fitting, half_width
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN
-from gpubench_plugin.reports.table import GAP, Column, fitting, half_width
+from gpubench_plugin.reports.table import GAP, names_column, table, wrapped
 from gpubench_plugin.reports.text import (
     UNICODE,
     cut,
-    fill,
-    no_command,
     percentage,
     printable,
     shorten,
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Measurement, Outcome
     from gpubench_plugin.reports.markup import Line, Markup, Span
+    from gpubench_plugin.reports.table import Column
     from gpubench_plugin.reports.text import Glyphs
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
@@ -39,7 +38,6 @@ _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "not_measured": DOUBTFUL,
 }
 """Any other outcome is bad."""
-_MARKUP: Final[Mapping[str, Markup]] = {"step": BOLD, "doubts": DOUBTFUL}
 
 
 _LAG_WORTH_SAYING: Final = 0.05
@@ -66,10 +64,9 @@ def header_lines(
         "preset": preset,
     }
     known = {name: fact for name, fact in facts.items() if fact}
-    line = "gpubench: " + "; ".join(f"{name} {printable(fact)}" for name, fact in known.items())
-    wrapped = textwrap.wrap(line, width, subsequent_indent=" " * 10, break_on_hyphens=False)
+    line = "gpubench: " + "; ".join(f"{name} {fact}" for name, fact in known.items())
     return [
-        *(map(no_command, wrapped) if device else []),
+        *(wrapped(line, width, hanging=" " * len("gpubench: ")) if device else []),
         f"results: {printable(str(run_directory))}",
     ]
 
@@ -89,11 +86,12 @@ def summary_lines(
     names = _labels(ordered)
     longest = max(map(cells.width, names)) + len(GAP)
     chosen = fitting(ordered, width, longest, glyphs)
-    room = width - sum(len(GAP) + column.width for column in chosen.values())
-    shown = shorten(names, max(room, len("benchmark")) - len(GAP), glyphs.ellipsis)
-    benchmark = Column(title="benchmark", cells=[GAP + name for name in shown], numeric=False)
+    benchmark = names_column(names, chosen.values(), width, glyphs, indent=GAP)
+    files = [cut(printable(_split(m.id)[0]), width, glyphs.ellipsis) for m in ordered]
+    marked = [replace(c, markup=_markup(name, c, ordered)) for name, c in chosen.items()]
+    shown = [name.removeprefix(GAP) for name in benchmark.cells]
     return [
-        *_table(ordered, {"benchmark": benchmark, **chosen}, width, glyphs),
+        *table([benchmark, *marked], glyphs, nothing=glyphs.nothing, groups=files),
         *_beside(ordered, shown, width, glyphs, chosen),
         _counts(ordered),
     ]
@@ -130,40 +128,19 @@ def _split(node_id: str) -> tuple[str, str]:
     return (file, name) if separator else ("", file)
 
 
-def _table(
-    measurements: Sequence[Measurement],
-    columns: Mapping[str, Column],
-    width: int,
-    glyphs: Glyphs,
-) -> Iterator[Line]:
-    """Titles, then the rows under the name of their file."""
-    titles = (fill(c.title, c.width, right=c.numeric) for c in columns.values())
-    yield ((GAP.join(titles).rstrip(), BOLD),)
-    for file, rows in groupby(enumerate(measurements), key=lambda row: _split(row[1].id)[0]):
-        if file:
-            yield ((cut(printable(file), width, glyphs.ellipsis), PLAIN),)
-        for number, measurement in rows:
-            yield _row(number, measurement, columns, glyphs)
+def _markup(name: str, column: Column, measurements: Sequence[Measurement]) -> list[Markup]:
+    """The colours of the cells of a column: what is sure is bold, and what is in doubt yellow."""
+    return [
+        _colour(m.outcome) if cell == m.outcome else _markup_of(name, m)
+        for cell, m in zip(column.cells, measurements, strict=True)
+    ]
 
 
-def _row(
-    number: int, measurement: Measurement, columns: Mapping[str, Column], glyphs: Glyphs
-) -> Line:
-    spans: list[Span] = []
-    for name, column in columns.items():
-        cell = column.cells[number]
-        shown = cell or (glyphs.nothing if column.numeric else "")
-        text = fill(shown, column.width, right=column.numeric)
-        markup = _MARKUP.get(name, PLAIN)
-        if name == "step" and half_width(measurement, "step_time_s") is None:
-            markup = PLAIN  # nobody knows how sure it is
-        if name == "step" and doubts(measurement.flags):
-            markup = DOUBTFUL
-        if cell == measurement.outcome:
-            markup = _colour(measurement.outcome)
-        spans.append((GAP * bool(spans) + text, markup))
-    text, markup = spans[-1]
-    return (*spans[:-1], (text.rstrip(), markup))
+def _markup_of(name: str, measurement: Measurement) -> Markup:
+    if name == "doubts" or (name == "step" and doubts(measurement.flags)):
+        return DOUBTFUL
+    is_sure = name == "step" and half_width(measurement, "step_time_s") is not None
+    return BOLD if is_sure else PLAIN
 
 
 def _beside(

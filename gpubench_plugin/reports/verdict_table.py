@@ -7,21 +7,26 @@ They are spans with the markup of pytest's writer. Nothing here writes; see
 from __future__ import annotations
 
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import byte_size, listed, significant
 from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN
-from gpubench_plugin.reports.table import GAP, Column
+from gpubench_plugin.reports.table import (
+    GAP,
+    Column,
+    column,
+    names_column,
+    narrowed,
+    table,
+    wrapped,
+)
 from gpubench_plugin.reports.text import (
     UNICODE,
     count,
     cut,
-    fill,
-    no_command,
     percentage,
     printable,
     seconds,
@@ -245,18 +250,11 @@ def _table(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[
     rows = [row(verdict, words(verdict), glyphs) for verdict in verdicts]
     names = _names(rows)
     columns = _fitting(rows, names, width)
-    room = width - sum(len(GAP) + column.width for column in columns.values())
-    longest = max(map(columns_of, (*names, "benchmark")))
-    room = min(max(room, len("benchmark")), longest)
-    shown = shorten(names, room, glyphs.ellipsis)
     if "metric" not in columns and (metric := rows[0].metric):
         yield ((_escaped(f"of {metric}:", width, glyphs), PLAIN),)
-    yield ((_joined("benchmark", room, [c.title for c in columns.values()], columns), BOLD),)
-    for place, verdict in enumerate(verdicts):
-        cells = [c.cells[place] or glyphs.nothing * c.numeric for c in columns.values()]
-        text = _joined(shown[place], room, cells, columns)
-        said = cells[-1]
-        yield ((text.removesuffix(said), PLAIN), (said, colour(verdict)))
+    columns["verdict"] = replace(columns["verdict"], markup=[*map(colour, verdicts)])
+    benchmark = names_column(names, columns.values(), width, glyphs)
+    yield from table([benchmark, *columns.values()], glyphs, nothing=glyphs.nothing)
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -269,31 +267,16 @@ def _names(rows: Sequence[Row]) -> list[str]:
 
 
 def _fitting(rows: Sequence[Row], names: Sequence[str], width: int) -> dict[str, Column]:
-    numeric = ("base", "head", "effect", "interval", "launches")
-    cells = {
-        name: [printable(getattr(row, name)) for row in rows]
-        for name in ("metric", *numeric, "verdict")
-    }
+    numeric = {"base", "head", "effect", "interval", "launches"}
     columns = {
-        name: Column(title=name, cells=column, numeric=name in numeric)
-        for name, column in cells.items()
-        if any(column)
+        name: column(name, [getattr(row, name) for row in rows], numeric=name in numeric)
+        for name in ("metric", "base", "head", "effect", "interval", "launches", "verdict")
     }
     least = min(max(map(columns_of, names)), max(_LEAST_FOR_NAMES, width // 4))
-    for name in _LEFT_OUT:
-        if least + sum(len(GAP) + column.width for column in columns.values()) <= width:
-            break
-        if name != "metric" or len(set(cells["metric"])) == 1:  # else it tells rows apart
-            columns.pop(name, None)
-    return columns
-
-
-def _joined(name: str, room: int, cells: Sequence[str], columns: Mapping[str, Column]) -> str:
-    filled = (
-        fill(cell, column.width, right=column.numeric)
-        for cell, column in zip(cells, columns.values(), strict=True)
-    )
-    return GAP.join((fill(name, room), *filled)).rstrip()
+    tells_apart = len({row.metric for row in rows}) > 1
+    give_way = [name for name in _LEFT_OUT if not (name == "metric" and tells_apart)]
+    with_content = {name: column for name, column in columns.items() if any(column.cells)}
+    return narrowed(with_content, give_way, width - least)
 
 
 def _why(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -304,25 +287,22 @@ def _why(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Li
     for verdict, those, reason in reasons(verdicts, called):
         shortened = shorten(those[:_NAMED], width // 2, glyphs.ellipsis)
         who = listed([*map(printable, shortened), *those[_NAMED:]], _NAMED)
-        for line in _indented(f"{who}: {printable(reason)}", width):
+        for line in _wrapped(f"{who}: {reason}", width):
             yield ((line, colour(verdict)),)
 
 
-def _indented(text: str, width: int) -> list[str]:
-    """The lines of `text`, all but the first indented."""
-    room = max(width, 20)
-    lines = textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False) or [text]
-    return [no_command(line) for line in lines]
+def _wrapped(text: str, width: int) -> list[str]:
+    return wrapped(text, width, hanging=GAP, cut_words=True)
 
 
 def _notes(comparison: Comparison, width: int) -> Iterator[Line]:
     for note in comparison.notes:
-        yield from (((line, DOUBTFUL),) for line in _indented(printable(note), width))
+        yield from (((line, DOUBTFUL),) for line in _wrapped(note, width))
 
 
 def _counts(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
     of_all = _colour_of_all(verdicts)
-    yield from (((line, of_all),) for line in _indented(headline(verdicts, glyphs), width))
+    yield from (((line, of_all),) for line in _wrapped(headline(verdicts, glyphs), width))
 
 
 def _environment(comparison: Comparison, width: int, glyphs: Glyphs) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin import catalog
+from gpubench_plugin.cli.commands._places import glyphs
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.errors import not_one_of
 
@@ -58,8 +59,8 @@ def listed(kind: str) -> Iterator[Listed]:
     for name in catalog.choices(kind):
         component = catalog.load(kind, name)
         where = getattr(component, "where", "everywhere")
-        lines = getattr(component, "produces", None) or {name: _meaning(component)}
-        for own_name, meaning in lines.items():
+        meanings = getattr(component, "produces", None) or {name: _meaning(component)}
+        for own_name, meaning in meanings.items():
             yield Listed(kind=kind, name=own_name, meaning=meaning, where=where)
 
 
@@ -70,12 +71,13 @@ def _meaning(component: object) -> str:
 
 
 def _table(found: Sequence[Listed]) -> str:
+    from gpubench_plugin.reports import column, lines
+
     blocks = []
     for kind in dict.fromkeys(line.kind for line in found):
         rows = [(line.name, line.meaning, line.where) for line in found if line.kind == kind]
-        name, meaning = (max(len(row[column]) for row in rows) for column in (0, 1))
-        lines = (f"  {row[0]:{name}}  {row[1]:{meaning}}  {row[2]}" for row in rows)
-        blocks.append("\n".join((kind, *lines)))
+        columns = [column("", texts) for texts in zip(*rows, strict=True)]
+        blocks.append("\n  ".join((kind, *lines(columns, None, glyphs()))))
     return "\n\n".join(blocks)
 
 

@@ -1,0 +1,173 @@
+"""Columns of what was measured: step, throughput, memory, doubts and notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.environment import byte_size, significant
+from gpubench_plugin.flags import doubts, notes
+from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
+from gpubench_plugin.records import ends_of
+from gpubench_plugin.reports.table import Column, column, narrowed, width_of
+from gpubench_plugin.reports.text import (
+    count,
+    digits_for,
+    percentage,
+    seconds,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.reports.text import Glyphs
+
+
+_RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
+    "busbw_bytes_per_s": (lambda rate, digits: significant(rate / 1e9, digits), " GB/s busbw"),
+    "samples_per_s": (count, " samples/s"),
+    "tokens_per_s": (count, " tokens/s"),
+    "bytes_per_s": (byte_size, "/s"),
+}
+"""Metrics of throughput, the most telling first, with how one is written and the rest of its unit.
+None is derived from the step's time."""
+_TITLES: Final = ("samples/s", "tokens/s", "GB/s busbw")
+"""Units that do not depend on the number before them: they may stand in the title."""
+
+_FOLDED: Final = ("notes", "doubts")
+"""These fold into another place, so they go before any name is shortened."""
+_LEFT_OUT: Final = ("tflops", "mfu", "memory", "throughput")
+"""These are lost to the table, so they go, in this order, before names become too short."""
+_LEAST_FOR_NAMES: Final = 30
+
+
+def fitting(
+    measurements: Sequence[Measurement], total: int, for_names: int, glyphs: Glyphs
+) -> dict[str, Column]:
+    """By name and in order, the columns that have something to say and fit into `total`.
+
+    `for_names` is what the column with the benchmarks' names would like to have of it. Where the
+    outcome has no room, it stands in the step's column, which is empty where nothing was
+    measured; doubts, notes and numbers without room are missing from the result.
+    """
+    columns = _all(measurements, glyphs)
+    if width_of(columns.values()) > total - for_names:
+        columns = _with_outcome_folded(columns, measurements)
+    columns = narrowed(columns, _FOLDED, total - for_names)
+    least = min(for_names, max(_LEAST_FOR_NAMES, total // 3))
+    return narrowed(columns, _LEFT_OUT, total - least)
+
+
+def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
+    columns = {
+        "outcome": Column(title="outcome", cells=[m.outcome for m in measurements]),
+        "step": _numbers("step", [step(m, glyphs) for m in measurements]),
+        "throughput": throughputs(measurements, glyphs),
+        "tflops": _metric(measurements, "TFLOP/s", "tflops", _three_digits),
+        "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
+        "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
+        "doubts": _flags("doubts", [doubts(m.flags) for m in measurements]),
+        "notes": _flags("notes", [notes(m.flags) for m in measurements]),
+    }
+    return {name: column for name, column in columns.items() if any(column.cells)}
+
+
+def _with_outcome_folded(
+    columns: Mapping[str, Column], measurements: Sequence[Measurement]
+) -> dict[str, Column]:
+    steps = columns["step"].cells if "step" in columns else [""] * len(measurements)
+    cells = [shown or m.outcome for shown, m in zip(steps, measurements, strict=True)]
+    others = {name: c for name, c in columns.items() if name not in {"outcome", "step"}}
+    return {"step": _numbers("step", cells), **others}
+
+
+def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:
+    """Work per second; where all cells have one unit, it moves into the title."""
+    cells = [_throughput(m, glyphs) for m in measurements]
+    units = {unit.strip() for _, unit, _ in cells if unit}
+    if len(units) == 1 and (only := units.pop()) in _TITLES:
+        return _numbers(only, [f"{shown}{spread}" for shown, _, spread in cells])
+    return _numbers("throughput", ["".join(parts) for parts in cells])
+
+
+def _metric(
+    measurements: Sequence[Measurement], title: str, name: str, show: Callable[[float], str]
+) -> Column:
+    return _numbers(title, [_shown(m, name, show) for m in measurements])
+
+
+def _numbers(title: str, cells: Sequence[str]) -> Column:
+    return Column(title=title, cells=cells, numeric=True)
+
+
+def _three_digits(value: float) -> str:
+    return significant(value, 3)
+
+
+def _flags(title: str, flags: Sequence[Sequence[str]]) -> Column:
+    return column(title, [", ".join(names) for names in flags])
+
+
+def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) -> str:
+    metric = measurement.metrics.get(name)
+    return "" if metric is None else show(metric.value)
+
+
+def step(measurement: Measurement, glyphs: Glyphs) -> str:
+    """The median step with the half-width of its interval: ``18.42 ms ±0.54%``.
+
+    One in doubt has a mark and no interval, ``≈ 18 ms``. One that rests on too few samples for an
+    interval says on how many, ``684 ms n=1``, in doubt or not; so does an interval of so few rounds
+    that they are taken as independent, ``24.2 ms ±0.09% n=12``.
+    """
+    median = measurement.metrics.get("step_time_s")
+    if median is None:
+        return ""
+    spread = half_width(measurement, "step_time_s")
+    shown = seconds(median.value, glyphs, digits_for(spread))
+    rounds = measurement.metrics.get("rounds")
+    size = "" if rounds is None else f" n={rounds.value:.0f}"
+    if rounds is None or interval_ranks(int(rounds.value), measurement.confidence) is None:
+        few = True
+    else:
+        few = spread is not None and rounds.value < FEWEST_TO_JUDGE and measurement.launches == 1
+    if doubts(measurement.flags):
+        return f"{glyphs.doubtful} {shown}{size if few and spread is None else ''}"
+    return f"{shown}{_plus_minus(spread, glyphs)}{size if few else ''}"
+
+
+def half_width(measurement: Measurement, name: str) -> float | None:
+    """Half the interval of a metric relative to it, where there is one."""
+    value = measurement.metrics.get(name)
+    low, high = map(measurement.metrics.get, ends_of(name))
+    if value is None or low is None or high is None or value.value == 0:
+        return None
+    return (high.value - low.value) / 2 / value.value
+
+
+def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str]:
+    """The number, its unit and the half-width of its interval; of one in doubt without the last."""
+    name = next((name for name in _RATES if name in measurement.metrics), None)
+    if name is None:
+        return "", "", ""
+    show, unit = _RATES[name]
+    spread = half_width(measurement, name)
+    shown = show(measurement.metrics[name].value, digits_for(spread))
+    if doubts(measurement.flags):
+        return f"{glyphs.doubtful} {shown}", unit, ""
+    return shown, unit, _plus_minus(spread, glyphs)
+
+
+def with_interval(
+    measurement: Measurement, name: str, show: Callable[[float, int], str], glyphs: Glyphs
+) -> str:
+    """A metric with the half-width of its interval, in as many digits as that allows."""
+    metric = measurement.metrics.get(name)
+    if metric is None:
+        return ""
+    spread = half_width(measurement, name)
+    return f"{show(metric.value, digits_for(spread))}{_plus_minus(spread, glyphs)}"
+
+
+def _plus_minus(spread: float | None, glyphs: Glyphs) -> str:
+    return "" if spread is None else f" {glyphs.plus_minus}{percentage(spread)}"
