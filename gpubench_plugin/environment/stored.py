@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 
+UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$"
+"""The pattern of a time in UTC, ISO 8601."""
+
 _Record = TypeVar("_Record")
 _LONGEST_VALUE: Final = 40
 

@@ -24,8 +24,8 @@ from pydantic import (
 )
 
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.records import Better, Outcome, RunStatus
-from gpubench_plugin.results.summary import SummaryWork, UtcTime
+from gpubench_plugin.records import Better, Outcome, RunStatus, Work
+from gpubench_plugin.results.summary import UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Benchmark(_Line):
     )
     limits: dict[str, str] = {}
     timer: str = ""
-    work: SummaryWork | None = Field(
+    work: Work | None = Field(
         default=None, description="Of one call of the step, on all ranks together"
     )
     samples: dict[str, Any] | None = Field(description="Every duration, in seconds per call")

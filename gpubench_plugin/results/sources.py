@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,7 +13,7 @@ from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import flat, json_files, machine_facts, told_facts
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
 from gpubench_plugin.flags import UNFINISHED
-from gpubench_plugin.records import Metric, Result, Run
+from gpubench_plugin.records import Benchmark, Metric, Result, Run
 from gpubench_plugin.results import pytest_benchmark_files
 from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.reader import environment_of, events_of, has_ended, recorded, status_of
@@ -22,8 +22,8 @@ from gpubench_plugin.results.run_directory import RunDirectory, find_run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpubench_plugin.records import Json, Measurement
-    from gpubench_plugin.results.summary import Summary, SummaryBenchmark
+    from gpubench_plugin.records import BenchmarkRecord, Json, Measurement
+    from gpubench_plugin.results.summary import SummaryBenchmark
 
 _Kind = TypeVar("_Kind")
 
@@ -86,7 +86,7 @@ def run_of(
     run_id: str = "",
 ) -> Run:
     """The run that a session has measured itself: `environment` are the facts of its machine."""
-    results = {measurement.id: _result(measurement) for measurement in measurements}
+    results = {measurement.id: _of_measurement(measurement) for measurement in measurements}
     return _run(label, results, environment, started=started, run_id=run_id)
 
 
@@ -127,10 +127,7 @@ def _from_summary(path: Path, document: object, label: str) -> Run:
     from gpubench_plugin.results.summary import parsed
 
     wrong = _untrue(document)
-    try:
-        summary: Summary = parsed(document, str(path))
-    except ResultsError as error:
-        raise BrokenFile(str(error)) from error
+    summary = parsed(document, str(path))
     results = {benchmark.id: _of_summary(benchmark) for benchmark in summary.benchmarks}
     for node_id, reason in wrong.items():
         results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
@@ -168,28 +165,14 @@ def _untrue(document: object) -> dict[str, str]:
 
 
 def _of_summary(benchmark: SummaryBenchmark) -> Result:
-    values = {name: metric.value for name, metric in benchmark.metrics.items()}
-    configuration = flat(benchmark.configuration) if benchmark.configuration else {}
-    known = benchmark.settings is not None
-    return Result(
-        id=benchmark.id,
-        outcome=benchmark.outcome,
-        reason=benchmark.reason,
-        timer=benchmark.timer,
-        metrics={
-            name: Metric(name=name, value=m.value, unit=m.unit, better=m.better)
-            for name, m in benchmark.metrics.items()
-        },
-        launches=_launches(values, benchmark.per_launch),
-        settings=(benchmark.settings or {}) if known else comparable_part(configuration),
-        configuration=configuration,
-        limits=benchmark.limits,
-        work=None if benchmark.work is None else benchmark.work.model_dump(exclude_none=True),
-        flags=tuple(benchmark.flags),
-    )
+    metrics = {
+        name: Metric(name=name, value=m.value, unit=m.unit, better=m.better)
+        for name, m in benchmark.metrics.items()
+    }
+    return _result(benchmark, metrics, benchmark.per_launch)
 
 
-def _result(measurement: Measurement) -> Result:
+def _of_measurement(measurement: Measurement) -> Result:
     """The same as what the summary says of `measurement`: numbers that are none are left out."""
     finite = {n: m for n, m in measurement.metrics.items() if math.isfinite(m.value)}
     lost = tuple(f"not_finite:{n}" for n in measurement.metrics if n not in finite)
@@ -197,25 +180,22 @@ def _result(measurement: Measurement) -> Result:
         {n: m.value for n, m in launch.metrics.items() if math.isfinite(m.value)}
         for launch in measurement.per_launch
     ]
+    return _result(replace(measurement, flags=measurement.flags + lost), finite, per_launch)
+
+
+def _result(
+    record: BenchmarkRecord,
+    metrics: Mapping[str, Metric],
+    per_launch: Sequence[Mapping[str, float]],
+) -> Result:
+    values = {name: metric.value for name, metric in metrics.items()}
     return Result(
-        id=measurement.id,
-        outcome=measurement.outcome,
-        reason=measurement.reason,
-        timer=measurement.timer,
-        metrics=finite,
-        launches=_launches({n: m.value for n, m in finite.items()}, per_launch),
-        settings=measurement.settings,
-        configuration=flat(measurement.configuration) if measurement.configuration else {},
-        limits=measurement.limits,
-        work=None if measurement.work is None else measurement.work.known,
-        flags=measurement.flags + lost,
+        **{shared.name: getattr(record, shared.name) for shared in fields(Benchmark)},
+        metrics=metrics,
+        launches=tuple(per_launch) or ((values,) if values else ()),
+        configuration=flat(record.configuration) if record.configuration else {},
+        work=None if record.work is None else record.work.known,
     )
-
-
-def _launches(
-    values: Mapping[str, float], per_launch: Sequence[Mapping[str, float]]
-) -> tuple[Mapping[str, float], ...]:
-    return tuple(per_launch) or ((values,) if values else ())
 
 
 def _run(
@@ -274,7 +254,7 @@ def _recorded(beginning: Json, events: Sequence[Json], *, ended: bool) -> dict[s
             if "settings" not in latest[node_id]:
                 known = comparable_part(flat(measurement.configuration))
                 measurement = replace(measurement, settings=known)
-            results[node_id] = _result(measurement)
+            results[node_id] = _of_measurement(measurement)
         else:
             results[node_id] = Result(
                 id=node_id,
