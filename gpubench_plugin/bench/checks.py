@@ -23,9 +23,9 @@ if TYPE_CHECKING:
         Checkpoints,
         Convergence,
         Evaluation,
+        Recorded,
         Reference,
         Resumption,
-        Seeded,
         Trainer,
     )
     from gpubench_plugin.workloads import Workload
@@ -86,12 +86,12 @@ def _free_bytes(device: torch.device, group: ProcessGroup, shared: bool) -> int 
     return free_bytes(device, local_ranks=group.world.local_size, shared=shared)
 
 
-def seeds_of(configuration: Configuration[Any], group: ProcessGroup) -> Seeded:
+def seeds_of(configuration: Configuration[Any], group: ProcessGroup) -> Recorded:
     """The seeds, for the record."""
-    from gpubench_plugin.training import Seeded, seeding
+    from gpubench_plugin.training import Recorded, seeding
 
     seed = configuration.experiment.seed
-    return Seeded(seeding.seeds_of(seed, world_size=group.world.size))
+    return Recorded(seeds=seeding.seeds_of(seed, world_size=group.world.size))
 
 
 def resumption_of(

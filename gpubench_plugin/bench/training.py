@@ -105,7 +105,7 @@ def data(
     benchmark, however it ends.
     """
     from gpubench_plugin.errors import UsageProblem
-    from gpubench_plugin.training import Described
+    from gpubench_plugin.training import Recorded
 
     configuration = gpubench_config
     if "inference" in request.fixturenames:
@@ -123,7 +123,7 @@ def data(
         configuration, workload, torch_device, precision, process_group, _gpubench_parallelism
     )
     if description := made.description():
-        parts_of(request).add_check(Described(description))
+        parts_of(request).add_check(Recorded(data=dict(description)))
     try:
         yield made
     finally:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, bands_of
     from gpubench_plugin.training.check import (
         LossHistory,
+        Recorded,
         loss_drop,
         require_gradients,
         require_updates,
@@ -45,16 +46,14 @@ if TYPE_CHECKING:
         refuse,
         sha256_of,
     )
-    from gpubench_plugin.training.model import build_model, run_once
+    from gpubench_plugin.training.model import build_model, load_model_state, model_state, run_once
     from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.training.record_only import Described, Seeded
     from gpubench_plugin.training.reference import Reference
     from gpubench_plugin.training.seeding import (
         deterministic,
         naming_what_is_not_deterministic,
         seeds_of,
     )
-    from gpubench_plugin.training.state import load_model_state, model_state
     from gpubench_plugin.training.trainer import Trainer
 
 __getattr__ = lazy_names(__name__)

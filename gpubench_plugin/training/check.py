@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.records import Check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,17 @@ Log = Callable[[Mapping[str, object]], None]
 
 DEFAULT_STEPS: Final = 20
 """Length of the untimed check where ``training.steps`` is null."""
+
+
+class Recorded:
+    """Adds `facts` to the record, under ``correctness``; there is nothing to check."""
+
+    def __init__(self, **facts: object):
+        self._facts = facts
+
+    def prepare(self, log: Log) -> Check:
+        """The facts."""
+        return Check(correctness=self._facts)
 
 
 def scalar(loss_of: LossFunction, seen: list[Tensor]) -> LossFunction:

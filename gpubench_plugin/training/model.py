@@ -1,18 +1,23 @@
-"""The model as it is measured, and one call's mathematics on tensors without data."""
+"""The model as it is measured, its state, and one call's mathematics on tensors without data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
+from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.training.compile import compiler
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
     from gpubench_plugin.config import ModelSection
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.workloads import Workload
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
 
 Wrap = Callable[[nn.Module], nn.Module]
 Compiled = Callable[[nn.Module, Wrap], nn.Module]
+
+_COMPILED: Final = "_orig_mod."
+"""What torch.compile puts before the names of the module inside."""
 
 
 def build_model(
@@ -65,3 +73,22 @@ def run_once(workload: Workload[Any], *, samples: int, backward: bool) -> None:
             workload.loss(module.train(), batch).backward()
         else:
             workload.forward(module.eval(), batch)
+
+
+def model_state(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and persistent buffers of `module`, which live on in it: nothing is copied."""
+    return {_plain(name): value for name, value in _inner(module).state_dict().items()}
+
+
+def load_model_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copy `state`, as :func:`model_state` gave it, into the tensors of `module`."""
+    inner = _inner(module)
+    inner.load_state_dict({name: state[_plain(name)] for name in inner.state_dict()})
+
+
+def _inner(module: nn.Module) -> nn.Module:
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def _plain(name: str) -> str:
+    return name.replace(_COMPILED, "")

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin import catalog
 from gpubench_plugin.flags import UNCHECKED
 from gpubench_plugin.measure import return_free_memory
 from gpubench_plugin.records import Check
 from gpubench_plugin.results import is_out_of_memory
-from gpubench_plugin.training.bands import bands_of
+from gpubench_plugin.training.bands import bands_of, nearest_the_loss, normalises_batches
 from gpubench_plugin.training.compile import EAGER
-from gpubench_plugin.training.conditioning import nearest_the_loss, normalises_batches
-from gpubench_plugin.training.footprint import plain_step_bytes
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 from gpubench_plugin.training.step_errors import Compared, Values
@@ -35,6 +34,7 @@ from gpubench_plugin.training.step_errors import Compared, Values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from torch import Tensor
     from torch.optim import Optimizer
 
     from gpubench_plugin.config import MeasureSection, TrainingSection
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads import Batch, Workload
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+
+_BYTES: Final = 4
+"""Of a number in fp32."""
+
+_MOMENTS: Final = 2
+"""What Adam keeps of each weight; an optimizer that keeps less takes less."""
 
 _T = TypeVar("_T")
 
@@ -233,7 +239,7 @@ class Reference:
 
     def _needed_bytes(self) -> int:
         samples, steps = self._training.batch_size, self.steps
-        return plain_step_bytes(self._workload, samples=samples, updates=steps > 1)
+        return _plain_step_bytes(self._workload, samples=samples, updates=steps > 1)
 
     def _build(self) -> nn.Module:
         return build_model(
@@ -350,3 +356,37 @@ def _in_fp32(batch: Batch) -> Batch:
     columns = (batch.inputs, batch.targets, *batch.context)
     inputs, targets, *context = (c.float() if c.is_floating_point() else c for c in columns)
     return batch._replace(inputs=inputs, targets=targets, context=tuple(context))
+
+
+def _plain_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> int:
+    """Bytes of the weights, their gradients and what one forward pass of `samples` saves.
+
+    Twice the largest saved tensor is added, for the gradients that pass through it, and with
+    `updates` the state of an optimizer. The workspace of single kernels is not counted. It runs
+    forward on fake tensors, which know their shape only.
+    """
+    counted = workload.without_data()
+    again = workload.section.activation_checkpointing  # here that is the point
+    counted.section = counted.section.model_copy(update={"activation_checkpointing": again})
+    with FakeTensorMode():
+        module = counted.build().train()
+        batch = counted.synthetic_batch(samples, device=torch.device("cpu"))
+        own = {_storage(t) for t in (*module.parameters(), *module.buffers())}
+        saved: dict[int, Tensor] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            saved[_storage(tensor)] = tensor
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            _loss = counted.loss(module, batch)
+        sizes = [t.untyped_storage().nbytes() for key, t in saved.items() if key not in own]
+        trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        weights = sum(p.numel() for p in module.parameters())
+    copies = weights + trained * (1 + (_MOMENTS if updates else 0))
+    return _BYTES * copies + sum(sizes) + 2 * max(sizes, default=0)
+
+
+def _storage(tensor: Tensor) -> int:
+    place: int = tensor.untyped_storage()._cdata
+    return place

@@ -12,6 +12,7 @@ from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
+from gpubench_plugin.training.bands import nearest_the_loss
 from gpubench_plugin.training.check import (
     LossHistory,
     Watch,
@@ -22,11 +23,9 @@ from gpubench_plugin.training.check import (
     scalar,
     steps_of_check,
 )
-from gpubench_plugin.training.conditioning import nearest_the_loss
-from gpubench_plugin.training.model import run_once
+from gpubench_plugin.training.model import load_model_state, model_state, run_once
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.seeding import RandomState
-from gpubench_plugin.training.state import load_model_state, model_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -27,7 +27,7 @@ from gpubench_plugin.config import MeasureSection
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.training import BANDS, BATCH_NORMALISED, Reference
-from gpubench_plugin.training.conditioning import normalises_batches
+from gpubench_plugin.training.bands import normalises_batches
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
 from tools.evidence.pages import markdown, save
 

@@ -9,7 +9,7 @@ from torch import nn
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
-from gpubench_plugin.training import AfterTraining, Described, Evaluation, Evaluator
+from gpubench_plugin.training import AfterTraining, Evaluation, Evaluator, Recorded
 from gpubench_plugin.workloads import Batch
 
 CPU = torch.device("cpu")
@@ -146,6 +146,6 @@ def test_after_training_goes_on_record_untimed():
 
 def test_description_goes_on_record():
     """What is known of the data stands in the record, and nothing else changes."""
-    subject = Described({"workers": 2})
+    subject = Recorded(data={"workers": 2})
     check = subject.prepare(print)
     assert (check.correctness, check.facts) == ({"data": {"workers": 2}}, {})
