@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.measure.clocks.cpu import CpuClock
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
+from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.measure.clocks import Task
-from gpubench_plugin.measure.clocks.cpu import CpuClock
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.synchronised import SynchronisedClock
+from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
 if TYPE_CHECKING:
