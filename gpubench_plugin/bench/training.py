@@ -73,7 +73,7 @@ def model(
     _gpubench_parallelism: Parallelism,
 ) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
-    from gpubench_plugin.bench.first_forward import FirstForward
+    from gpubench_plugin.bench.parts import FirstForward
     from gpubench_plugin.training import build_model
 
     module = build_model(

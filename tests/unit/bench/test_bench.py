@@ -19,8 +19,7 @@ import pytest
 import torch
 
 from gpubench_plugin.bench import Bench
-from gpubench_plugin.bench.first_forward import FirstForward
-from gpubench_plugin.bench.parts import Parts
+from gpubench_plugin.bench.parts import FirstForward, Parts
 from gpubench_plugin.config import (
     BenchmarkMark,
     Case,
