@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpubench_plugin.bench.fixtures import case_of
 
@@ -12,12 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-    import torch
 
-    from gpubench_plugin.config import Configuration
-    from gpubench_plugin.distributed import ProcessGroup
-    from gpubench_plugin.distributed.parallelism import Parallelism
-    from gpubench_plugin.precision import Precision
+    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.training import (
         Checkpointing,
         Checkpoints,
@@ -28,19 +24,9 @@ if TYPE_CHECKING:
         Resumption,
         Trainer,
     )
-    from gpubench_plugin.workloads import Workload
 
 
-def reference_of(
-    configuration: Configuration[Any],
-    workload: Workload[Any],
-    precision: Precision,
-    device: torch.device,
-    group: ProcessGroup,
-    parallelism: Parallelism,
-    *,
-    shared: bool,
-) -> Reference | None:
+def reference_of(setting: Setting, *, shared: bool) -> Reference | None:
     """What the first training steps are compared with; None: nothing.
 
     Where ranks have `shared` the device, each may take its part of what is free.
@@ -48,6 +34,7 @@ def reference_of(
     from gpubench_plugin.errors import UsageProblem
     from gpubench_plugin.training import Reference
 
+    configuration, precision = setting.configuration, setting.precision
     training, measure = configuration.training, configuration.measure
     if training.resume is not None:
         if measure.check:
@@ -61,84 +48,80 @@ def reference_of(
     is_full = configuration.experiment.preset == "full"
     reduced_in = configuration.distributed.fsdp_reduce_dtype
     return Reference(
-        workload=workload,
+        workload=setting.workload,
         training=training,
         measure=measure,
         precision=precision.name,
         compute_dtypes=[precision.compute_dtype, *([reduced_in] if reduced_in else [])],
         seed=configuration.experiment.seed,
-        device=device,
-        agreement=group.agreement,
-        averaging=parallelism.name != "none",
-        shares_batch=parallelism.shares_batch,
+        device=setting.device,
+        agreement=setting.group.agreement,
+        averaging=setting.parallelism.name != "none",
+        shares_batch=setting.parallelism.shares_batch,
         # Of a full preset one step is compared unless more are asked for.
         steps=1 if is_full and measure.check is None else measure.check_steps,
-        free_bytes=partial(_free_bytes, device, group, shared) if is_full else None,
+        free_bytes=partial(_free_bytes, setting, shared) if is_full else None,
     )
 
 
-def _free_bytes(device: torch.device, group: ProcessGroup, shared: bool) -> int | None:
+def _free_bytes(setting: Setting, shared: bool) -> int | None:
     """The memory that this rank may take, once torch has given back what it does not use."""
     from gpubench_plugin.distributed import free_bytes
     from gpubench_plugin.measure import return_free_memory
 
-    return_free_memory(device)
-    return free_bytes(device, local_ranks=group.world.local_size, shared=shared)
+    return_free_memory(setting.device)
+    local_ranks = setting.group.world.local_size
+    return free_bytes(setting.device, local_ranks=local_ranks, shared=shared)
 
 
-def seeds_of(configuration: Configuration[Any], group: ProcessGroup) -> Recorded:
+def seeds_of(setting: Setting) -> Recorded:
     """The seeds, for the record."""
     from gpubench_plugin.training import Recorded, seeding
 
-    seed = configuration.experiment.seed
-    return Recorded(seeds=seeding.seeds_of(seed, world_size=group.world.size))
+    seed = setting.configuration.experiment.seed
+    return Recorded(seeds=seeding.seeds_of(seed, world_size=setting.group.world.size))
 
 
 def resumption_of(
-    request: pytest.FixtureRequest, trainer: Trainer, group: ProcessGroup, parallelism: Parallelism
+    request: pytest.FixtureRequest, trainer: Trainer, setting: Setting
 ) -> Resumption | None:
     """What lets `trainer` go on from ``training.resume``, if that is asked for."""
-    configuration = case_of(request).configuration
-    path = configuration.training.resume
+    path = setting.configuration.training.resume
     if path is None:
         return None
     from gpubench_plugin.training import Resumption
 
     return Resumption(
-        _checkpoints(request, "training.resume", group, parallelism),
+        _checkpoints(request, "training.resume", setting),
         request.config.rootpath / path,
         trainer,
-        rank=group.world.rank,
-        agreement=group.agreement,
+        rank=setting.group.world.rank,
+        agreement=setting.group.agreement,
     )
 
 
 def checkpointing_of(
     request: pytest.FixtureRequest,
     trainer: Trainer,
-    group: ProcessGroup,
-    parallelism: Parallelism,
+    setting: Setting,
     evaluate: Callable[[], Evaluation] | None,
 ) -> Checkpointing | None:
     """What writes a checkpoint of `trainer` after its check, if ``training.checkpoint`` asks."""
-    if not case_of(request).configuration.training.checkpoint:
+    if not setting.configuration.training.checkpoint:
         return None
     from gpubench_plugin.training import Checkpointing
 
     def metrics() -> Mapping[str, float]:
-        (loss,) = group.agreement.mean([float(trainer.last_loss)])
+        (loss,) = setting.group.agreement.mean([float(trainer.last_loss)])
         return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
 
-    checkpoints = _checkpoints(request, "training.checkpoint", group, parallelism)
+    checkpoints = _checkpoints(request, "training.checkpoint", setting)
     by = "loss" if evaluate is None else "test_loss"
     return Checkpointing(checkpoints, trainer, metrics=metrics, by=by)
 
 
 def observe_with_checkpoints(
-    request: pytest.FixtureRequest,
-    convergence: Convergence,
-    group: ProcessGroup,
-    parallelism: Parallelism,
+    request: pytest.FixtureRequest, convergence: Convergence, setting: Setting
 ) -> None:
     """Write a checkpoint at every evaluation on the way to a target, if that is asked for.
 
@@ -147,14 +130,14 @@ def observe_with_checkpoints(
     """
     from gpubench_plugin.errors import UsageProblem
 
-    training = case_of(request).configuration.training
+    training = setting.configuration.training
     if training.resume is not None:
         raise UsageProblem(
             f"training.resume={training.resume}: the time to a target is that from the start; "
             "allowed: null"
         )
     if training.checkpoint:
-        checkpoints = _checkpoints(request, "training.checkpoint", group, parallelism)
+        checkpoints = _checkpoints(request, "training.checkpoint", setting)
         convergence.observers.append(
             lambda milestone: checkpoints.save(
                 milestone.trainer, milestone.evaluation.metrics, is_best=milestone.is_best
@@ -162,9 +145,7 @@ def observe_with_checkpoints(
         )
 
 
-def _checkpoints(
-    request: pytest.FixtureRequest, key: str, group: ProcessGroup, parallelism: Parallelism
-) -> Checkpoints:
+def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> Checkpoints:
     """The checkpoints of this benchmark, in the run's folder.
 
     Raises:
@@ -173,14 +154,14 @@ def _checkpoints(
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.training import Checkpoints
 
-    replicated = parallelism.name == "ddp" or group.world.size == 1
+    name, group = setting.parallelism.name, setting.group
+    replicated = name == "ddp" or group.world.size == 1
     if not replicated:
         raise Unsupported(
-            f"{key}: under distributed.parallelism={parallelism.name} no rank has the whole model "
+            f"{key}: under distributed.parallelism={name} no rank has the whole model "
             "that all of them train, and a checkpoint is one file; use ddp"
         )
-    configuration = case_of(request).configuration
-    training = configuration.training
+    configuration, training = setting.configuration, setting.configuration.training
     settings = {
         "model.name": configuration.model.name,
         "precision.name": configuration.precision.name,
