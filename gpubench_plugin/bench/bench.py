@@ -27,13 +27,11 @@ from gpubench_plugin.bench.step import (
 from gpubench_plugin.config import fixture_names
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import PRECISION_UNUSED
-from gpubench_plugin.launchers import context_of
 from gpubench_plugin.measure import OwnMetric, measurement_of
 from gpubench_plugin.records import Better, Check, Measurement, Observation, Samples, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     import torch
 
@@ -41,10 +39,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.step import Step
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
-    from gpubench_plugin.launchers import Notes
-    from gpubench_plugin.measure import Progress, Subject, Tracers
+    from gpubench_plugin.launchers import BenchmarkState, RunContext
+    from gpubench_plugin.measure import Subject, Tracers
     from gpubench_plugin.precision import Precision
-    from gpubench_plugin.results import BenchmarkFixture, Metadata
 
 
 class Bench:
@@ -55,30 +52,25 @@ class Bench:
 
     def __init__(
         self,
-        *,
         item: pytest.Item,
-        case: Case,
-        carrier: BenchmarkFixture,
+        *,
+        state: BenchmarkState,
+        context: RunContext,
         device: torch.device,
         precision: Precision | None,
         group: ProcessGroup,
         parts: Parts,
-        notes: Notes,
-        traces: Path | None,
-        carried: dict[str, Metadata],
-        progress: Progress | None,
     ):
+        assert state.carrier is not None
         self._item = item
-        self._case = case
-        self._carrier = carrier
+        self._case = state.case
+        self._carrier = state.carrier
+        self._notes = state.notes
+        self._context = context
         self._device = device
         self._precision = precision
         self._group = group
         self._parts = parts
-        self._notes = notes
-        self._traces = traces
-        self._carried = carried
-        self._progress = progress
         self._called = False
         self._result: object = None
         self._has_result = False
@@ -210,7 +202,7 @@ class Bench:
         # Its own pause, which then has nothing to do, makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
         Tracers().paused(partial(pytest_benchmark.carry, self._carrier, measurement))
-        self._carried[self._case.id] = self._carrier.stats
+        self._context.carried[self._case.id] = self._carrier.stats
         if self._group.world.is_root:  # the others' would be sent for nothing
             self._notes.measurement = measurement
         return measurement
@@ -281,8 +273,8 @@ class Bench:
 
         def block_ended(rounds: int, half_width: float) -> None:
             growth.block_ended()
-            if self._progress is not None:
-                self._progress(rounds, half_width)
+            if self._context.progress is not None:
+                self._context.progress(rounds, half_width)
 
         with ExitStack() as probes:
             memory = probes.enter_context(PeakMemory(self._device))
@@ -396,7 +388,7 @@ class Bench:
 
     def _profile(self, step: Step, setup: Step | None, teardown: Step | None) -> None:
         """Trace a few extra steps, on every rank alike; rank zero writes the trace."""
-        section = self._case.configuration.profiling
+        section, traces = self._case.configuration.profiling, self._context.traces_folder
         if not section.enabled:
             return
         from gpubench_plugin.measure.probes import profile
@@ -405,7 +397,7 @@ class Bench:
             partial(_once, step, setup, teardown),
             section=section,
             device=self._device,
-            path=self._traces and self._traces / f"{file_name(self._case)}.json",
+            path=traces and traces / f"{file_name(self._case)}.json",
         )
 
     def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
@@ -440,7 +432,7 @@ class Bench:
         """Write this rank's samples, all of them, into its own file of the run."""
         from gpubench_plugin.results import append
 
-        folder = context_of(self._item.config).ranks_folder
+        folder = self._context.ranks_folder
         if folder is not None:
             append(folder, self._group.world.rank, self._case.id, samples)
 

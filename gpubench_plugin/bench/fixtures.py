@@ -118,23 +118,19 @@ def gpubench(
         _require_ours(request, PRECISION, precision, Precision)
     from gpubench_plugin.launchers import Notes, context_of
 
-    context, state, parts = context_of(request.config), _state_of(request), parts_of(request)
+    state = _state_of(request)
     state.notes = Notes()  # of a rerun, too
-    made = Bench(
-        item=request.node,
-        case=state.case,
-        carrier=_gpubench_carrier,
+    bench = Bench(
+        request.node,
+        state=state,
+        context=context_of(request.config),
         device=torch_device,
         precision=precision,
         group=process_group,
-        parts=parts,
-        notes=state.notes,
-        traces=context.traces_folder,
-        carried=context.carried,
-        progress=context.progress,
+        parts=parts_of(request),
     )
-    yield made
-    made.release()
+    yield bench
+    bench.release()
 
 
 def _require_ours(request: pytest.FixtureRequest, name: str, value: object, kind: type) -> None:

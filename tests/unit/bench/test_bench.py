@@ -30,7 +30,7 @@ from gpubench_plugin.config import (
 from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.environment import Device
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, UsageProblem
-from gpubench_plugin.launchers import CONTEXT, Notes
+from gpubench_plugin.launchers import BenchmarkState
 from gpubench_plugin.measure import probes
 from gpubench_plugin.records import Check, Json, Work
 
@@ -101,23 +101,21 @@ def bench(
     hook = SimpleNamespace(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
-    stash = {CONTEXT: SimpleNamespace(ranks_folder=None)}
-    item: Any = SimpleNamespace(nodeid=ID, ihook=hook, config=SimpleNamespace(stash=stash))
+    item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
+    context: Any = SimpleNamespace(ranks_folder=None, traces_folder=None, carried={}, progress=None)
     parts = parts or Parts()
     parts.tensor_memory = tensor_memory
-    carrier = Carrier()
+    carrier: Any = Carrier()
     carrier.disabled = disabled
-    given: Any = {"group": group, "carrier": carrier, "precision": None}
+    ranks: Any = group
     return Bench(
-        item=item,
-        case=case,
+        item,
+        state=BenchmarkState(case=case, carrier=carrier),
+        context=context,
         device=torch.device("cpu"),
+        precision=None,
+        group=ranks,
         parts=parts,
-        notes=Notes(),
-        traces=None,
-        carried={},
-        progress=None,
-        **given,
     )
 
 
