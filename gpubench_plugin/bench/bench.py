@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.parts import Parts
-    from gpubench_plugin.bench.step import Step
     from gpubench_plugin.config import Case
     from gpubench_plugin.distributed import ProcessGroup, Reduction
     from gpubench_plugin.launchers import BenchmarkState, RunContext
     from gpubench_plugin.measure import Subject, Tracers
+    from gpubench_plugin.measure.clocks import Step
     from gpubench_plugin.precision import Precision
 
 

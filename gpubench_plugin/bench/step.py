@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
@@ -19,9 +19,8 @@ from gpubench_plugin.measure import Subject
 from gpubench_plugin.records import is_same_amount
 
 if TYPE_CHECKING:
+    from gpubench_plugin.measure.clocks import Step
     from gpubench_plugin.records import Work
-
-Step = Callable[[], object]
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 _LONGEST: Final = 60

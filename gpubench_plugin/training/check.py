@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed import RankAgreement
+    from gpubench_plugin.measure import Log
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.optimization import Optimization
     from gpubench_plugin.workloads import Batch
 
 
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]
-Log = Callable[[Mapping[str, object]], None]
 
 DEFAULT_STEPS: Final = 20
 """Length of the untimed check where ``training.steps`` is null."""

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from gpubench_plugin.measure import Log
     from gpubench_plugin.records import Json
-    from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.trainer import Trainer
 
     Gather = Callable[[str, Json], "list[Json] | None"]

@@ -17,7 +17,7 @@ from gpubench_plugin.training.model import run_once
 if TYPE_CHECKING:
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed import RankAgreement
-    from gpubench_plugin.training.check import Log
+    from gpubench_plugin.measure import Log
     from gpubench_plugin.training.course import Course
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.evaluation import Evaluation

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from gpubench_plugin.measure import Log
     from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training.check import Log
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.workloads import Workload
 

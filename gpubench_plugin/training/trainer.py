@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import PrecisionSection, TrainingSection
     from gpubench_plugin.distributed.parallelism import PipelinePasses
+    from gpubench_plugin.measure import Log
     from gpubench_plugin.precision import Precision
-    from gpubench_plugin.training.check import Log, LossFunction
+    from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.data import DataSource
     from gpubench_plugin.training.optimization import GlobalNorm
     from gpubench_plugin.training.reference import Reference
