@@ -37,7 +37,7 @@ CONFIDENCE: Final = 0.95
 """The level of intervals where nothing else is stated."""
 
 
-def _schema(description: str, **bounds: float) -> Json:
+def described(description: str, **bounds: float) -> Json:
     """The metadata of a field: what its schema says, and bounds as in ``annotated_types``."""
     return {"description": description, **bounds}
 
@@ -207,7 +207,7 @@ class Work:
     tokens: float | None = None
     bytes: float | None = None
     flops: float | None = field(
-        default=None, metadata=_schema("A multiplication and an addition counting as two")
+        default=None, metadata=described("A multiplication and an addition counting as two")
     )
 
     @property
@@ -251,14 +251,14 @@ class RankTimes:
 
     rank: int = field(metadata={"ge": 0})
     host: str
-    count: int = field(metadata=_schema("Durations timed", ge=0))
+    count: int = field(metadata=described("Durations timed", ge=0))
     min_s: float
     p5_s: float | None
-    median_s: float = field(metadata=_schema("Median of the rounds"))
+    median_s: float = field(metadata=described("Median of the rounds"))
     p95_s: float | None
     p99_s: float | None
     max_s: float
-    total_s: float = field(metadata=_schema("Length of all timed blocks"))
+    total_s: float = field(metadata=described("Length of all timed blocks"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,21 +326,21 @@ class Benchmark:
     host.
     """
 
-    id: str = field(metadata=_schema("pytest's node id", min_length=1))
+    id: str = field(metadata=described("pytest's node id", min_length=1))
     outcome: Outcome
     reason: str = field(
-        default="", metadata=_schema("Why it was not measured; empty for measured ones")
+        default="", metadata=described("Why it was not measured; empty for measured ones")
     )
     settings: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=_schema("The configuration by dot key, what is no default and changes numbers"),
+        metadata=described("The configuration by dot key, what is no default and changes numbers"),
     )
     limits: Mapping[str, str] = field(
-        default_factory=dict, metadata=_schema("What the gate judges metrics by")
+        default_factory=dict, metadata=described("What the gate judges metrics by")
     )
-    timer: str = field(default="", metadata=_schema("The clock"))
+    timer: str = field(default="", metadata=described("The clock"))
     flags: tuple[str, ...] = field(
-        default=(), metadata=_schema("What makes the numbers less trustworthy")
+        default=(), metadata=described("What makes the numbers less trustworthy")
     )
 
 
@@ -352,21 +352,21 @@ class BenchmarkRecord(Benchmark):
     call, on all ranks together; None where nothing was measured, or before amounts were recorded.
     """
 
-    name: str = field(metadata=_schema("The test function's name with its parameters"))
-    params: Mapping[str, str] = field(metadata=_schema("Parameters by name"))
-    world_size: int = field(metadata=_schema("Ranks that worked together", gt=0))
-    launches: int = field(default=1, metadata=_schema("Fresh processes measured in", gt=0))
+    name: str = field(metadata=described("The test function's name with its parameters"))
+    params: Mapping[str, str] = field(metadata=described("Parameters by name"))
+    world_size: int = field(metadata=described("Ranks that worked together", gt=0))
+    launches: int = field(default=1, metadata=described("Fresh processes measured in", gt=0))
     configuration: Mapping[str, Any] = field(
-        default_factory=dict, metadata=_schema("The resolved configuration")
+        default_factory=dict, metadata=described("The resolved configuration")
     )
     work: Work | None = field(
-        default=None, metadata=_schema("Of one call of the step, on all ranks together")
+        default=None, metadata=described("Of one call of the step, on all ranks together")
     )
     correctness: Mapping[str, Any] = field(
-        default_factory=dict, metadata=_schema("What the untimed checks found")
+        default_factory=dict, metadata=described("What the untimed checks found")
     )
     ranks: tuple[RankTimes, ...] = field(
-        default=(), metadata=_schema("Each rank, where there are several")
+        default=(), metadata=described("Each rank, where there are several")
     )
 
 
@@ -375,7 +375,7 @@ class Measurement(BenchmarkRecord):
     """One benchmark's record. Only the outcome ``measured`` carries samples and metrics."""
 
     samples: Samples | None = field(
-        default=None, metadata=_schema("Every duration, in seconds per call")
+        default=None, metadata=described("Every duration, in seconds per call")
     )
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     per_launch: tuple[Launch, ...] = ()
@@ -549,23 +549,23 @@ class Part:
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid", "allow_inf_nan": False}
 
     metric: str = field(
-        default="", metadata=_schema("Empty where the verdict is about the whole benchmark")
+        default="", metadata=described("Empty where the verdict is about the whole benchmark")
     )
-    unit: str = field(default="", metadata=_schema("Of base and head"))
+    unit: str = field(default="", metadata=described("Of base and head"))
     better: Better = field(
-        default="none", metadata=_schema("The direction in which the metric gets better")
+        default="none", metadata=described("The direction in which the metric gets better")
     )
     kind: VerdictKind = field(metadata={"alias": "verdict"})
-    base: float | None = field(default=None, metadata=_schema("The value before, in the unit"))
-    head: float | None = field(default=None, metadata=_schema("The value now, in the unit"))
+    base: float | None = field(default=None, metadata=described("The value before, in the unit"))
+    head: float | None = field(default=None, metadata=described("The value now, in the unit"))
     effect: float | None = field(
-        default=None, metadata=_schema("A fraction, positive where the head is worse")
+        default=None, metadata=described("A fraction, positive where the head is worse")
     )
     interval: Interval | None = field(
         default=None,
-        metadata=_schema("Of the effect, fractions; an end that is not bounded is null"),
+        metadata=described("Of the effect, fractions; an end that is not bounded is null"),
     )
-    limit: str = field(default="", metadata=_schema("What it was judged by"))
+    limit: str = field(default="", metadata=described("What it was judged by"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -581,27 +581,27 @@ class Verdict(Part):
     runs there must be before any can.
     """
 
-    id: str = field(metadata=_schema("pytest's node id", min_length=1))
+    id: str = field(metadata=described("pytest's node id", min_length=1))
     method: Method | None = field(
-        default=None, metadata=_schema("threshold is not statistical, exact has no variance")
+        default=None, metadata=described("threshold is not statistical, exact has no variance")
     )
     launches: int = field(
-        default=0, metadata=_schema("Independent samples: pairs, earlier runs, or 1", ge=0)
+        default=0, metadata=described("Independent samples: pairs, earlier runs, or 1", ge=0)
     )
     smallest_visible_effect: float | None = field(
         default=None,
-        metadata=_schema("The least true effect that could have been called, a fraction"),
+        metadata=described("The least true effect that could have been called, a fraction"),
     )
     pairs_needed: int | None = field(
-        default=None, metadata=_schema("About how many pairs would decide it", ge=0)
+        default=None, metadata=described("About how many pairs would decide it", ge=0)
     )
     runs_needed: int | None = field(
         default=None,
-        metadata=_schema("More earlier runs that a history needs before it can judge", ge=0),
+        metadata=described("More earlier runs that a history needs before it can judge", ge=0),
     )
-    reason: str = field(default="", metadata=_schema("Why, in one line"))
+    reason: str = field(default="", metadata=described("Why, in one line"))
     parts: tuple[Part, ...] = field(
-        default=(), metadata=_schema("Of a step time: all numbers that it is judged by")
+        default=(), metadata=described("Of a step time: all numbers that it is judged by")
     )
 
     @property

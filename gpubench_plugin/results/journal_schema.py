@@ -1,6 +1,6 @@
-"""The lines of a journal, ``metrics.jsonl``, as models: for the published schema.
+"""The lines of a journal, ``metrics.jsonl``, as records: for the published schema.
 
-The schema is generated from the models here, and a test keeps it current::
+The schema is generated from the records here, and a test keeps it current::
 
     gpubench schema journal > docs/schemas/journal.schema.json
 
@@ -11,62 +11,66 @@ it was.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    TypeAdapter,
-)
+from pydantic import AfterValidator, Field
 
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.records import Better, Outcome, RunStatus, Work
+from gpubench_plugin.records import BenchmarkRecord, Better, RunStatus, described
 from gpubench_plugin.results.summary import UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
 
 if TYPE_CHECKING:
     from gpubench_plugin.records import Json
 
+_OPEN: Final = {"extra": "allow", "allow_inf_nan": False}
 
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    __pydantic_config__: ClassVar = _OPEN
 
     schema_version: Literal[1]
-    time: UtcTime = Field(description="When it was written, in UTC")
-    not_finite: dict[str, Literal["nan", "inf", "-inf"]] = Field(
-        default={}, description="By JSON pointer, the numbers of this line that became null"
+    time: UtcTime = field(metadata=described("When it was written, in UTC"))
+    not_finite: Mapping[str, Literal["nan", "inf", "-inf"]] = field(
+        default_factory=dict,
+        metadata=described("By JSON pointer, the numbers of this line that became null"),
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class RunStarted(_Line):
     """The first line."""
 
     event: Literal["run_started"]
-    run_id: str = Field(min_length=1)
-    command: list[str] = Field(description="Arguments of pytest, without secrets")
-    params: dict[str, dict[str, str]] = Field(
-        default={}, description="Of every selected benchmark by node id, its parameters"
+    run_id: str = field(metadata={"min_length": 1})
+    command: tuple[str, ...] = field(metadata=described("Arguments of pytest, without secrets"))
+    params: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict,
+        metadata=described("Of every selected benchmark by node id, its parameters"),
     )
-    code: dict[str, str] | None = Field(
+    code: Mapping[str, str] | None = field(
         default=None,
-        description="Of every file of the code, relative to pytest's rootdir, what tells its "
-        "contents from others; null in runs of versions that did not record it",
+        metadata=described(
+            "Of every file of the code, relative to pytest's rootdir, what tells its "
+            "contents from others; null in runs of versions that did not record it"
+        ),
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class RunResumed(_Line):
     """The run goes on, in another session."""
 
     event: Literal["run_resumed"]
-    run_id: str = Field(min_length=1)
-    command: list[str]
-    kept: NonNegativeInt = Field(description="Benchmarks that were measured before")
+    run_id: str = field(metadata={"min_length": 1})
+    command: tuple[str, ...]
+    kept: int = field(metadata=described("Benchmarks that were measured before", ge=0))
 
 
+@dataclass(frozen=True, kw_only=True)
 class RunFinished(_Line):
     """An orderly end; the summary is written after it."""
 
@@ -74,10 +78,11 @@ class RunFinished(_Line):
     status: RunStatus
 
 
-class JournalMetric(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class JournalMetric:
     """One number; null where it was not finite."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_config__: ClassVar = _OPEN
 
     name: str
     value: float | None
@@ -85,34 +90,19 @@ class JournalMetric(BaseModel):
     better: Better
 
 
-class Benchmark(_Line):
+@dataclass(frozen=True, kw_only=True)
+class Benchmark(_Line, BenchmarkRecord):
     """One benchmark's whole record with all its samples; of several lines the last counts."""
 
     event: Literal["benchmark"]
-    id: str = Field(min_length=1, description="pytest's node id")
-    name: str
-    params: dict[str, str]
-    world_size: PositiveInt
-    launches: PositiveInt
-    outcome: Outcome
-    reason: str
-    configuration: dict[str, Any]
-    settings: dict[str, Any] = Field(
-        default={}, description="Of it, by dot key, what is no default and changes numbers"
+    samples: Mapping[str, Any] | None = field(
+        metadata=described("Every duration, in seconds per call")
     )
-    limits: dict[str, str] = {}
-    timer: str = ""
-    work: Work | None = Field(
-        default=None, description="Of one call of the step, on all ranks together"
-    )
-    samples: dict[str, Any] | None = Field(description="Every duration, in seconds per call")
-    metrics: dict[str, JournalMetric]
-    flags: list[str]
-    correctness: dict[str, Any]
-    per_launch: list[dict[str, Any]] = []
-    ranks: list[dict[str, Any]] = []
+    metrics: Mapping[str, JournalMetric]
+    per_launch: tuple[Mapping[str, Any], ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class Verdicts(_Line):
     """What a comparison with a baseline found; of several lines the last counts."""
 
@@ -120,35 +110,44 @@ class Verdicts(_Line):
     verdicts: VerdictDocument
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Told(_Line):
-    benchmark: str = Field(min_length=1, description="The node id of what it happened in")
+    benchmark: str = field(metadata=described("The node id of what it happened in", min_length=1))
 
 
+@dataclass(frozen=True, kw_only=True)
 class TrainingStep(_Told):
     """A step of the untimed check."""
 
     event: Literal["training_step"]
-    step: NonNegativeInt
+    step: int = field(metadata={"ge": 0})
     loss: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Code(_Told):
     """Files of the code that the benchmark, or what ran before it, was the first to load."""
 
     event: Literal["code"]
-    files: dict[str, str] = Field(
-        description="Relative to pytest's rootdir, what tells the contents of each from others"
+    files: Mapping[str, str] = field(
+        metadata=described(
+            "Relative to pytest's rootdir, what tells the contents of each from others"
+        )
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class Flops(_Told):
     """What was counted of one call of the step."""
 
     event: Literal["flops"]
     per_call: float
-    uncounted_ops: list[str] | dict[str, Any] = Field(description="Operations without a formula")
+    uncounted_ops: tuple[str, ...] | Mapping[str, Any] = field(
+        metadata=described("Operations without a formula")
+    )
 
 
+@dataclass(frozen=True, kw_only=True)
 class Traffic(_Told):
     """What the ranks told each other while they measured."""
 
@@ -168,7 +167,7 @@ KNOWN: Final = frozenset(
         "traffic",
     }
 )
-"""Events with a model of their own."""
+"""Events with a record of their own."""
 
 
 def _another(event: str) -> str:
@@ -177,6 +176,7 @@ def _another(event: str) -> str:
     return event
 
 
+@dataclass(frozen=True, kw_only=True)
 class OtherEvent(_Line):
     """Any other event: its fields are its own."""
 
@@ -203,8 +203,7 @@ Line = (
 
 def json_schema() -> Json:
     """The JSON Schema (draft 2020-12) of one line."""
-    adapter: TypeAdapter[Line] = TypeAdapter(Line)
-    return {"$schema": stored.SCHEMA_URL, "title": "gpubench journal line", **adapter.json_schema()}
+    return stored.json_schema(Line, title="gpubench journal line")
 
 
 def schema_text() -> str:

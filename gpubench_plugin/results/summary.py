@@ -18,7 +18,7 @@ from pydantic import StringConstraints
 from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import csv_text, flat, json_files, redacted_command, stored
 from gpubench_plugin.flags import doubts, notes
-from gpubench_plugin.records import BenchmarkRecord, Better, Json, RunStatus
+from gpubench_plugin.records import BenchmarkRecord, Better, Json, RunStatus, described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,13 +58,12 @@ class SummaryBenchmark(BenchmarkRecord):
         },
     }
 
-    metrics: Mapping[str, SummaryMetric] = field(metadata={"description": "Numbers by name"})
+    metrics: Mapping[str, SummaryMetric] = field(metadata=described("Numbers by name"))
     per_launch: tuple[Mapping[str, float], ...] = field(
-        default=(),
-        metadata={"description": "The numbers of each launch of fresh processes, of several"},
+        default=(), metadata=described("The numbers of each launch of fresh processes, of several")
     )
     slowest_rank: int | None = field(
-        default=None, metadata={"description": "The rank with the longest median round", "ge": 0}
+        default=None, metadata=described("The rank with the longest median round", ge=0)
     )
 
     def __post_init__(self) -> None:
@@ -82,15 +81,13 @@ class Summary:
     run_id: str = field(metadata={"min_length": 1})
     experiment: str
     status: RunStatus
-    started: UtcTime = field(metadata={"description": "ISO 8601 in UTC"})
+    started: UtcTime = field(metadata=described("ISO 8601 in UTC"))
     resumed: tuple[UtcTime, ...] = field(
-        default=(), metadata={"description": "When the run went on, in UTC"}
+        default=(), metadata=described("When the run went on, in UTC")
     )
-    finished: UtcTime = field(metadata={"description": "ISO 8601 in UTC"})
-    command: tuple[str, ...] = field(
-        metadata={"description": "Arguments of pytest, without secrets"}
-    )
-    environment: Mapping[str, Any] = field(metadata={"description": "Facts of system.json"})
+    finished: UtcTime = field(metadata=described("ISO 8601 in UTC"))
+    command: tuple[str, ...] = field(metadata=described("Arguments of pytest, without secrets"))
+    environment: Mapping[str, Any] = field(metadata=described("Facts of system.json"))
     benchmarks: tuple[SummaryBenchmark, ...]
 
 

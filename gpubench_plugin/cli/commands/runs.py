@@ -220,7 +220,7 @@ def _verdicts(directory: RunDirectory) -> str:
         found = verdict_document.read(directory.verdicts)
     except GpubenchError as error:
         return f"cannot be read: {error}"
-    counts = Counter(one.verdict for one in found.benchmarks)
+    counts = Counter(one.kind for one in found.benchmarks)
     return ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())
 
 
