@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     code: int = Exit.FINE
     try:
-        code = _outcome(_options(arguments))
+        code = _outcome(arguments)
         sys.stdout.flush()  # here, not where Python ends: a full disk must be said
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
         _give_up_output()
@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _outcome(options: argparse.Namespace) -> int:
+def _outcome(arguments: Sequence[str] | None) -> int:
     try:
+        options = _options(arguments)
         return int(options.command.run(options))
     except GpubenchError as error:
         _complain(str(error))

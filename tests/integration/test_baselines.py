@@ -299,11 +299,11 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
     assert point["change"] == pytest.approx(0.05, abs=0.01)
     assert [p["value"] for p in second["points"]] == [0.030] * 3
     assert (
-        shell.json("history", MLP, "--branch=", "--limit=1")["series"][0]["points"][0]["branch"]
+        shell.json("history", MLP, "--branch=", "-n1")["series"][0]["points"][0]["branch"]
         == "feature"
     )
 
-    assert shell("history", "mlp", "--format=csv", "--limit=20") == 0
+    assert shell("history", "mlp", "--format=csv", "--last=20") == 0
     rows = list(csv.DictReader(io.StringIO(shell.out)))
     assert len(rows) == 20
     assert {row["unit"] for row in rows} == {"s"}
@@ -326,7 +326,8 @@ def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
         (("mlp", "--branch=gone"), "there is none at all"),
         (("mlp", "--metric=step_time"), "did you mean 'step_time_s'"),
         (("mlp", "--format=html"), "--format: unknown 'html'"),
-        (("mlp", "--limit=0"), "--limit: 0"),
+        (("mlp", "--last=0"), "--last: 0"),
+        (("mlp", "--limit"), "is -n N or --last=N"),
     ):
         assert shell("history", *arguments) == 2
         assert said in shell.err

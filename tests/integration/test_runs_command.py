@@ -74,7 +74,7 @@ def test_runs_are_listed_the_latest_first(shell: Shell, results: Path) -> None:
         assert [*states] == sorted(states, reverse=True)
         assert ids(shell, "--status=running") == [5]
     assert ids(shell, "--status=interrupted") == [5, 2]
-    assert ids(shell, "--limit=2") == [5, 4]
+    assert ids(shell, "-n", "2") == [5, 4]
     assert ids(shell, "--experiment=other") == [3]
     assert ids(shell, "--branch=feature") == [1]
     assert ids(shell, "--tag=nightly") == [4]
@@ -102,7 +102,8 @@ def test_names_from_files_cannot_steer_the_terminal(shell: Shell, results: Path)
     [
         (("list", "--status=fine"), "--status: unknown 'fine' (did you mean 'failed'?)"),
         (("list", "--format=html"), "--format: unknown 'html'"),
-        (("list", "--limit=-1"), "--limit: -1"),
+        (("list", "--last=-1"), "--last: -1 is not a whole number from 0"),
+        (("list", "--limit=5"), "is -n 5 or --last=5"),
         (("show", "2027"), "no run in"),
         (("tag", "2026", "a/b"), "tag: 'a/b'"),
         (("prune",), "--keep-last, --older-than or both"),
@@ -235,7 +236,7 @@ def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path
     with Journal(runs[25].journal):
         code, out, _ = shell("prune", "--keep-last=1", "--runs", "--dry-run")
         assert code == 0
-        before = ids(shell, "--limit=0")
+        before = ids(shell, "--last=0")
         code, out, _ = shell("prune", "--keep-last=1", "--runs")
     assert code == 0
     assert before == list(range(29, -1, -1))
@@ -243,7 +244,7 @@ def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path
         assert said in out
     # Accepted at run 1: its samples are that one and the first 20 of main, of which 4 is pinned.
     gone = {0, 3, *range(24, 29)} - {25}
-    assert set(ids(shell, "--limit=0")) == set(range(30)) - gone
+    assert set(ids(shell, "--last=0")) == set(range(30)) - gone
     with Registry.open("", results) as registry:
         assert {row.run_id for row in registry.runs()} == {run.run_id for run in runs} - {
             run_id(number) for number in gone

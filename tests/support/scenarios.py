@@ -76,7 +76,7 @@ class Results(Scenario):
 
     def look(self, folder: Path, ended: Sequence[str]) -> None:
         """All runs can be listed, shown and stored, and then the registry agrees with them."""
-        listed = json.loads(self.command(folder, "runs", "list", "--limit=0", "--format=json"))
+        listed = json.loads(self.command(folder, "runs", "list", "--last=0", "--format=json"))
         assert {run["status"] for run in listed["runs"]} <= {"complete", "interrupted"}
         assert len(listed["runs"]) == len(runs_in(folder))
         self.command(folder, "runs", "show", runs_in(folder)[-1].run_id)

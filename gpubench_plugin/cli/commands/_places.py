@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from gpubench_plugin.errors import UsageProblem, not_one_of
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpubench_plugin.compare.baselines import Baselines, Resolver
     from gpubench_plugin.reports import Glyphs
@@ -77,6 +79,59 @@ def add_places(parser: argparse.ArgumentParser) -> None:
         help="database that indexes the runs, or none (GPUBENCH_REGISTRY, else registry.sqlite in "
         "the folder of the runs)",
     )
+
+
+def add_format(
+    parser: argparse.ArgumentParser, formats: Collection[str], default: str = "table"
+) -> None:
+    """Give `parser` the argument ``--format``; one not among `formats` raises UsageProblem."""
+
+    def known(text: str) -> str:
+        if text not in formats:
+            raise not_one_of("--format", text, formats)
+        return text
+
+    allowed = ", ".join(formats)
+    parser.add_argument(
+        "--format", metavar="NAME", default=default, type=known, help=f"one of {allowed}"
+    )
+
+
+def add_last(parser: argparse.ArgumentParser, default: int, *, zero: str = "") -> None:
+    """Give `parser` the argument ``-n/--last``: how many runs; `zero` is what 0 of them means.
+
+    ``--limit``, which is a limit of a metric everywhere, raises UsageProblem.
+    """
+    least = 0 if zero else 1
+
+    def number(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and int(text) >= least):
+            raise UsageProblem(f"--last: {text} is not a whole number from {least}")
+        return int(text)
+
+    def no_limit(text: str) -> None:
+        raise UsageProblem(
+            f"--limit={text}: a limit of a metric is not for this command; how many runs it shows "
+            f"is -n {text or 'N'} or --last={text or 'N'}"
+        )
+
+    meaning = f"; 0: {zero}" * bool(zero)
+    parser.add_argument(
+        "-n",
+        "--last",
+        metavar="N",
+        type=number,
+        default=default,
+        help=f"so many of the latest runs ({default}){meaning}",
+    )
+    parser.add_argument("--limit", nargs="?", const="", type=no_limit, help=argparse.SUPPRESS)
+
+
+def say_json(document: Mapping[str, Any]) -> None:
+    """Write a JSON document to the standard output."""
+    from gpubench_plugin.environment import json_files
+
+    say([json_files.text({"schema_version": 1, **document}, indent=2)])
 
 
 def say(lines: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubench_plugin import catalog
+from gpubench_plugin.cli.commands._places import add_format
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.errors import UsageProblem, not_one_of
 
@@ -65,7 +66,7 @@ class Ab(Command):
         add("--launch-timeout", metavar="SECONDS", type=float, help="a longer launch is killed")
         add("--resume", metavar="DIR", help="go on with an interrupted comparison")
         add("--results-dir", metavar="DIR", help="where it is kept, below ab (default: results)")
-        add("--format", metavar="NAME", default="table", help="table, markdown, csv or json")
+        add_format(parser, catalog.choices("formats"))
         add("--output", metavar="FILE", help="write it there instead of to the terminal")
         add("arguments", nargs="*", metavar="-- ARGUMENT", help="what pytest gets")
 
@@ -73,9 +74,6 @@ class Ab(Command):
         """Measure, judge, and tell."""
         from gpubench_plugin.cli.ab import Progress, comparison
 
-        formats = catalog.choices("formats")
-        if options.format not in formats:
-            raise not_one_of("--format", options.format, formats)
         output = _output(options.output)
         state, asked = _begin(options)
         progress = Progress(sys.stderr)

@@ -8,11 +8,10 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import colored
+from gpubench_plugin.cli.commands._places import Places, add_format, add_places, colored
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, gated, rate_of
 from gpubench_plugin.config import Limit
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
 
-    from gpubench_plugin.compare.baselines import Resolver
     from gpubench_plugin.records import Comparison, Result, Verdict
     from gpubench_plugin.reports.formats import Format
 
@@ -132,9 +130,7 @@ class Compare(Command):
             choices=UNCHANGED_FROM_CHOICES,
             help="with --paired: nothing is unchanged by fewer; 5, 10 (default) or 15",
         )
-        parser.add_argument(
-            "--format", default="table", help=f"one of {', '.join(catalog.choices('formats'))}"
-        )
+        add_format(parser, catalog.choices("formats"))
         parser.add_argument(
             "--only-changed", action="store_true", help="leave out what is known to be unchanged"
         )
@@ -151,16 +147,7 @@ class Compare(Command):
             action="store_true",
             help="compare what was measured on other machines or with other settings",
         )
-        parser.add_argument(
-            "--results-dir", default="results", metavar="DIR", help="where runs are looked up"
-        )
-        parser.add_argument(
-            "--registry",
-            default="",
-            metavar="URL",
-            help="the database in which a run or baseline is looked up that is not here (default: "
-            "GPUBENCH_REGISTRY, else registry.sqlite in the results folder); 'none' for none",
-        )
+        add_places(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the comparison; 1 for a regression, 3 where nothing could be compared.
@@ -181,9 +168,6 @@ class Compare(Command):
 
 
 def _check(options: argparse.Namespace) -> None:
-    formats = catalog.choices("formats")
-    if options.format not in formats:
-        raise not_one_of("--format", options.format, formats)
     if options.paired:
         if options.runs:
             raise UsageProblem(
@@ -208,7 +192,7 @@ def _check(options: argparse.Namespace) -> None:
 def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     from gpubench_plugin.compare import compare_paired
 
-    with _resolver(options) as resolver:
+    with Places.of(options).resolver() as resolver:
         named = {
             side: [resolver.run(text) for text in texts]
             for side, texts in (("--base", options.base), ("--head", options.head))
@@ -254,7 +238,7 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
     from gpubench_plugin.compare import compare_runs
     from gpubench_plugin.records import Comparison
 
-    with _resolver(options) as resolver:
+    with Places.of(options).resolver() as resolver:
         named = [resolver.run(text) for text in options.runs]
     base, *heads = limits.applied(*(one.run for one in named))
     comparisons = []
@@ -290,13 +274,6 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
     return frozenset(
         name for run in runs for name, result in run.results.items() if result.outcome == "measured"
     )
-
-
-def _resolver(options: argparse.Namespace) -> Resolver:
-    from gpubench_plugin.compare.baselines import Resolver
-
-    url = options.registry or os.environ.get("GPUBENCH_REGISTRY", "")
-    return Resolver(url, Path(options.results_dir), Path.cwd())
 
 
 def _interrupted(*runs: Run) -> list[str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from gpubench_plugin.cli.commands._places import Places, add_places, say
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from gpubench_plugin.results.registry import Report
 
@@ -31,16 +30,7 @@ class Db(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """What is to be done, and where."""
         parser.add_argument("action", choices=_ACTIONS)
-        parser.add_argument(
-            "--registry",
-            metavar="URL",
-            default=os.environ.get("GPUBENCH_REGISTRY", ""),
-            help="the database, else that of $GPUBENCH_REGISTRY, else registry.sqlite in the "
-            "folder of the runs",
-        )
-        parser.add_argument(
-            "--results-dir", metavar="DIR", type=Path, default=Path("results"), help="of the runs"
-        )
+        add_places(parser)
         parser.add_argument(
             "--drop-missing",
             action="store_true",
@@ -49,55 +39,49 @@ class Db(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Do it and say what was done."""
-        actions = {
-            "upgrade": _upgrade,
-            "ingest": _ingest,
-            "check": _check,
-            "rebuild": _rebuild,
-        }
-        return actions[options.action](options)
+        places = Places.of(options)
+        if options.action == "rebuild":
+            return _rebuild(places, drop_missing=options.drop_missing)
+        return {"upgrade": _upgrade, "ingest": _ingest, "check": _check}[options.action](places)
 
 
-def _upgrade(options: argparse.Namespace) -> int:
+def _upgrade(places: Places) -> int:
     from gpubench_plugin.results.registry import upgrade
 
-    changed = upgrade(options.registry, options.results_dir)
-    _say("upgraded" if changed else "up to date already")
+    changed = upgrade(places.registry, places.results_dir)
+    _say(["upgraded" if changed else "up to date already"])
     return Exit.FINE
 
 
-def _ingest(options: argparse.Namespace) -> int:
+def _ingest(places: Places) -> int:
     from gpubench_plugin.results.registry import Registry, ingest_all
 
-    with Registry.open(options.registry, options.results_dir) as registry:
-        return _summary(ingest_all(registry, options.registry, options.results_dir))
+    with Registry.open(places.registry, places.results_dir) as registry:
+        return _summary(ingest_all(registry, places.registry, places.results_dir))
 
 
-def _rebuild(options: argparse.Namespace) -> int:
+def _rebuild(places: Places, *, drop_missing: bool) -> int:
     from gpubench_plugin.compare.baselines import merge_files
     from gpubench_plugin.results.registry import rebuild
 
     return _summary(
         rebuild(
-            options.registry,
-            options.results_dir,
+            places.registry,
+            places.results_dir,
             merge_baselines=merge_files,
-            drop_missing=options.drop_missing,
+            drop_missing=drop_missing,
         )
     )
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(places: Places) -> int:
     from gpubench_plugin.results.registry import Registry, check
 
-    with Registry.open(options.registry, options.results_dir, create=False) as registry:
+    with Registry.open(places.registry, places.results_dir, create=False) as registry:
         report = check(registry)
-    for line in report.notes:
-        _say(line)
-    for line in report.problems:
-        _say(f"problem: {line}")
-    if not report.problems:
-        _say("sound, and agrees with the runs")
+    _say(report.notes)
+    _say(f"problem: {line}" for line in report.problems)
+    _say(["sound, and agrees with the runs"] if not report.problems else [])
     return Exit.INFRASTRUCTURE if report.problems else Exit.FINE
 
 
@@ -105,13 +89,10 @@ def _summary(report: Report) -> int:
     counts = [f"{report.stored} stored", f"{report.unchanged} there already"]
     if report.written:
         counts.append(f"{report.written} being written just now")
-    _say(", ".join(counts))
-    for note in report.notes:
-        _say(note)
-    for problem in report.problems:
-        _say(f"not stored: {problem}")
+    _say([", ".join(counts), *report.notes])
+    _say(f"not stored: {problem}" for problem in report.problems)
     return Exit.INFRASTRUCTURE if report.problems else Exit.FINE
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{printable(line)}\n")
+def _say(lines: Iterable[str]) -> None:
+    say(map(printable, lines))

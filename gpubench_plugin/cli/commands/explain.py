@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     Places,
+    add_format,
     add_places,
     colored,
     columns,
     glyphs,
     say,
+    say_json,
 )
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.errors import BrokenFile, UsageProblem, not_one_of
+from gpubench_plugin.errors import BrokenFile, UsageProblem
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.reports import Explanation
     from gpubench_plugin.results import RunDirectory
 
-_FORMATS: Final = ("text", "json")
 _LATEST: Final = "last"
 
 
@@ -46,12 +47,11 @@ class Explain(Command):
             help="folder or id of a run or of a comparison of gpubench ab; last: the latest",
         )
         parser.add_argument("benchmark", metavar="BENCHMARK", help="a node id, or a part of one")
-        parser.add_argument("--format", default="text", help=f"one of {', '.join(_FORMATS)}")
+        add_format(parser, ("text", "json"), default="text")
         add_places(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Print it."""
-        from gpubench_plugin.environment import json_files
         from gpubench_plugin.reports import (
             explanation_as_json,
             explanation_lines,
@@ -59,12 +59,9 @@ class Explain(Command):
             plain,
         )
 
-        if options.format not in _FORMATS:
-            raise not_one_of("--format", options.format, _FORMATS)
         about = _explained(options.subject, options.benchmark, Places.of(options))
         if options.format == "json":
-            document = {"schema_version": 1, **explanation_as_json(about)}
-            say([json_files.text(document, indent=2)])
+            say_json(explanation_as_json(about))
         else:
             written = painted if colored(os.environ, terminal=sys.stdout.isatty()) else plain
             say(map(written, explanation_lines(about, columns(), glyphs())))

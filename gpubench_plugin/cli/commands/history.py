@@ -5,16 +5,25 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, note, say
+from gpubench_plugin.cli.commands._places import (
+    Places,
+    add_format,
+    add_last,
+    add_places,
+    columns,
+    glyphs,
+    note,
+    say,
+    say_json,
+)
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.errors import not_one_of
 
 if TYPE_CHECKING:
     import argparse
 
     from gpubench_plugin.compare.baselines import Past, Point
 
-_FORMATS: Final = ("table", "csv", "json")
 _MAIN: Final = "main"
 _NOT_LOOKED_FOR: Final = (
     "changes of level are not looked for: pip install 'pytest-gpubench[history]'"
@@ -40,18 +49,16 @@ class History(Command):
         parser.add_argument(
             "--branch", help=f"of which branch ({_MAIN}, where it has runs); empty: any"
         )
-        parser.add_argument("--limit", type=int, default=60, help="so many latest runs (60)")
-        parser.add_argument("--format", default="table", help=f"one of {', '.join(_FORMATS)}")
+        add_last(parser, default=60)
+        add_format(parser, ("table", "csv", "json"))
         add_places(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Print it."""
         from gpubench_plugin.compare.baselines import Past, courses
-        from gpubench_plugin.environment import json_files
         from gpubench_plugin.reports import trend
         from gpubench_plugin.results.registry import reachable
 
-        _check(options)
         places = Places.of(options)
         with reachable(places.registry, places.results_dir) as reached:
             past = Past(places.results_dir, reached.registry, reached.note)
@@ -61,20 +68,12 @@ class History(Command):
             past.notes.append(_NOT_LOOKED_FOR)
         note(past.notes)
         if options.format == "json":
-            document = trend.courses_as_json(benchmark, metric, series)
-            say([json_files.text({"schema_version": 1, **document}, indent=2)])
+            say_json(trend.courses_as_json(benchmark, metric, series))
         elif options.format == "csv":
             sys.stdout.write(trend.courses_as_csv(series))
         else:
             say(trend.course_lines(benchmark, metric, series, columns(), glyphs()))
         return Exit.FINE
-
-
-def _check(options: argparse.Namespace) -> None:
-    if options.format not in _FORMATS:
-        raise not_one_of("--format", options.format, _FORMATS)
-    if options.limit < 1:
-        raise UsageProblem(f"--limit: {options.limit} is not a whole number from 1")
 
 
 def _branch(past: Past, options: argparse.Namespace) -> str | None:
@@ -99,7 +98,7 @@ def _points(past: Past, options: argparse.Namespace) -> tuple[str, str, list[Poi
 
     def looked_up(benchmark: str) -> tuple[str, str, list[Point]]:
         metric = options.metric or past.step_time(benchmark, branch=branch)
-        points = past.points(benchmark, metric, branch=branch, limit=options.limit)
+        points = past.points(benchmark, metric, branch=branch, limit=options.last)
         return benchmark, metric, points
 
     benchmark, metric, points = looked_up(options.benchmark)

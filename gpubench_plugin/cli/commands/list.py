@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import glyphs
+from gpubench_plugin.cli.commands._places import add_format, glyphs
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.errors import not_one_of
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 """What is listed where no kind is named."""
-
-_FORMATS: Final = ("table", "json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +37,10 @@ class List(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The kinds, and how to print."""
         parser.add_argument("kinds", metavar="KIND", nargs="*", help=", ".join(catalog.kinds()))
-        parser.add_argument("--format", default="table", help="table or json")
+        add_format(parser, ("table", "json"))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the list."""
-        if options.format not in _FORMATS:
-            raise not_one_of("--format", options.format, _FORMATS)
         for kind in options.kinds:
             if kind not in catalog.kinds():
                 raise not_one_of("KIND", kind, catalog.kinds())

@@ -7,14 +7,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpubench_plugin.cli.commands import _pruning
-from gpubench_plugin.cli.commands._places import Places, add_places, columns, glyphs, note, say
+from gpubench_plugin.cli.commands._places import (
+    Places,
+    add_format,
+    add_last,
+    add_places,
+    columns,
+    glyphs,
+    note,
+    say,
+    say_json,
+)
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.environment import text
 from gpubench_plugin.errors import (
     GpubenchError,
     RegistryError,
     ResultsError,
-    UsageProblem,
     not_one_of,
 )
 
@@ -26,9 +34,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry import Reachable, Registry
 
 _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
-_FORMATS: Final = ("table", "json")
-_LATEST: Final = 20
-"""Runs that are listed where no limit is given."""
 
 
 class Runs(Command):
@@ -44,12 +49,12 @@ class Runs(Command):
         own.add_argument("--branch", help="only of this one")
         own.add_argument("--tag", help="only those with this tag, or this word in their id")
         own.add_argument("--status", help=f"only these: {', '.join(_STATES)}")
-        own.add_argument("--limit", type=int, default=_LATEST, help="so many; 0: all (20)")
-        own.add_argument("--format", default="table", help="table or json")
+        add_last(own, default=20, zero="all")
+        add_format(own, ("table", "json"))
         own.set_defaults(act=_list)
         own = acts.add_parser("show", help="one run in full", allow_abbrev=False)
         own.add_argument("run_named", metavar="RUN", help="a run's id or folder")
-        own.add_argument("--format", default="table", help="table or json")
+        add_format(own, ("table", "json"))
         own.set_defaults(act=_show)
         own = acts.add_parser("tag", help="give a run tags, or take them", allow_abbrev=False)
         own.add_argument("run_named", metavar="RUN", help="a run's id or folder")
@@ -62,15 +67,13 @@ class Runs(Command):
         own = acts.add_parser("artifacts", help="a run's files, with hashes", allow_abbrev=False)
         own.add_argument("run_named", metavar="RUN", help="a run's id or folder")
         own.add_argument("--hash-all", action="store_true", help="hash files of over 1 GiB, too")
-        own.add_argument("--format", default="table", help="table or json")
+        add_format(own, ("table", "json"))
         own.set_defaults(act=_artifacts)
         for act in acts.choices.values():
             add_places(act)
 
     def run(self, options: argparse.Namespace) -> int:
         """Do what was asked."""
-        if getattr(options, "format", "table") not in _FORMATS:
-            raise not_one_of("--format", options.format, _FORMATS)
         return int(options.act(options, Places.of(options)))
 
 
@@ -81,19 +84,17 @@ def _list(options: argparse.Namespace, places: Places) -> int:
 
     if options.status not in {None, *_STATES}:
         raise not_one_of("--status", options.status, _STATES)
-    if options.limit < 0:
-        raise UsageProblem(f"--limit: {options.limit} is not a whole number from 0")
     wanted = Filter(
         experiment=options.experiment,
         branch=options.branch,
         tag=options.tag,
         state=options.status,
     )
-    limit = min(options.limit, sys.maxsize) or None
+    limit = min(options.last, sys.maxsize) or None
     with reachable(places.registry, places.results_dir) as reached:
         runs, notes = latest_runs(places.results_dir, reached.registry, wanted=wanted, limit=limit)
     if options.format == "json":
-        _say_json({"runs": [run_as_json(run) for run in runs]})
+        say_json({"runs": [run_as_json(run) for run in runs]})
     elif runs:
         say(run_table(runs, columns(), glyphs()))
     else:
@@ -115,7 +116,7 @@ def _show(options: argparse.Namespace, places: Places) -> int:
     verdicts = _verdicts(directory) if directory is not None else ""
     if options.format == "json":
         about = {"verdicts": verdicts, "baselines": list(kept), "environment": environment}
-        _say_json({**run_as_json(run), **about})
+        say_json({**run_as_json(run), **about})
     else:
         say(run_in_full(run, kept, verdicts, environment, columns()))
     return Exit.FINE
@@ -175,7 +176,7 @@ def _artifacts(options: argparse.Namespace, places: Places) -> int:
     directory = find_run(places.results_dir, options.run_named, here=places.here)
     files = list(artifacts(directory, is_hashed))
     if options.format == "json":
-        _say_json({"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]})
+        say_json({"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]})
     else:
         cells = [
             column("sha256", [file.sha256 or "not hashed" for file in files]),
@@ -222,8 +223,3 @@ def _verdicts(directory: RunDirectory) -> str:
         return f"cannot be read: {error}"
     counts = Counter(one.kind for one in found.benchmarks)
     return ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())
-
-
-def _say_json(document: Mapping[str, Any]) -> None:
-
-    say([text({"schema_version": 1, **document}, indent=2)])
