@@ -162,7 +162,7 @@ def test_without_the_library_only_percentiles_lack() -> None:
     assert (exact.flags, few.flags) == (("outliers",), ("sketched",))  # of rounds there are none
     assert few.sketch is not None
     assert (few.sketch.count, few.sketch.kll) == (len(exact.durations_s), "")
-    assert Samples.from_json(json.loads(json.dumps(few.to_json()))) == few
+    assert stored.restored(Samples, json.loads(json.dumps(stored.dumped(few))), "it") == few
     of_all, of_few = compute_all(observation(exact)), compute_all(observation(few))
     assert of_all.keys() - of_few.keys() == {"step_time_p95_s", "step_time_p99_s"}
     for name, metric in of_few.items():
