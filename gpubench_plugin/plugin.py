@@ -31,10 +31,16 @@ from gpubench_plugin.bench.fixtures import (
     gpubench,
 )
 from gpubench_plugin.bench.generation import decode, prefill
-from gpubench_plugin.bench.setting import _gpubench_setting, workload
 from gpubench_plugin.bench.systems import diffusion, moe_layer
 from gpubench_plugin.bench.targets import convergence, exposed_communication
-from gpubench_plugin.bench.training import data, inference, model, trainer
+from gpubench_plugin.bench.training import (
+    _gpubench_setting,
+    data,
+    inference,
+    model,
+    trainer,
+    workload,
+)
 from gpubench_plugin.config.options import MARKS, add_options, is_asked_for, lend_short_names
 from gpubench_plugin.config.parametrization import (
     fixture_names,

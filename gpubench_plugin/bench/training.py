@@ -1,4 +1,4 @@
-"""What a benchmark works on: model, data, trainer, inference."""
+"""What a benchmark works on: workload, model, data, trainer, inference."""
 
 from __future__ import annotations
 
@@ -17,9 +17,61 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.setting import Setting
+    from gpubench_plugin.config import Configuration
+    from gpubench_plugin.distributed import ProcessGroup
+    from gpubench_plugin.distributed.parallelism import Parallelism
     from gpubench_plugin.measure import Part
+    from gpubench_plugin.precision import Precision
     from gpubench_plugin.training import Evaluator, Inference, Trainer
     from gpubench_plugin.training.data import DataSource
+    from gpubench_plugin.workloads import Workload
+
+
+@pytest.fixture
+def workload(request: pytest.FixtureRequest) -> Workload[Any]:
+    """The workload that the configuration names, as built by its module in ``workloads/``."""
+    from gpubench_plugin import catalog
+    from gpubench_plugin.errors import UsageProblem
+
+    section = case_of(request).configuration.model
+    if section.name is None:
+        raise UsageProblem(
+            f"{request.node.nodeid}: its configuration names no workload; "
+            "give the mark gpubench a config= whose model.name is set"
+        )
+    built: Workload[Any] = catalog.load("workloads", section.name)(section)
+    return built
+
+
+@pytest.fixture
+def _gpubench_setting(
+    gpubench_config: Configuration[Any],
+    workload: Workload[Any],
+    torch_device: torch.device,
+    precision: Precision,
+    process_group: ProcessGroup,
+) -> Setting:
+    """The setting, whose parallelism is what ``distributed.parallelism`` names."""
+    from gpubench_plugin import catalog
+    from gpubench_plugin.bench.setting import Setting
+    from gpubench_plugin.errors import Unsupported
+
+    section = gpubench_config.distributed
+    name = section.parallelism
+    if name == "auto":
+        name = "ddp" if process_group.world.size > 1 else "none"
+    parallelism: Parallelism = catalog.load("parallelism", name)(process_group, section)
+    if reason := parallelism.unsupported(precision.compute_dtype):
+        raise Unsupported(f"{name}: {reason}")
+    parallelism.take(workload, gpubench_config.training)
+    return Setting(
+        configuration=gpubench_config,
+        workload=workload,
+        device=torch_device,
+        precision=precision,
+        group=process_group,
+        parallelism=parallelism,
+    )
 
 
 @pytest.fixture
