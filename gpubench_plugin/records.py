@@ -37,7 +37,7 @@ CONFIDENCE: Final = 0.95
 """The level of intervals where nothing else is stated."""
 
 
-def described(description: str, **bounds: float) -> Json:
+def described(description: str, **bounds: object) -> Json:
     """The metadata of a field: what its schema says, and bounds as in ``annotated_types``."""
     return {"description": description, **bounds}
 

@@ -114,9 +114,9 @@ def restored(kind: type[_Record], fields: object, where: str, *, strict: bool = 
         raise BrokenFile(f"{where} breaks the schema at the whole: {error}") from error
 
 
-def json_schema(kind: Any, **more: object) -> Json:
-    """The JSON Schema (draft 2020-12) of the stored form of a `kind`, with `more` on top."""
-    return {"$schema": SCHEMA_URL, **more, **_adapter(kind).json_schema()}
+def json_schema(kind: Any) -> Json:
+    """The JSON Schema (draft 2020-12) of the stored form of a `kind`."""
+    return {"$schema": SCHEMA_URL, **_adapter(kind).json_schema()}
 
 
 @cache

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.sources import read_run, run_in, run_of
     from gpubench_plugin.results.summary import (
         UtcTime,
-        schema_text,
         table_text,
         write_summary,
     )

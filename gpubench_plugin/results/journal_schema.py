@@ -13,17 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import BenchmarkRecord, Better, RunStatus, described
 from gpubench_plugin.results.summary import UtcTime
 from gpubench_plugin.results.verdicts import VerdictDocument
-
-if TYPE_CHECKING:
-    from gpubench_plugin.records import Json
 
 _OPEN: Final = {"extra": "allow", "allow_inf_nan": False}
 
@@ -187,7 +183,7 @@ class OtherEvent(_Line):
     ]
 
 
-Line = (
+Line = Annotated[
     RunStarted
     | RunResumed
     | RunFinished
@@ -197,15 +193,6 @@ Line = (
     | Code
     | Flops
     | Traffic
-    | OtherEvent
-)
-
-
-def json_schema() -> Json:
-    """The JSON Schema (draft 2020-12) of one line."""
-    return stored.json_schema(Line, title="gpubench journal line")
-
-
-def schema_text() -> str:
-    """The text of the published schema."""
-    return json_files.text(json_schema(), indent=2) + "\n"
+    | OtherEvent,
+    Field(title="gpubench journal line"),
+]

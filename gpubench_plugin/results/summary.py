@@ -130,16 +130,6 @@ def parsed(fields: object, where: str) -> Summary:
     return stored.restored(Summary, checked, where, strict=True)
 
 
-def json_schema() -> Json:
-    """The JSON Schema (draft 2020-12) of ``summary.json``."""
-    return stored.json_schema(Summary)
-
-
-def schema_text() -> str:
-    """The text of the published schema."""
-    return json_files.text(json_schema(), indent=2) + "\n"
-
-
 def fields_of(measurement: Measurement) -> Json:
     """What the summary says of a benchmark: its record without samples, numbers that are finite."""
     metrics = {n: m for n, m in measurement.metrics.items() if math.isfinite(m.value)}

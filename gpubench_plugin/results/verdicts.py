@@ -112,13 +112,3 @@ def read(path: Path) -> VerdictDocument:
         ResultsError: the operating system does not let it be read.
     """
     return stored.restored(VerdictDocument, FORMAT.load(path), str(path))
-
-
-def json_schema() -> Json:
-    """The JSON Schema (draft 2020-12) of ``verdicts.json``."""
-    return stored.json_schema(VerdictDocument)
-
-
-def schema_text() -> str:
-    """The text of the published schema."""
-    return json_files.text(json_schema(), indent=2) + "\n"

@@ -7,18 +7,19 @@ import sys
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import not_one_of
 
 if TYPE_CHECKING:
     import argparse
 
 _FILES: Final = {
-    "summary": "gpubench_plugin.results.summary",
-    "verdicts": "gpubench_plugin.results.verdicts",
-    "journal": "gpubench_plugin.results.journal_schema",
-    "baseline": "gpubench_plugin.compare.baselines.document",
+    "summary": ("gpubench_plugin.results.summary", "Summary"),
+    "verdicts": ("gpubench_plugin.results.verdicts", "VerdictDocument"),
+    "journal": ("gpubench_plugin.results.journal_schema", "Line"),
+    "baseline": ("gpubench_plugin.compare.baselines.model", "BaselineFile"),
 }
-"""The modules with a ``schema_text``, imported when it is asked for."""
+"""Module and record of each file; the module is imported when its schema is printed."""
 
 
 class Schema(Command):
@@ -36,5 +37,7 @@ class Schema(Command):
         """Print it."""
         if options.file not in _FILES:
             raise not_one_of("gpubench schema", options.file, _FILES)
-        sys.stdout.write(importlib.import_module(_FILES[options.file]).schema_text())
+        module, record = _FILES[options.file]
+        schema = stored.json_schema(getattr(importlib.import_module(module), record))
+        sys.stdout.write(json_files.text(schema, indent=2) + "\n")
         return Exit.FINE

@@ -5,22 +5,19 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.compare.baselines.document import (
-        from_text,
-        json_schema,
-        schema_text,
-        to_text,
-    )
     from gpubench_plugin.compare.baselines.model import (
         Acceptance,
         Baseline,
+        BaselineFile,
         Change,
         Reference,
         baseline_name,
+        from_text,
         merged,
         one_of,
         replaced,
         replayed,
+        to_text,
     )
     from gpubench_plugin.compare.baselines.resolve import (
         Resolver,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.records import LAST, Run
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.errors import BrokenFile, UsageProblem
+from gpubench_plugin.records import LAST, Json, Run, described
 from gpubench_plugin.results import RunDirectory, path_component
 
 Action = Literal["set", "accept", "remove"]
@@ -27,10 +28,12 @@ RUN_ID: Final = re.compile(r"\d+(T.*)?")
 class Acceptance:
     """From `run` on, `benchmark` has its accepted level: `time` is UTC in ISO 8601."""
 
-    benchmark: str
-    run: str
-    time: str
-    reason: str
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
+
+    benchmark: str = field(metadata=described("pytest's node id", min_length=1))
+    run: str = field(metadata=described("Run id", min_length=1))
+    time: str = field(metadata={"pattern": stored.UTC_TIME})
+    reason: str = field(metadata={"min_length": 1})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +45,44 @@ class Change:
     of files of version 1 have none.
     """
 
-    time: str
-    id: str = ""
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
+
+    time: str = field(metadata={"pattern": stored.UTC_TIME})
+    id: str = field(
+        default="", metadata=described("Tells apart acts of one moment; not in version 1")
+    )
     action: Action
-    runs: tuple[str, ...]
+    runs: tuple[str, ...] = field(metadata=described("Run ids"))
     branch: str | None
-    benchmark: str = ""
+    benchmark: str = field(default="", metadata=described("The one accepted; empty for the others"))
     reason: str = ""
-    forced: tuple[str, ...] = ()
-    reset_accepted: bool = False
+    forced: tuple[str, ...] = field(
+        default=(), metadata=described("What spoke against it and was overruled")
+    )
+    reset_accepted: bool = field(
+        default=False,
+        metadata=described("Of a set: earlier accepted levels end; so of every one in version 1"),
+    )
+
+    def __post_init__(self) -> None:
+        if self.action == "accept" and not (self.benchmark and len(self.runs) == 1):
+            raise ValueError("an acceptance is of one benchmark in one run")
+
+
+class _Listed:
+    """What pydantic makes of acceptances: the file lists what stands by the benchmark's node id."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: object, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(
+            lambda listed: {one.benchmark: one for one in listed},
+            handler.generate_schema(tuple[Acceptance, ...]),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda accepted: [asdict(one) for one in accepted.values()]
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +94,69 @@ class Baseline:
     baseline stands for nothing; it is kept so that no older copy elsewhere brings it back.
     """
 
-    name: str
-    runs: tuple[str, ...]
-    branch: str | None
-    acceptances: Mapping[str, Acceptance] = field(default_factory=dict)
-    changed: str
-    removed: bool = False
-    changes: tuple[Change, ...] = ()
+    name: str = field(metadata={"min_length": 1})
+    runs: tuple[str, ...] = field(metadata=described("Ids of the pinned runs, the oldest first"))
+    branch: str | None = field(metadata=described("Its later runs are samples; null for none"))
+    acceptances: Annotated[Mapping[str, Acceptance], _Listed] = field(default_factory=dict)
+    changed: str = field(metadata=described("Time of the last change", pattern=stored.UTC_TIME))
+    removed: bool = field(default=False, metadata=described("It stands for nothing any more"))
+    changes: tuple[Change, ...] = field(
+        default=(), metadata=described("All of them, the oldest first; they lead to all the rest")
+    )
 
     @property
     def kept(self) -> frozenset[str]:
         """The ids of the runs it rests on, which are never pruned."""
         return frozenset((*self.runs, *(a.run for a in self.acceptances.values())))
+
+
+FORMAT: Final = stored.Format(what="baseline of gpubench", newest=2)
+"""Version 2 added to a change its `id` and `reset_accepted`; in version 1 every ``set`` reset.
+
+It grows with every change of the format; older files stay readable, newer ones are refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineFile(Baseline):
+    """A name, the runs it pins, and the branch whose later runs are further samples."""
+
+    __pydantic_config__: ClassVar[Json] = {"title": "gpubench baseline", "extra": "forbid"}
+
+    schema_version: Literal[1, 2]
+
+
+def to_text(baseline: Baseline) -> str:
+    """The text of a baseline's file, validated.
+
+    Raises:
+        BrokenFile: it breaks the schema.
+    """
+    document = {"schema_version": FORMAT.newest, **json_files.plain(stored.dumped(baseline))}
+    stored.restored(BaselineFile, document, f"the baseline {baseline.name!r}", strict=True)
+    return json_files.text(document, indent=2) + "\n"
+
+
+def from_text(text: str | bytes, where: str) -> Baseline:
+    """The baseline in a file's text, which messages call `where`.
+
+    Raises:
+        BrokenFile: it is no baseline, or newer than this version knows; or its changes lead to
+            another one than it states: somebody wrote into the file.
+    """
+    document = FORMAT.parsed(text, where)
+    changes = document.get("changes")
+    for change in changes if isinstance(changes, list) else ():
+        if isinstance(change, dict):  # of version 1
+            change.setdefault("reset_accepted", change.get("action") == "set")
+    stated = stored.restored(BaselineFile, document, where, strict=True)
+    baseline = replayed(stated.name, stated.changes)
+    for name in (shared.name for shared in fields(Baseline) if shared.name != "changes"):
+        if getattr(stated, name) != getattr(baseline, name):
+            raise BrokenFile(
+                f"{where} breaks the schema at {name}: its changes lead to something else; "
+                "it is changed by 'gpubench baseline' and 'gpubench accept' alone"
+            )
+    return baseline
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,11 @@ from gpubench_plugin.compare.baselines.model import (
     Change,
     Merge,
     baseline_name,
+    from_text,
     merged,
     overruled,
     replayed,
+    to_text,
 )
 from gpubench_plugin.environment import files, json_files, locked
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
@@ -71,20 +73,6 @@ class BaselineFiles:
         except FileNotFoundError:
             return None
         return from_text(text, str(path))
-
-
-def to_text(baseline: Baseline) -> str:
-    """The text of a baseline's file."""
-    from gpubench_plugin.compare.baselines import document
-
-    return document.to_text(baseline)
-
-
-def from_text(text: str | bytes, where: str) -> Baseline:
-    """The baseline in a file's text; `where` begins messages; raises ResultsError."""
-    from gpubench_plugin.compare.baselines import document
-
-    return document.from_text(text, where)
 
 
 def from_copy(name: str, text: str) -> Baseline:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.cli.ab import State
-from gpubench_plugin.compare.baselines.store import from_text
+from gpubench_plugin.compare.baselines import from_text
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.environment import stored
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem

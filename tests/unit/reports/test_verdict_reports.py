@@ -239,7 +239,7 @@ def test_published_schema_is_current() -> None:
     """The schema in ``docs/`` is the one the models make."""
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(published)
-    assert published == json.loads(verdict_document.schema_text())
+    assert published == stored.json_schema(verdict_document.VerdictDocument)
 
 
 def test_verdicts_are_read_back(tmp_path: Path) -> None:

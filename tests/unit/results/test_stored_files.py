@@ -17,8 +17,7 @@ from jsonschema import Draft202012Validator
 from gpubench_plugin import records
 from gpubench_plugin.cli.ab import State
 from gpubench_plugin.cli.ab.request import Asked
-from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.compare.baselines.store import to_text
+from gpubench_plugin.compare.baselines import Baselines, to_text
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.records import Comparison
 from gpubench_plugin.results import RunDirectory, journal, read_run, tags, verdicts

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines import KIND, Baselines, json_schema, one_of, schema_text
-from gpubench_plugin.environment import not_written
+from gpubench_plugin.compare.baselines import KIND, BaselineFile, Baselines, one_of
+from gpubench_plugin.environment import not_written, stored
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.results.registry import Registry
 
@@ -325,13 +325,13 @@ def test_the_schema_takes_what_is_written(tmp_path: Path) -> None:
     baselines.set("main", [RUN], branch="main")
     baselines.accept("main", RUN, "test", reason="meant")
     document = json.loads((tmp_path / "baselines" / "main.json").read_text())
-    jsonschema.validate(document, json_schema())
+    jsonschema.validate(document, stored.json_schema(BaselineFile))
 
 
 def test_the_published_schema_is_current() -> None:
     """As ``gpubench schema baseline`` prints it."""
     published = Path(__file__).parents[4] / "docs" / "schemas" / "baseline.schema.json"
-    assert published.read_text() == schema_text()
+    assert json.loads(published.read_text()) == stored.json_schema(BaselineFile)
 
 
 def test_a_missing_baseline_is_set_and_a_standing_one_left(tmp_path: Path) -> None:
