@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         recorded_lately,
         told_facts,
     )
-    from gpubench_plugin.environment.git import commit_facts
+    from gpubench_plugin.environment.git import OF_HOOKS, commit_facts, run_git
     from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes
     from gpubench_plugin.environment.helper_threads import (
         HelperThread,

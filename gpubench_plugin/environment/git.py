@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Json
 
-_PATIENCE_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
 """A repository on a slow network disk must not hold up a run for longer."""
 
+
+OF_HOOKS: Final = frozenset(
+    (
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE"),
+    )
+)
+"""Variables by which git tells a hook its repository; they would lead every git there."""
 
 _BRANCH_VARIABLES: Final = ("GITHUB_REF_NAME", "CI_COMMIT_BRANCH")
 """What GitHub and GitLab call the branch; of a change from elsewhere, a fork say, never its own."""
@@ -56,17 +64,30 @@ def _digest(folder: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    # A run started by a git hook inherits variables that name the hook's repository.
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
-        done = subprocess.run(
-            ["git", "-C", os.fspath(folder), *arguments],
-            env={**environ, "GIT_OPTIONAL_LOCKS": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=True,
-        )
+        output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode("utf-8", "backslashreplace").strip()
+    return output.decode("utf-8", "backslashreplace").strip()
+
+
+def run_git(folder: Path, *arguments: str, timeout_s: float) -> bytes:
+    """The standard output of git in `folder`, which is asked nothing and takes no optional lock.
+
+    All that the user or a CI tells git by variables holds, ``GIT_CONFIG_COUNT`` with a
+    ``safe.directory`` say, but for :data:`OF_HOOKS`.
+
+    Raises:
+        OSError, subprocess.SubprocessError: there is no git, it failed, or took too long.
+    """
+    environ = {name: value for name, value in os.environ.items() if name not in OF_HOOKS}
+    done = subprocess.run(
+        ["git", "-C", os.fspath(folder), *arguments],
+        env={**environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout_s,
+        check=True,
+        start_new_session=True,  # a Ctrl-C must not tear it; the caller cleans up
+    )
+    return done.stdout

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         earlier_state,
         new_state,
         rendered,
+        resume_command,
         write_files,
     )
     from gpubench_plugin.cli.ab.disturbance import (
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         may_hide,
         to_repeat,
     )
-    from gpubench_plugin.cli.ab.findings import Findings
+    from gpubench_plugin.cli.ab.findings import Findings, next_pairs
     from gpubench_plugin.cli.ab.git import Repository, own_output, unregister
     from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
     from gpubench_plugin.cli.ab.preflight import Offers, imported, offers, require_own_code
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         arguments_from,
         check_pairs,
         check_unchanged_from,
-        limits_from,
         resumed,
         time_from,
     )

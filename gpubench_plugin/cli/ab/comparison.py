@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.ab import probe
-from gpubench_plugin.cli.ab.findings import Findings
+from gpubench_plugin.cli.ab.findings import Findings, next_pairs
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.launch import PROBE, Launcher
 from gpubench_plugin.cli.ab.preflight import offers
@@ -164,9 +164,15 @@ def advice(state: State, findings: Findings, unchanged_from: int) -> str:
     """The command line that goes on with as many pairs as the reasons of what is open ask for."""
     if not findings.open:
         return ""
-    pairs = max(findings.pairs_needed or 0, unchanged_from)
-    resume = ["gpubench", "ab", f"--resume={state.folder}", f"--pairs={pairs}"]
-    return shlex.join(resume) if pairs > state.looked else ""
+    looked = state.looked
+    pairs = next_pairs(findings.undecided, looked=looked, unchanged_from=unchanged_from)
+    return resume_command(state.folder, pairs) if pairs else ""
+
+
+def resume_command(folder: Path, pairs: int | None = None) -> str:
+    """The command line that goes on with the comparison in `folder`, to so many pairs in all."""
+    extent = [f"--pairs={pairs}"] if pairs else []
+    return shlex.join(["gpubench", "ab", f"--resume={folder}", *extent])
 
 
 def _sources(asked: Asked) -> dict[SideName, Source]:

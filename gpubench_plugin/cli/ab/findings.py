@@ -92,6 +92,11 @@ class Findings:
         return [node_id for node_id in self._order if node_id not in self.open]
 
     @property
+    def undecided(self) -> list[Verdict]:
+        """What the last look said of all that is open."""
+        return [*filter(None, self._open.values())]
+
+    @property
     def decided(self) -> int:
         """How much of what could be judged has a final verdict."""
         return self._suite - len(self._open)
@@ -140,7 +145,7 @@ class Findings:
 
     def comparison(self, *notes: str) -> Comparison:
         """All verdicts, in the order of the head's benchmarks; what is open is inconclusive."""
-        verdicts = [*self._final.values(), *filter(None, self._open.values())]
+        verdicts = [*self._final.values(), *self.undecided]
         position = {node_id: number for number, node_id in enumerate(self._order)}
         verdicts.sort(key=lambda v: position.get(v.id, len(position)))
         base, head = self._labels
@@ -162,6 +167,18 @@ class Findings:
             allow_incomparable=self._allow_incomparable,
             exempt=self._exempt,
         )
+
+
+def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int) -> int | None:
+    """Up to how many pairs to go on to decide what is `undecided`, as its reasons say.
+
+    Before a look nobody knows; then it is `unchanged_from`. None where so many were `looked` at
+    already, and where no number of pairs would help.
+    """
+    total = unchanged_from
+    if undecided:
+        total = max((verdict.pairs_needed or 0 for verdict in undecided), default=0)
+    return total if total > looked else None
 
 
 def _only(run: Run, ids: Collection[str]) -> Run:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.environment import file_fingerprint
+from gpubench_plugin.environment import file_fingerprint, run_git
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 STREAMS: Final = (1, 2)
@@ -37,16 +37,8 @@ def _is(found: os.stat_result, stream: int) -> bool:
     return False
 
 
-_PATIENCE_S: Final = 600.0
+_TIMEOUT_S: Final = 600.0
 """The checkout of a huge repository on a slow disk takes minutes."""
-
-OF_HOOKS: Final = frozenset(
-    (
-        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
-        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE"),
-    )
-)
-"""Variables by which git tells a hook its repository; they would lead every git there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,14 +184,5 @@ def _must(folder: Path, *arguments: str) -> None:
 
 
 def _run(folder: Path, *arguments: str) -> str:
-    environ = {name: value for name, value in os.environ.items() if name not in OF_HOOKS}
-    done = subprocess.run(
-        ["git", "-C", os.fspath(folder), *arguments],
-        env={**environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_PATIENCE_S,
-        check=True,
-        start_new_session=True,  # a Ctrl-C must not tear it; whoever called cleans up
-    )
-    return done.stdout.decode("utf-8", "surrogateescape").rstrip("\n")
+    output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
+    return output.decode("utf-8", "surrogateescape").rstrip("\n")

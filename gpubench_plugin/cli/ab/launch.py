@@ -15,11 +15,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from gpubench_plugin.cli.ab.git import OF_HOOKS
 from gpubench_plugin.cli.ab.preflight import Offers
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.workspaces import Workspace
-from gpubench_plugin.environment import WakingClock, is_stopped, nap_s
+from gpubench_plugin.environment import OF_HOOKS, WakingClock, is_stopped, nap_s
 from gpubench_plugin.launchers import deferred, unheard
 
 PROBE: Final = "gpubench_ab_probe"

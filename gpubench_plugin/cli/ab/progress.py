@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import TextIO
 
 from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SideName
 from gpubench_plugin.environment import counted
-from gpubench_plugin.reports import cut, glyphs_for, printable
-
-_CLEAR: Final = "\r\x1b[K"
-"""Back to the line's beginning, and erase it (ECMA-48, EL)."""
+from gpubench_plugin.reports import StatusLine, glyphs_for, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +40,16 @@ class Progress:
 
     def __init__(self, stream: TextIO):
         self._stream = stream
-        self._rewrites = stream.isatty()
-        self._glyphs = glyphs_for(getattr(stream, "encoding", None))
-        self._shown = False
+        self._is_terminal = stream.isatty()
+        glyphs = glyphs_for(getattr(stream, "encoding", None))
+        self._line = StatusLine(self._write, self._is_terminal, glyphs=glyphs, interval_s=0.0)
 
     def launch(self, turn: Turn) -> None:
         """A launch begins."""
         parts = list(_in_words(turn))
         text = f"gpubench ab: {', '.join(parts)}"
-        if self._rewrites:
-            columns = shutil.get_terminal_size().columns - 1
-            self._write(_CLEAR + cut(printable(text), columns, self._glyphs.ellipsis))
-            self._shown = True
+        if self._is_terminal:
+            self._line.show(text)
         else:
             self._write(f"{printable(text)}\n")
 
@@ -68,9 +62,7 @@ class Progress:
 
     def clear(self) -> None:
         """Take the line of the launch away."""
-        if self._shown:
-            self._write(_CLEAR)
-            self._shown = False
+        self._line.clear()
 
     def _write(self, text: str) -> None:
         encoding = getattr(self._stream, "encoding", None) or "ascii"

@@ -20,7 +20,6 @@ from gpubench_plugin.compare import (
     UNCHANGED_FROM_CHOICES,
     Side,
 )
-from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import HIDDEN, redacted_command
 from gpubench_plugin.errors import UsageProblem
 
@@ -147,21 +146,6 @@ def time_text(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     parts = {"h": hours, "m": minutes, "s": rest}
     return "".join(f"{number}{unit}" for unit, number in parts.items() if number)
-
-
-def limits_from(texts: Sequence[str]) -> dict[str, str]:
-    """The limits by metric in texts such as ``step_time_s=3%``; raises UsageProblem."""
-    found = {}
-    for text in texts:
-        metric, equals, limit = text.partition("=")
-        if not equals or not metric.strip():
-            raise UsageProblem(
-                f"--limit={text}: no limit of a metric; allowed: <metric>=<limit> such as "
-                "step_time_s=3%"
-            )
-        Limit.parse(limit, f"--limit={text}")
-        found[metric.strip()] = limit.strip()
-    return found
 
 
 _OURS: Final = {

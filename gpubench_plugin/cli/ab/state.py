@@ -14,6 +14,8 @@ from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
+from gpubench_plugin.records import Run
+from gpubench_plugin.results import RunDirectory, run_in
 
 FORMAT: Final = stored.Format(what="comparison of gpubench ab", newest=1)
 STATE: Final = "state.json"
@@ -215,6 +217,13 @@ class State:
             if (launch.pair, launch.attempt) == (pair, attempt) and not launch.problem
         }
         return both if len(both) == len(SIDES) else None
+
+    def run_of(self, launch: Done, label: str) -> Run:
+        """What a launch measured; nothing where no benchmark was selected."""
+        if not launch.run:
+            return Run(label=label)
+        directory = RunDirectory(path=self.folder / launch.folder / launch.run)
+        return replace(run_in(directory, label=label), path=directory.path)
 
     def seconds(self) -> dict[SideName, list[float]]:
         """How long the launches of each side took that ended in order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -372,15 +372,9 @@ class Trial:
 
     def _run(self, done: Done) -> Run:
         if done.folder not in self._read:
-            self._read[done.folder] = self._read_run(done)
+            label = self._contenders[done.side].source.label
+            self._read[done.folder] = self._state.run_of(done, label)
         return self._read[done.folder]
-
-    def _read_run(self, done: Done) -> Run:
-        label = self._contenders[done.side].source.label
-        if not done.run:
-            return Run(label=label)
-        directory = RunDirectory(path=self._state.folder / done.folder / done.run)
-        return replace(run_in(directory, label=label), path=directory.path)
 
     def _require_own_code(self, side: SideName, folder: Path) -> None:
         (other,) = (self._contenders[name].side for name in SIDES if name != side)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import add_format
 from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.cli.commands.compare import LimitOptions
 from gpubench_plugin.errors import UsageProblem, not_one_of
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from gpubench_plugin.cli.ab import Asked, Compared, State
 
@@ -113,14 +115,14 @@ def _begin(options: argparse.Namespace) -> tuple[State, Asked]:
 
 def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
     """The fields of `Asked` that were given; paths in them are seen from `here`."""
-    from gpubench_plugin.cli.ab import Repository, arguments_from, limits_from
+    from gpubench_plugin.cli.ab import Repository, arguments_from
 
     repository = Repository.around(here)
     top = None if repository is None else repository.top
     sides = ("base", "head", "base_python", "head_python")
     asked = {
         **{name: getattr(options, name) for name in sides},
-        "limits": limits_from(options.limit or ()) or None,
+        "limits": _limits(options) or None,
         "limits_from": _side(options),
         "allow_incomparable": options.allow_incomparable or None,
         **_extent(options),
@@ -128,6 +130,16 @@ def _given(options: argparse.Namespace, here: Path) -> dict[str, Any]:
         "arguments": arguments_from(options.arguments, here=here, repository=top) or None,
     }
     return {name: value for name, value in asked.items() if value is not None}
+
+
+def _limits(options: argparse.Namespace) -> Mapping[str, str]:
+    limits = LimitOptions.parse(options.limit or ())
+    if limits.general:
+        raise UsageProblem(
+            f"--limit={limits.general}: no limit of a metric; allowed: <metric>=<limit> such as "
+            "step_time_s=3%"
+        )
+    return limits.by_metric
 
 
 def _side(options: argparse.Namespace) -> str | None:

@@ -6,7 +6,6 @@ the whole suite, since how many series are judged counts, and without what was d
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -22,17 +21,19 @@ from gpubench_plugin.cli.ab import (
     SideName,
     State,
     earlier_state,
+    next_pairs,
+    resume_command,
 )
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.compare import LOOK, value_of
+from gpubench_plugin.compare import value_of
 from gpubench_plugin.compare.baselines import the_benchmark
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.flags import doubts
 from gpubench_plugin.records import Result, Run, Verdict
 from gpubench_plugin.reports import Advice, Explanation, Look, Point, numbers_of
-from gpubench_plugin.results import RunDirectory, run_in, verdicts
+from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:
     from gpubench_plugin.cli.ab import Asked
@@ -71,7 +72,7 @@ def explained_comparison(folder: Path, benchmark: str) -> Explanation:
         environment_differences=replay.environment_differences,
         notes=(*_changes(recorded, looks), *(document.notes if document else replay.notes)),
         advice=tuple(
-            _advice(final, folder, len(launches.pairs), points)
+            _advice(final, folder, points, looked=state.looked, unchanged_from=asked.unchanged_from)
             if final
             else _missing_pairs(folder, ended=document is not None)
         ),
@@ -151,12 +152,7 @@ class _Launches:
             yield f"{_name(launch)} (pair {launch.pair}): {why}"
 
     def _run(self, launch: Done) -> Run:
-        label = self.labels[launch.side]
-        if not launch.run:
-            return Run(label=label)
-        return run_in(
-            RunDirectory(path=self._state.folder / launch.folder / launch.run), label=label
-        )
+        return self._state.run_of(launch, self.labels[launch.side])
 
 
 def _name(launch: Done) -> str:
@@ -238,28 +234,28 @@ def _changes(recorded: Sequence[Verdict], looks: Sequence[Look]) -> Iterator[str
 def _missing_pairs(folder: Path, *, ended: bool) -> Iterator[Advice]:
     """How to go on where nothing was judged yet."""
     if not ended:
-        command = f"gpubench ab --resume={shlex.quote(str(folder))}"
-        yield Advice(text="the pairs that are missing:", command=command)
+        yield Advice(text="the pairs that are missing:", command=resume_command(folder))
 
 
 _MOSTLY: Final = 0.5
 
 
 def _advice(
-    final: Sequence[Verdict], folder: Path, pairs: int, points: Sequence[Point]
+    final: Sequence[Verdict],
+    folder: Path,
+    points: Sequence[Point],
+    *,
+    looked: int,
+    unchanged_from: int,
 ) -> Iterator[Advice]:
     """What would decide what is not decided."""
-    needed = [verdict.pairs_needed for verdict in final if verdict.kind == "inconclusive"]
-    if not needed:
+    undecided = [verdict for verdict in final if verdict.kind == "inconclusive"]
+    if not undecided:
         return
-    total = max(LOOK, *(number or 0 for number in needed))
-    total += -total % LOOK
-    if total > pairs:
-        yield Advice(
-            text=f"about {total} pairs in all:",
-            command=f"gpubench ab --resume={shlex.quote(str(folder))} --pairs={total}",
-        )
-    if None in needed and pairs >= LOOK:
+    total = next_pairs(undecided, looked=looked, unchanged_from=unchanged_from)
+    if total is not None:
+        yield Advice(text=f"about {total} pairs in all:", command=resume_command(folder, total))
+    if looked and None in (verdict.pairs_needed for verdict in undecided):
         yield Advice(
             text="no number of pairs up to 200: the launches differ too much from each other, or "
             "the effect lies at the limit; let each launch measure longer "

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from gpubench_plugin.cli.commands import Exit, ab
+from gpubench_plugin.cli.main import main
 from gpubench_plugin.records import Comparison, Verdict
 
 
@@ -51,3 +52,10 @@ def test_where_all_is_incomparable_nothing_was_judged(capsys: pytest.CaptureFixt
 def test_all_else_is_fine(kind: str) -> None:
     """What did not get worse, as far as one can see, is said and passes."""
     assert ended(verdict(kind)) == Exit.FINE
+
+
+@pytest.mark.parametrize("text", ["3%", "=3%", "step_time_s=", "step_time_s=3", "mfu<=1"])
+def test_a_limit_names_its_metric(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """--limit takes <metric>=<limit>: one benchmark's metrics all have limits of their own."""
+    assert main(["ab", "--base=main", f"--limit={text}"]) == Exit.USAGE
+    assert "--limit" in capsys.readouterr().err

@@ -113,3 +113,15 @@ def test_outside_a_repository_nothing_is_known(
     assert commit_facts(tmp_path) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit_facts(tmp_path) is None
+
+
+def test_what_ci_tells_git_by_variables_holds(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container whose checkout has another owner needs a ``safe.directory``, given so."""
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "remote.origin.url")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://example.org/it.git")
+    facts = commit_facts(repository)
+    assert facts is not None
+    assert facts["remote"] == "https://example.org/it.git"

@@ -6,25 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Asked, check_pairs, check_unchanged_from, limits_from, time_from
+from gpubench_plugin.cli.ab import Asked, check_pairs, check_unchanged_from, time_from
 from gpubench_plugin.errors import UsageProblem
 
 HERE = Path("/repo/sub")
-
-
-@pytest.mark.parametrize("text", ["3%", "=3%", "step_time_s=", "step_time_s=3"])
-def test_a_limit_names_its_metric(text: str) -> None:
-    """--limit takes <metric>=<limit>."""
-    with pytest.raises(UsageProblem, match="--limit"):
-        limits_from([text])
-
-
-def test_limits_are_by_metric() -> None:
-    """Bounds with an equals sign are understood."""
-    assert limits_from(["step_time_s=3%", "peak_memory_bytes=<=1e9"]) == {
-        "step_time_s": "3%",
-        "peak_memory_bytes": "<=1e9",
-    }
 
 
 def test_pairs_end_at_a_look() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab import Findings
+from gpubench_plugin.cli.ab import Findings, next_pairs
 from gpubench_plugin.compare import Series, judge_pairs
 from gpubench_plugin.errors import NothingComparable
 from gpubench_plugin.records import Metric, Result, Run, Verdict
@@ -189,3 +189,25 @@ def test_versions_are_comparable_only_where_they_are_the_variable() -> None:
     other = replace(sides[1], machine={**sides[1].machine, "cpu.model": "y"})
     found = Findings(sides[0], other, exempt=("torch.",))
     assert "cpu.model" in found.comparison().verdicts[0].reason
+
+
+@pytest.mark.parametrize(
+    ("needed", "looked", "pairs"),
+    [
+        ([], 0, 10),
+        ([], 10, None),
+        ([5], 0, 5),
+        ([40, None, 25], 15, 40),
+        ([15, None], 15, None),
+        ([None], 5, None),
+    ],
+)
+def test_the_next_pairs_are_those_that_the_reasons_say(
+    needed: list[int | None], looked: int, pairs: int | None
+) -> None:
+    """Before a look those from which on things are unchanged; none where more would not help."""
+    undecided = [
+        Verdict(id="a", metric="step_time_s", kind="inconclusive", pairs_needed=number)
+        for number in needed
+    ]
+    assert next_pairs(undecided, looked=looked, unchanged_from=10) == pairs

@@ -45,7 +45,7 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     progress.launch(Turn(pair=1, pairs=5, side="head", launch=4, launches=12))
     progress.say("it failed:", ["\x1b[2Jred"])
     shown = stream.getvalue()
-    assert shown.count("\r\x1b[K") == 3
+    assert shown.count("\x1b[K") == 3
     assert shown.endswith("gpubench ab: it failed:\n    \\x1b[2Jred\n")
 
 

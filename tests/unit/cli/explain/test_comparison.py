@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab import Asked, Done, Launched, SideName, State, write_files
+from gpubench_plugin.cli.ab import Asked, Done, Launched, SideName, State, advice, write_files
 from gpubench_plugin.cli.explain import explained_comparison
 from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.errors import ResultsError, UsageProblem
@@ -101,10 +101,13 @@ def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) ->
 
 def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage: Stage) -> None:
     """Its verdicts so far are those of its pairs."""
-    stage.trial(stage.fake(loud), begun(stage, pairs=5), pairs=5).run()
+    state = begun(stage, pairs=5)
+    findings = stage.trial(stage.fake(loud), state, pairs=5).run()
 
     about = explained_comparison(stage.folder, "loud")
 
+    command = advice(state, findings, Asked(here=stage.folder, base="main").unchanged_from)
+    assert [one.command for one in about.advice if one.command] == [*filter(None, [command])]
     assert about.subject.endswith("not ended: these are its verdicts so far")
     assert {verdict.kind for verdict in about.verdicts} == {"inconclusive"}
     assert f"gpubench ab --resume={stage.folder} --pairs=" in about.advice[0].command or (
