@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.records import Measurement, Metric, Observation
+
+LAUNCHER: Final = "gpubench-launcher"
+"""Name of the one plugin that runs a session's benchmarks (:mod:`gpubench_plugin.launchers`)."""
 
 
 @pytest.hookspec

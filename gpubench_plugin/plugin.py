@@ -1,7 +1,7 @@
 """The hooks by which pytest meets this project; wiring only.
 
-Nothing heavy is imported here, and a session without benchmarks gets none of the roles
-(:mod:`gpubench_plugin.session.modes`) registered.
+Nothing heavy is imported here, and in a session without benchmarks no other plugin is registered
+(:mod:`gpubench_plugin.session.start`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from gpubench_plugin.launchers import RunContext, Valve
-    from gpubench_plugin.launchers.gang import Worker
 
 __all__ = [
     "_gpubench_carrier",
@@ -83,8 +82,7 @@ __all__ = [
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_SAYS_WITHIN_S: Final = 30
 """How much later than another rank, at most, rank zero comes to a problem that all have."""
-_VALVE: pytest.StashKey[Valve] = pytest.StashKey()
-_WORKER: pytest.StashKey[Worker] = pytest.StashKey()
+_OUTPUT: pytest.StashKey[Valve] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -128,7 +126,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     try:
         context = _context(config)
-        joined = None if _WORKER in config.stash else context.ranks.started
+        joined = None if _is_gang_rank(config) else context.ranks.started
         parametrize(metafunc, context.settings, joined=joined)
     except UsageProblem as problem:
         # Raised here it would be a collection error with a traceback.
@@ -137,26 +135,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the roles of a session that has benchmarks."""
+    """Start what runs and records the benchmarks of a session that has any."""
     config = session.config
-    valve = config.stash.get(_VALVE, None)
     benchmarks = [item for item in session.items if is_benchmark(item, fixture_names(item))]
     own = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]
     if own and xdist.refuse(session):
         return
     if xdist.is_worker(config):  # pytest-benchmark measures nothing there
         benchmarks = own
-    if benchmarks or _PROBLEM in config.stash or _WORKER in config.stash:
+    if benchmarks or _PROBLEM in config.stash or _is_gang_rank(config):
         try:
-            _or_usage_error(_start, session, benchmarks, valve, after_s=_patience(config))
+            _or_usage_error(_start, session, benchmarks, after_s=_patience(config))
         except pytest.UsageError:
             _leave_unsaved(config)
             raise
     else:
         if not (xdist.is_worker(config) or _holds_output_back(config)):
             _say_if_gated(config, "it measured nothing: no benchmark was selected")
-        if valve is not None:
-            valve.release()
+        if _OUTPUT in config.stash:
+            config.stash[_OUTPUT].release()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -177,31 +174,31 @@ def _become_rank(config: pytest.Config) -> None:
     from gpubench_plugin.launchers import GANG, Valve, is_secondary
 
     if GANG in os.environ:
-        _enlist(config)
+        from gpubench_plugin.launchers.gang import GangRank, Invitation
+
+        rank = GangRank(config, Invitation.accepted(os.environ))
+        config.pluginmanager.register(rank, hookspecs.LAUNCHER)
     elif not is_secondary(os.environ):
         return
     # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
-    config.stash[_VALVE] = valve = Valve(sys.stdout)
-    sys.stdout = valve
-    config.add_cleanup(lambda: setattr(sys, "stdout", valve.terminal))
+    config.stash[_OUTPUT] = output = Valve(sys.stdout)
+    sys.stdout = output
+    config.add_cleanup(lambda: setattr(sys, "stdout", output.terminal))
 
 
 def _holds_output_back(config: pytest.Config) -> bool:
     """Whether this process is a rank of a gang, or one of torchrun's other than zero."""
-    return _VALVE in config.stash
+    return _OUTPUT in config.stash
 
 
-def _enlist(config: pytest.Config) -> None:
-    """Become a rank of the gang that the environment names."""
-    from gpubench_plugin.launchers.gang import Invitation, Worker
-
-    config.stash[_WORKER] = worker = Worker(config, Invitation.accepted(os.environ))
-    config.pluginmanager.register(worker, "gpubench-worker")
+def _is_gang_rank(config: pytest.Config) -> bool:
+    """Whether this process is a rank of a gang; asked before another launcher is registered."""
+    return config.pluginmanager.hasplugin(hookspecs.LAUNCHER)
 
 
-def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve | None) -> None:
+def _start(session: pytest.Session, benchmarks: list[pytest.Item]) -> None:
     from gpubench_plugin.config import resolve_case
-    from gpubench_plugin.session import Roles
+    from gpubench_plugin.session import start_session
 
     config = session.config
     if _PROBLEM in config.stash:
@@ -210,7 +207,7 @@ def _start(session: pytest.Session, benchmarks: list[pytest.Item], valve: Valve 
     if _only_looks(config):
         resolve_case.check_marks(benchmarks)
     else:
-        Roles(session).start(benchmarks, valve, config.stash.get(_WORKER, None))
+        start_session(session, benchmarks, config.stash.get(_OUTPUT, None))
 
 
 def _say_if_gated(config: pytest.Config, why: str) -> None:
@@ -268,5 +265,5 @@ def _patience(config: pytest.Config) -> float:
     left first, torchrun would end rank zero before it has said anything. So they wait; a rank
     that is not ended meanwhile says it itself. A gang's controller listens to every rank.
     """
-    waits = _holds_output_back(config) and _WORKER not in config.stash
+    waits = _holds_output_back(config) and not _is_gang_rank(config)
     return _ROOT_SAYS_WITHIN_S if waits else 0.0

@@ -388,7 +388,7 @@ class Bench:
 
     def _profile(self, step: Step, setup: Step | None, teardown: Step | None) -> None:
         """Trace a few extra steps, on every rank alike; rank zero writes the trace."""
-        section, traces = self._case.configuration.profiling, self._context.traces_folder
+        section, run = self._case.configuration.profiling, self._context.run
         if not section.enabled:
             return
         from gpubench_plugin.measure.probes import profile
@@ -397,7 +397,7 @@ class Bench:
             partial(_once, step, setup, teardown),
             section=section,
             device=self._device,
-            path=traces and traces / f"{file_name(self._case)}.json",
+            path=None if run is None else run.traces / f"{file_name(self._case)}.json",
         )
 
     def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:

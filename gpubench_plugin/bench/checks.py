@@ -186,5 +186,5 @@ def _folder(request: pytest.FixtureRequest) -> Path | None:
     from gpubench_plugin.bench.bench import file_name
     from gpubench_plugin.launchers import context_of
 
-    root = context_of(request.config).checkpoints_folder
-    return root and root / file_name(case_of(request))
+    run = context_of(request.config).run
+    return None if run is None else run.checkpoints / file_name(case_of(request))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
+    from gpubench_plugin.launchers.choose import choose_launcher
     from gpubench_plugin.launchers.context import (
         CONTEXT,
         STATE,
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
         update_context,
     )
     from gpubench_plugin.launchers.deadlines import Deadline, Patience
-    from gpubench_plugin.launchers.in_process import Alone, Rank, Residents
+    from gpubench_plugin.launchers.in_process import (
+        GcFreezer,
+        InProcess,
+        RunsBenchmarks,
+        has_debugger,
+    )
     from gpubench_plugin.launchers.outcome import Ending, Verdict, judge, named
     from gpubench_plugin.launchers.output import GANG, Output, Valve, is_secondary
     from gpubench_plugin.launchers.report_payload import Notes

@@ -5,7 +5,7 @@ The context is frozen: :func:`update_context` puts another one in its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from gpubench_plugin.launchers.report_payload import Notes
 if TYPE_CHECKING:
     from gpubench_plugin.config import Case, Settings
     from gpubench_plugin.distributed import Ranks
-    from gpubench_plugin.results import BenchmarkFixture, Metadata
+    from gpubench_plugin.results import BenchmarkFixture, Metadata, RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class RunContext:
     Args:
         settings: the checked flags and ini keys.
         ranks: this process as a rank, with its process group.
-        ranks_folder: where every rank writes a file of its own; None in a process without ranks.
-        traces_folder: where rank zero writes profiles; None on the other ranks.
-        checkpoints_folder: where rank zero writes checkpoints; None on the other ranks.
+        run: the folder of the run, once it is open; None on ranks other than zero.
+        ranks_folder: where each of several ranks writes a file of its own.
+        resumed: ids of benchmarks that an earlier session of the run has measured.
         progress: called between blocks with the rounds so far and the relative half-width of the
             median's interval.
         carried: pytest-benchmark's metadata by node id. Benchmarks fill it while they run.
@@ -37,9 +37,9 @@ class RunContext:
 
     settings: Settings
     ranks: Ranks
+    run: RunDirectory | None = None
     ranks_folder: Path | None = None
-    traces_folder: Path | None = None
-    checkpoints_folder: Path | None = None
+    resumed: Collection[str] = ()
     progress: Callable[[int, float], None] | None = None
     carried: dict[str, Metadata] = field(default_factory=dict)
 

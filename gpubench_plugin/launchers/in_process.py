@@ -1,4 +1,4 @@
-"""Roles of a process that runs benchmarks: reports on each, a timeout, and garbage collection."""
+"""Benchmarks in the process of their pytest session: reports, a timeout, and garbage collection."""
 
 from __future__ import annotations
 
@@ -13,41 +13,67 @@ import pytest
 from gpubench_plugin.environment import Arrivals
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import report_payload, reports, stacks
-from gpubench_plugin.launchers.context import state_of
+from gpubench_plugin.launchers.context import context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.exit import end_session
 from gpubench_plugin.launchers.outcome import Ending, judge
 from gpubench_plugin.launchers.report_payload import Notes
+from gpubench_plugin.launchers.signals import Interruption
 from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import forget_last, free, pytest_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
-    from gpubench_plugin.config import Settings
-    from gpubench_plugin.distributed import World
-
+    from gpubench_plugin.launchers.context import BenchmarkState, RunContext
 
 _DEVICE_FIXTURE: Final = "torch_device"
 
 
-class Rank:
-    """Runs benchmarks in this process, one rank of `world`, and reports on each.
+class RunsBenchmarks:
+    """Base of the launchers: one plugin for each way to run benchmarks, one per session.
 
-    What has been collected below `rootdir` is loaded by now, and known to the run.
+    It is registered once the benchmarks are known, after every plugin that was there before. A
+    hook that a subclass implements as well has a name of its own here, so that pytest calls both.
     """
 
-    def __init__(self, world: World, rootdir: Path):
-        self._world = world
-        self._arrivals = Arrivals(rootdir)
+    def __init__(self, config: pytest.Config):
+        self._config = config
+        self._collections = GcFreezer()
         self._errors: list[BaseException] = []
         self._before_fixtures = False
+
+    @property
+    def _context(self) -> RunContext:
+        return context_of(self._config)
+
+    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
+        """Get ready to run those of the `benchmarks` that a resumed run has not measured yet.
+
+        Raises:
+            UsageProblem: the ranks cannot run them together.
+        """
+        # What has been collected below the rootdir is loaded by now, and known to the run.
+        self._arrivals = Arrivals(self._config.rootpath)
+        resumed = self._context.resumed
+        if items := [item for item in session.items if item.nodeid in resumed]:
+            session.items[:] = [item for item in session.items if item.nodeid not in resumed]
+            self._config.hook.pytest_deselected(items=items)
+
+    def _is_run_here(self, state: BenchmarkState) -> bool:
+        """Whether this process itself runs the benchmark."""
+        return True
+
+    @pytest.hookimpl(tryfirst=True, specname="pytest_runtestloop")
+    def pytest_count_resumed(self, session: pytest.Session) -> None:
+        """A run that has everything is not one for which nothing was collected (exit code 5)."""
+        session.testscollected = session.testscollected or len(self._context.resumed)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip a benchmark that does not run on this many ranks."""
         state = state_of(item)
-        if state is not None and (refusal := state.case.refusal(self._world.size)):
+        if state is not None and (refusal := state.case.refusal(self._context.ranks.world.size)):
             raise refusal
         self._before_fixtures = state is not None
 
@@ -85,14 +111,27 @@ class Rank:
                 self._errors.append(call.excinfo.value)
         return report
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Once nobody looks at them any more, free what failures keep from the next benchmark."""
+    @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
+    def pytest_collect_garbage(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Freeze before a benchmark what is there; free after it what its failure keeps."""
+        state = state_of(item)
+        if state is not None and self._is_run_here(state):
+            self._collections.freeze(item.path)
         handled = yield
         errors, self._errors = self._errors, []
         if errors:
             free(errors)
         return handled
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """What a fixture of several tests held is frozen, and may be garbage now."""
+        if fixturedef.scope != "function":
+            self._collections.look_through_all()
+
+    @pytest.hookimpl(specname="pytest_sessionfinish")
+    def pytest_unfreeze(self) -> None:
+        """Leave the process as it was: what follows is not ours."""
+        self._collections.restore()
 
 
 def keep_out_failed(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -102,27 +141,35 @@ def keep_out_failed(item: pytest.Item, report: pytest.TestReport) -> None:
         pytest_benchmark.mark_failed(state.carrier)
 
 
-class Alone:
-    """Ends the session when a benchmark hangs in a process that runs them alone.
+def has_debugger(config: pytest.Config) -> bool:
+    """Whether a debugger is to have the terminal."""
+    return bool(config.getoption("usepdb") or config.getoption("trace"))
 
-    The process cannot be rid of it otherwise, and none may hang forever. Where ranks run the
-    benchmarks, only `adopted` ones run in this process.
+
+class InProcess(RunsBenchmarks, Interruption):
+    """Runs benchmarks in the process that the user started.
+
+    One that hangs ends the session: the process cannot be rid of it otherwise.
     """
 
-    def __init__(self, settings: Settings, *, adopted: bool = False):
-        self._settings = settings
-        self._adopted = adopted
+    def __init__(self, config: pytest.Config):
+        super().__init__(config)
         self._watchdog = Watchdog(self._end)
         self._running: tuple[pytest.Item, Deadline] | None = None
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
+        """As every launcher; from now on signals end the session in order."""
+        super().start(session, benchmarks)
+        self.handle_signals()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
+    def pytest_guard_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
         """Give a benchmark its time, and no more."""
         state = state_of(item)
-        others = state is not None and self._adopted and not state.case.adopted
-        if state is None or others or self._running is not None:
+        unguarded = self._running is not None or has_debugger(self._config)
+        if unguarded or state is None or not self._is_run_here(state):
             return (yield)
-        patience = Patience.with_case(state.case, self._settings.timeout_s)
+        patience = Patience.with_case(state.case, self._context.settings.timeout_s)
         self._running = item, Deadline(patience, 0.0)
         try:
             with self._watchdog.guarding(patience.timeout_s):
@@ -152,7 +199,7 @@ _GROWTH_BYTES: Final = 16 << 20
 replaces is larger."""
 
 
-class Residents:
+class GcFreezer:
     """Leaves what is there before a benchmark out of garbage collections.
 
     There are several around every benchmark: without torch and the reports of all benchmarks so far
@@ -169,36 +216,18 @@ class Residents:
 
     def __init__(self) -> None:
         self._file: Path | None = None
-        self._ended = False
-        self._shared = gc.get_freeze_count() > 0
+        self._look_through_all = False
+        self._shared = False
         self._mark: list[None] | None = None
         self._held = 0
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Leave out what is there before a benchmark: nothing of a single test is alive then."""
-        if state_of(item) is not None:
-            self._leave_out(anew=self._ended or item.path != self._file)
-            self._file, self._ended = item.path, False
-        return (yield)
-
-    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """What a fixture of several tests held has been left out, and may be garbage now."""
-        self._ended = self._ended or fixturedef.scope != "function"
-
-    def pytest_sessionfinish(self) -> None:
-        """Leave the process as it was: what follows is not ours."""
-        self._notice_others()
-        if self._shared:
-            gc.freeze()
-        else:
-            gc.unfreeze()
-
-    def _leave_out(self, *, anew: bool) -> None:
+    def freeze(self, file: Path) -> None:
+        """Leave out what is there before a benchmark of `file`: nothing of a single test is."""
         self._notice_others()
         forget_last()  # else the variables of a test that failed would be left out, too
         gc.collect()
         held = _held_bytes()
+        anew = self._look_through_all or file != self._file
         if anew or held - self._held > _GROWTH_BYTES:
             gc.unfreeze()
             gc.collect()
@@ -206,10 +235,27 @@ class Residents:
         self._held = min(self._held, held)
         gc.freeze()
         self._mark = []
+        self._file, self._look_through_all = file, False
+
+    def look_through_all(self) -> None:
+        """Before the next benchmark, look through what is frozen as well."""
+        self._look_through_all = True
+
+    def restore(self) -> None:
+        """Leave the process as it was, if it was changed."""
+        if self._mark is None:
+            return
+        self._notice_others()
+        if self._shared:
+            gc.freeze()
+        else:
+            gc.unfreeze()
 
     def _notice_others(self) -> None:
         """See whether anybody has frozen what was made since we did: our mark is gone then."""
-        if self._mark is not None and not self._shared:
+        if self._mark is None:
+            self._shared = gc.get_freeze_count() > 0
+        elif not self._shared:
             self._shared = not any(one is self._mark for one in gc.get_objects())
 
 

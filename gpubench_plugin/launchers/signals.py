@@ -258,15 +258,17 @@ class Interruption:
     Ctrl-C again. While pytest is ending, a second one would cost its exit code and the run its
     status.
 
-    The role of a process that writes results, to be registered after the roles that write. A
+    A base of launchers whose process writes results: they are registered after what writes. A
     handler that is set already stays, and so does a signal that is ignored, as ``nohup`` has it.
     """
 
-    def __init__(self) -> None:
-        in_main = threading.current_thread() is threading.main_thread()
-        untouched = [n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default]
-        self._mine = untouched if in_main else []
-        self._asked = self._ends = self._finishes = False
+    _asked = _ends = _finishes = False
+    _mine: Sequence[signal.Signals] = ()
+
+    def handle_signals(self) -> None:
+        """Set the handlers; only the main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._mine = [n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default]
         for number in self._mine:
             signal.signal(number, self._handle)
 

@@ -11,7 +11,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -31,9 +31,9 @@ from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.run import open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from gpubench_plugin.config import Case, Settings
+    from gpubench_plugin.config import Case
     from gpubench_plugin.records import Comparison, Json, Measurement, Run, RunStatus
 
 
@@ -58,25 +58,20 @@ def why_ended(session: pytest.Session) -> str:
     return str(session.shouldfail or session.shouldstop or "the session ended before it")
 
 
-class Judge(Protocol):
-    """Who judges what the session has measured, before the session is over."""
+class Recording:
+    """Records the selected benchmarks of one pytest session.
 
-    @property
-    def failed_tests(self) -> int:
-        """Tests that failed because of a verdict: they say nothing of how the run went."""
-        ...
+    A gate sets `finishing`, which has the verdicts recorded before the run is closed and tells
+    whether the session must not end well because of them, and `failed_verdicts`, which counts the
+    tests that failed because of a verdict: they say nothing of how the run went.
+    """
 
-    def close(self) -> bool:
-        """Have the verdicts recorded; whether the session must not end well because of them."""
-        ...
+    finishing: Callable[[], bool] | None = None
+    failed_verdicts: Callable[[], int] | None = None
 
-
-class Session:
-    """Records the selected benchmarks of one pytest session."""
-
-    def __init__(self, config: pytest.Config, settings: Settings, cases: Sequence[Case]):
+    def __init__(self, config: pytest.Config, cases: Sequence[Case]):
         self._config = config
-        self._settings = settings
+        self._settings = context_of(config).settings
         self._cases = {case.id: case for case in cases}
         self._own = {case.id: case for case in cases if not case.adopted}
         self._told: dict[str, list[Json]] = {}
@@ -84,7 +79,6 @@ class Session:
         self._configurations: dict[str, Mapping[str, Any]] = {}
         self._families = Families()
         self._problem: ResultsError | None = None
-        self._judge: Judge | None = None
         self._unindexed: str | None = None
         self._output_closed = False
         self._status = status_line()
@@ -103,8 +97,8 @@ class Session:
         directory = self._run.recorder.directory
         update_context(
             self._config,
-            traces_folder=directory.traces,
-            checkpoints_folder=directory.checkpoints,
+            run=directory,
+            resumed=self._run.kept,
             progress=self._show_progress,
         )
 
@@ -112,11 +106,6 @@ class Session:
     def path(self) -> Path:
         """The run's folder."""
         return self._run.recorder.directory.path
-
-    @property
-    def kept(self) -> frozenset[str]:
-        """Benchmarks that an earlier session of the run has measured: they need not run."""
-        return self._run.kept
 
     @property
     def measurements(self) -> dict[str, Measurement]:
@@ -135,10 +124,6 @@ class Session:
         run_id = recorder.directory.run_id
         facts = recorder.environment
         return run_of(run_id, measurements, facts, started=recorder.started, run_id=run_id)
-
-    def judged_by(self, judge: Judge) -> None:
-        """Let `judge` have its say before the run is closed."""
-        self._judge = judge
 
     def keep_verdicts(self, comparison: Comparison) -> None:
         """Write them into the run's journal and folder; a failure ends the session, as ever."""
@@ -161,8 +146,9 @@ class Session:
             width=_width(self._config),
         )
         if self._settings.resume:
-            to_go = len(self._cases.keys() - self.kept)
-            lines.append(f"resumed: {len(self.kept)} measured before, {to_go} to go")
+            kept = self._run.kept
+            to_go = len(self._cases.keys() - kept)
+            lines.append(f"resumed: {len(kept)} measured before, {to_go} to go")
             lines += self._run.notes
         return lines
 
@@ -289,7 +275,7 @@ class Session:
         """Write the summary; a benchmark that never ran is in it too, and then not all is well."""
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
-        failed_tests = 0 if self._judge is None else self._judge.failed_tests
+        failed_tests = 0 if self.failed_verdicts is None else self.failed_verdicts()
         only_verdicts = exitstatus == pytest.ExitCode.TESTS_FAILED and (
             0 < failed_tests == session.testsfailed
         )
@@ -305,7 +291,7 @@ class Session:
                 self._measurements[case.id] = self._run.earlier.get(
                     case.id, case.record("not_measured", reason)
                 )
-        if self._judge is not None and self._judge.close():
+        if self.finishing is not None and self.finishing():
             session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
         if self._problem is None:
             try:

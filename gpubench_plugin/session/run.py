@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from gpubench_plugin.config import RUN_FILE, destination
 from gpubench_plugin.environment import code, json_files
 from gpubench_plugin.errors import GpubenchError, ResultsError, UsageProblem
@@ -24,7 +22,9 @@ from gpubench_plugin.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
+
+    import pytest
 
     from gpubench_plugin.config import Case, Settings
     from gpubench_plugin.records import Json, Measurement
@@ -160,24 +160,3 @@ def _require_writable_json(config: pytest.Config) -> None:
         raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} does not exist")
     if not os.access(file.parent, os.W_OK):
         raise UsageProblem(f"--benchmark-json={given}: the folder {file.parent} is not writable")
-
-
-class Kept:
-    """Benchmarks whose earlier numbers are kept, by node id.
-
-    The role of every process in a resumed session: it leaves out what the run has measured already.
-    """
-
-    def __init__(self, ids: Collection[str]):
-        self._ids = ids
-
-    def deselect(self, session: pytest.Session) -> None:
-        """Take them out of what `session` runs, as if they had not been selected."""
-        kept = [item for item in session.items if item.nodeid in self._ids]
-        session.items[:] = [item for item in session.items if item.nodeid not in self._ids]
-        session.config.hook.pytest_deselected(items=kept)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """A run that has everything is not one for which nothing was collected (exit code 5)."""
-        session.testscollected = session.testscollected or len(self._ids)

@@ -10,6 +10,7 @@ import sys
 import warnings
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,30 +19,33 @@ from gpubench_plugin.environment import interpreter_options
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers import reports as merging
-from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of
+from gpubench_plugin.launchers.context import STATE, case_on_ranks
 from gpubench_plugin.launchers.deadlines import Patience
 from gpubench_plugin.launchers.gang.gang import Gang
 from gpubench_plugin.launchers.gang.launches import over_launches
 from gpubench_plugin.launchers.gang.protocol import warning_from_json
+from gpubench_plugin.launchers.in_process import InProcess
 from gpubench_plugin.launchers.outcome import judge, named
 from gpubench_plugin.launchers.output import Output
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from gpubench_plugin.config import Case, FrozenRounds, Settings
+    from gpubench_plugin.config import Case, FrozenRounds
+    from gpubench_plugin.launchers.context import BenchmarkState
     from gpubench_plugin.launchers.outcome import Ending
     from gpubench_plugin.records import Measurement
 
 
-class Controller:
-    """Runs benchmarks on gangs, one gang at a time."""
+class GangController(InProcess):
+    """Runs benchmarks on gangs, one gang at a time; adopted and ordinary tests in this process.
 
-    def __init__(self, config: pytest.Config, settings: Settings, run: Path):
-        self._config = config
-        self._settings = settings
+    `run` is the folder into which the ranks write, unless it is started: then that of the run.
+    """
+
+    def __init__(self, config: pytest.Config, run: Path = Path()):
+        super().__init__(config)
         self._run = run
         self._gang: Gang | None = None
         self._last = ""
@@ -49,6 +53,17 @@ class Controller:
         self._startable: set[int] = set()
         self._said: set[str] = set()
         self._output = Output(sys.stdout.write) if config.getoption("capture") == "no" else None
+
+    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
+        """As in one process, but in an order in which every gang is started once."""
+        # What needs no gang runs before, so that its fixtures end first.
+        session.items.sort(key=_world_size)
+        super().start(session, benchmarks)
+        if run := self._context.run:
+            self._run = run.path
+
+    def _is_run_here(self, state: BenchmarkState) -> bool:
+        return state.case.adopted
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -69,14 +84,15 @@ class Controller:
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """Let the ranks go before the results are written."""
+    @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")
+    def pytest_close_gang(self) -> None:
+        """Let the ranks go."""
         self.close()
 
     def pytest_unconfigure(self) -> None:
         """Leave no process behind, however the session ended."""
         self._kill()
+        super().pytest_unconfigure()
 
     def launch_again(
         self, items: Sequence[pytest.Item], rounds: Mapping[str, FrozenRounds]
@@ -108,7 +124,7 @@ class Controller:
         _put(merged, reports)
         carrier = pytest_benchmark.adopt(self._config, item, merged)
         if carrier is not None:
-            context_of(self._config).carried[item.nodeid] = carrier
+            self._context.carried[item.nodeid] = carrier
         return reports
 
     def _launches(
@@ -117,7 +133,7 @@ class Controller:
         """The reports of the last launch, and what all have measured; None where one has not."""
         measured: list[Measurement] = []
         reports: list[pytest.TestReport] = []
-        for _ in range(self._settings.launches):
+        for _ in range(self._context.settings.launches):
             reports = self._launch(item, case, nextitem)
             measurement = _measurement(reports)
             if measurement is None:  # failed, skipped, or nothing to measure: no use to go on
@@ -129,9 +145,9 @@ class Controller:
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
         """Run the benchmark once, on the gang there is or on a fresh one."""
-        fresh = self._settings.isolate or self._settings.launches > 1
+        fresh = self._context.settings.isolate or self._context.settings.launches > 1
         following = None if fresh else _following(case, nextitem)
-        patience = Patience.with_case(case, self._settings.timeout_s)
+        patience = Patience.with_case(case, self._context.settings.timeout_s)
         try:
             gang = self._gang_of(case)
             endings = gang.run(item.nodeid, following, patience, case.rounds)
@@ -186,10 +202,10 @@ class Controller:
 
     def _start(self, case: Case) -> Gang:
         invocation = self._config.invocation_params
-        default = Patience.with_case(case, self._settings.timeout_s)
+        default = Patience.with_case(case, self._context.settings.timeout_s)
         gang = Gang(
             case.world_size,
-            patience=replace(default, timeout_s=self._settings.timeout_s),
+            patience=replace(default, timeout_s=self._context.settings.timeout_s),
             config=self._config,
             command=[*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)],
             folder=invocation.dir,
@@ -249,6 +265,11 @@ class Controller:
         if self._gang is not None:
             self._gang.kill()
             self._gang = None
+
+
+def _world_size(item: pytest.Item) -> int:
+    case = case_on_ranks(item)
+    return 0 if case is None else case.world_size
 
 
 def _python(folder: Path) -> list[str]:

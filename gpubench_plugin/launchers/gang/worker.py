@@ -1,4 +1,4 @@
-"""The role of a gang's rank: run what the controller orders, and tell how it went."""
+"""A rank of a gang: runs what the controller orders, and reports how it went."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from gpubench_plugin.errors import text_of
 from gpubench_plugin.launchers import report_payload, signals, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Wire, bounded, warning_to_json
+from gpubench_plugin.launchers.in_process import RunsBenchmarks
 from gpubench_plugin.launchers.output import Valve
 from gpubench_plugin.launchers.report_payload import LONGEST_REASON
+from gpubench_plugin.results import RunDirectory, pytest_benchmark
 
 if TYPE_CHECKING:
     import warnings
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpubench_plugin.distributed import Ranks
     from gpubench_plugin.launchers.gang.protocol import Invitation
     from gpubench_plugin.records import Json
 
@@ -37,10 +38,12 @@ _FILES: Final = ("xmlpath", "report_log")
 """Options of pytest and pytest-reportlog that name the one file the controller writes."""
 
 
-class Worker:
-    """One rank's side of a gang. Made early, so that no death goes unnoticed."""
+class GangRank(RunsBenchmarks):
+    """One rank's side of a gang; made early, so that it notices a controller that died."""
 
     def __init__(self, config: pytest.Config, invitation: Invitation):
+        super().__init__(config)
+        _leave_files_to_controller(config)
         signals.die_with_parent()
         rank = int(os.environ["RANK"])
         stacks.offer(invitation.stack(rank))
@@ -52,8 +55,6 @@ class Worker:
         self._wire.send({"token": invitation.token, "rank": rank, "pid": os.getpid()})
         self._orders: queue.SimpleQueue[Json] = queue.SimpleQueue()
         HelperThread("gpubench-orders", self._listen).start()
-        self._config = config
-        self._ranks: Ranks | None = None
         self._items: dict[str, pytest.Item] = {}
         self._reports: list[pytest.TestReport] = []
         self._warnings: list[Json] = []
@@ -66,18 +67,6 @@ class Worker:
             if "finish" in order:
                 return
         os._exit(1)
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Leave to the controller what one session does once; other plugins see it done."""
-        config.option.maxfail = 0
-        config.option.log_file = os.devnull  # also instead of the ini file's
-        for name in _FILES:
-            if hasattr(config.option, name):
-                setattr(config.option, name, None)
-        if given := config.option.basetemp:
-            # Beside the controller's, not within: each session empties its own when it begins.
-            own = f"-ws{os.environ['WORLD_SIZE']}-rank-{os.environ['RANK']}"
-            config.option.basetemp = f"{Path(given)}{own}"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -98,18 +87,17 @@ class Worker:
         """The same of ``pytest.exit``, in a conftest say."""
         sys.stderr.write(f"{excinfo.exconly()}\n")
 
-    def join(self, items: Sequence[pytest.Item], ranks: Ranks) -> None:
+    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Tell what was collected, and learn where the run is written."""
-        self._ranks = ranks
-        self._items = {item.nodeid: item for item in items}
+        super().start(session, benchmarks)
+        pytest_benchmark.mute(self._config)
+        self._items = {item.nodeid: item for item in benchmarks}
         digest = sha256("\n".join(self._items).encode()).hexdigest()
-        self._wire.send({"count": len(items), "digest": digest, "warnings": self._warnings})
+        self._wire.send({"count": len(benchmarks), "digest": digest, "warnings": self._warnings})
         self._warnings = []
-        run = Path(self._orders.get()["run_directory"])
-        update_context(self._config, ranks_folder=run / "ranks")
-        if ranks.world.is_root:
-            of_root = {"traces_folder": run / "traces", "checkpoints_folder": run / "checkpoints"}
-            update_context(self._config, **of_root)
+        run = RunDirectory(path=Path(self._orders.get()["run_directory"]))
+        is_root = self._context.ranks.world.is_root
+        update_context(self._config, ranks_folder=run.path / "ranks", run=run if is_root else None)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep why something could not be collected: the controller may know it."""
@@ -136,16 +124,14 @@ class Worker:
             yield order
 
     def _tell_soundness(self, order: Mapping[str, Any]) -> None:
-        assert self._ranks is not None
-        self._ranks.meet(order["number"])
-        sound = self._ranks.is_sound(order["soundness"])
+        self._context.ranks.meet(order["number"])
+        sound = self._context.ranks.is_sound(order["soundness"])
         self._wire.send({"number": order["number"], "sound": sound})
 
     def _run(self, item: pytest.Item, order: Mapping[str, Any]) -> None:
         self._reports = []
         told: Json = {"number": order["number"]}
-        assert self._ranks is not None
-        self._ranks.meet(order["number"])
+        self._context.ranks.meet(order["number"])
         if rounds := order.get("rounds"):
             state = item.stash[STATE]
             state.case = replace(state.case, rounds=FrozenRounds(**rounds))
@@ -156,7 +142,7 @@ class Worker:
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
             told["exit"] = text_of(error)[:LONGEST_REASON] or type(error).__name__
             told["code"] = getattr(error, "returncode", None)
-        is_root = self._ranks.world.is_root
+        is_root = self._context.ranks.world.is_root
         reports = bounded(self._config, self._reports, self._warnings, is_root=is_root)
         self._wire.send({**told, **reports})
         self._warnings = []
@@ -182,8 +168,21 @@ class Worker:
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """Leave the process group together with the others, and then end without delay."""
-        if self._ranks is not None:
-            self._ranks.leave()
+        if self._items:
+            self._context.ranks.leave()
         # As Python ends it looks through all objects several times: half a second with torch, for
         # which the next gang would wait.
         gc.freeze()
+
+
+def _leave_files_to_controller(config: pytest.Config) -> None:
+    """Leave to the controller what one session does once; other plugins see it done."""
+    config.option.maxfail = 0
+    config.option.log_file = os.devnull  # also instead of the ini file's
+    for name in _FILES:
+        if hasattr(config.option, name):
+            setattr(config.option, name, None)
+    if given := config.option.basetemp:
+        # Beside the controller's, not within: each session empties its own when it begins.
+        suffix = f"-ws{os.environ['WORLD_SIZE']}-rank-{os.environ['RANK']}"
+        config.option.basetemp = f"{Path(given)}{suffix}"

@@ -1,4 +1,4 @@
-"""The role of a rank that torchrun started: meet the others, and agree with them on each verdict.
+"""A rank that torchrun started: it meets the others, and agrees with them on each verdict.
 
 Every rank runs a session of its own over the same benchmarks. Rank zero alone prints and writes.
 What a rank logs of a test waits until all have ended it: so ``-x`` and ``--maxfail`` stop all of
@@ -17,9 +17,9 @@ import pytest
 from gpubench_plugin.environment import listed, open_to_write
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.launchers.context import STATE, case_on_ranks, update_context
+from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
-from gpubench_plugin.launchers.in_process import keep_out_failed
+from gpubench_plugin.launchers.in_process import RunsBenchmarks, keep_out_failed
 from gpubench_plugin.launchers.outcome import named
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
@@ -30,10 +30,10 @@ from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.config import Case, Settings
-    from gpubench_plugin.distributed import ProcessGroup, Ranks
+    from gpubench_plugin.config import Case
+    from gpubench_plugin.distributed import ProcessGroup
     from gpubench_plugin.launchers.output import Valve
     from gpubench_plugin.records import Json
 
@@ -96,45 +96,46 @@ def leave_to_root(config: pytest.Config) -> None:
         logging.set_log_path(os.devnull)
 
 
-class Torchrun:
-    """One of several ranks in a session of torchrun's."""
+class TorchrunRank(RunsBenchmarks):
+    """One of several ranks in a session of torchrun's; adopted and ordinary tests run as ever.
 
-    def __init__(self, session: pytest.Session, settings: Settings, ranks: Ranks):
+    Args:
+        session: the session of this process.
+        output: what is held back of the output of ranks other than zero, until there is a log.
+
+    Raises:
+        UsageProblem: torchrun has started the ranks a second time.
+    """
+
+    def __init__(self, session: pytest.Session, output: Valve | None):
+        super().__init__(session.config)
         _refuse_restart(os.environ)
-        self._config = session.config
-        self._settings = settings
-        self._ranks = ranks
+        self._output = output
         self._order: dict[str, int] = {}
         self._log: TextIO | None = None
         self._last: tuple[pytest.Item, bool] | None = None
-        rank = ranks.world.rank
+        rank = context_of(session.config).ranks.world.rank
         self._member: Root | Follower = Follower(session, rank) if rank else Root(session)
         self._watchdog = Watchdog(self._member.end_hung)
         self._config.add_cleanup(self._close)
 
-    def join(
-        self,
-        items: Sequence[pytest.Item],
-        *,
-        run: Path | None,
-        kept: Collection[str],
-        valve: Valve | None,
-    ) -> list[str]:
+    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Compare the collections of all ranks, and send the output of the others to their log.
-
-        On rank zero, which writes, `run` is the folder of the run and `kept` are the benchmarks
-        that an earlier session of it has measured. Returned are the benchmarks that need not
-        run, because an earlier session of the run has measured them.
 
         Raises:
             UsageProblem: the ranks collected different benchmarks, or cannot meet.
         """
+        self._meet([item for item in benchmarks if case_on_ranks(item) is not None])
+        super().start(session, benchmarks)
+
+    def _meet(self, items: Sequence[pytest.Item]) -> None:
+        """Agree with the other ranks on the run, and on which `items` it has already."""
         import torch
 
         assembly = self._assemble()
         self._order = {item.nodeid: number for number, item in enumerate(items, start=1)}
         case = items[0].stash[STATE].case
-        group = self._ranks.process_group(
+        group = self._context.ranks.process_group(
             case.configuration.distributed.backend,
             torch.device(case.device.torch_name),
             shared=case.shares_device,
@@ -142,14 +143,12 @@ class Torchrun:
         digest = digest_of(list(self._order))
         mine = {"digest": digest, **Peer.this_process().to_json()}
         told = group.gather("collection", mine)
-        proposal = None if told is None else self._proposal(told, run, kept)
+        proposal = None if told is None else self._proposal(told)
         agreed = group.publish("run", proposal)
         if "ids" in agreed:
             self._member.finish()
             raise self._difference(group, agreed["ids"])
-        self._follow(agreed, assembly, valve)
-        agreed_kept: list[str] = agreed["kept"]
-        return agreed_kept
+        self._follow(agreed, assembly)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -184,21 +183,21 @@ class Torchrun:
         """Leave together, after everything is written and printed."""
         self._member.leave()
         if not self._member.over:  # else a group with stuck ranks may be impossible to leave
-            self._ranks.close()
+            self._context.ranks.close()
 
     def _run(
         self, item: pytest.Item, case: Case, nextitem: pytest.Item | None
     ) -> list[pytest.TestReport]:
         """Run it here, and return what all ranks make of it."""
         number = self._order[item.nodeid]
-        patience = Patience.with_case(case, self._settings.timeout_s)
+        patience = Patience.with_case(case, self._context.settings.timeout_s)
         member = self._member
         if (reports := member.begin(item, number, patience.timeout_s)) is not None:
             return reports
         clock = member.assembly.clock()
         deadline = Deadline(patience, clock.now())
         running = Running(item=item, number=number, clock=clock, deadline=deadline)
-        self._ranks.meet(number)
+        self._context.ranks.meet(number)
         member.running = running
         with self._watchdog.guarding(patience.timeout_s + member.margin_s, clock):
             if broken := self._not_mended(case):
@@ -210,7 +209,7 @@ class Torchrun:
             except (pytest.exit.Exception, KeyboardInterrupt) as error:
                 member.tell_exit(error)
                 raise
-            self._ranks.arrive(number, f"the end of {item.name}")
+            self._context.ranks.arrive(number, f"the end of {item.name}")
             agreed = member.agree(running, reports)
         member.running = None
         self._last = item, any(report.failed for report in agreed)
@@ -226,21 +225,22 @@ class Torchrun:
             return ""
         item, failed = self._last
         grace_s = case.configuration.distributed.failure_grace_s
-        ranks = self._ranks
+        ranks = self._context.ranks
         if (failed and ranks.renew()) or ranks.is_sound(grace_s) or ranks.renew():
             return ""
         reason = "left the ranks' process group in disorder"
         return session_over(item, reason, ranks.world.size)
 
-    def _proposal(self, told: Sequence[Json], run: Path | None, kept: Collection[str]) -> Json:
+    def _proposal(self, told: Sequence[Json]) -> Json:
         """What rank zero publishes: where the run is, or its benchmarks if others have others."""
         if any(other["digest"] != told[0]["digest"] for other in told):
             return {"ids": list(self._order)}
-        assert run is not None
-        self._peers = Peers(told, run / "ranks")
+        context = self._context
+        assert context.run is not None
+        self._peers = Peers(told, context.run.path / "ranks")
         return {
-            "path": str(run),
-            "kept": sorted(kept),
+            "path": str(context.run.path),
+            "resumed": sorted(context.resumed),
             "folder": str(self._peers.folder),
         }
 
@@ -260,7 +260,7 @@ class Torchrun:
 
         from gpubench_plugin.distributed import store_for
 
-        world, patience_s = self._ranks.world, self._settings.timeout_s
+        world, patience_s = self._context.ranks.world, self._context.settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
         assembly = Assembly(world, PrefixStore("gpubench/assembly", connection))
         here = Peer.this_process()
@@ -282,10 +282,10 @@ class Torchrun:
             raise pytest.UsageError(message)
         raise UsageProblem(message)
 
-    def _follow(self, agreed: Json, assembly: Assembly, valve: Valve | None) -> None:
+    def _follow(self, agreed: Json, assembly: Assembly) -> None:
         """Take up what rank zero has published."""
         folder = Path(agreed["path"]) / "ranks"
-        update_context(self._config, ranks_folder=folder)
+        update_context(self._config, ranks_folder=folder, resumed=agreed["resumed"])
         if isinstance(self._member, Root):
             self._member.meet(assembly, self._peers)
             return
@@ -293,11 +293,11 @@ class Torchrun:
         folder.mkdir(parents=True, exist_ok=True)
         pytest_benchmark.mute(self._config)
         leave_to_root(self._config)
-        path = folder / f"rank-{self._ranks.world.rank}.log"
+        path = folder / f"rank-{self._context.ranks.world.rank}.log"
         log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
         self._log = log  # of a resumed run, too
-        if valve is not None:
-            valve.release(log)
+        if self._output is not None:
+            self._output.release(log)
         self._member.meet(assembly, Path(agreed["folder"]), log)
 
     def _close(self) -> None:

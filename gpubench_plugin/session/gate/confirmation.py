@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.compare.baselines import Reference
     from gpubench_plugin.config import FrozenRounds
     from gpubench_plugin.records import Comparison, Measurement, Run
-    from gpubench_plugin.session.recording import Session
+    from gpubench_plugin.session.recording import Recording
 
     Launch = Callable[[Sequence[pytest.Item], Mapping[str, FrozenRounds]], Iterable[Measurement]]
 
@@ -28,12 +28,12 @@ class Confirmation:
     """Launches what a history calls regressed again, and judges the median of all launches.
 
     Args:
-        session: knows what was measured; the further launches are no part of its run.
+        recording: knows what was measured; the further launches are no part of its run.
         launch: measures benchmarks in fresh processes; None where nobody can, as `why_not` says.
     """
 
-    def __init__(self, session: Session, launch: Launch | None, *, why_not: str = ""):
-        self._session = session
+    def __init__(self, recording: Recording, launch: Launch | None, *, why_not: str = ""):
+        self._recording = recording
         self._launch = launch
         self._why_not = why_not
         self._items: dict[str, pytest.Item] = {}
@@ -65,17 +65,17 @@ class Confirmation:
         self, launch: Launch, items: Sequence[pytest.Item]
     ) -> tuple[list[Run], dict[str, str]]:
         """What the further launches have measured, and why some benchmarks have no number."""
-        rounds = rounds_of(RunDirectory(path=self._session.path))
+        rounds = rounds_of(RunDirectory(path=self._recording.path))
         runs: list[Run] = []
         failures: dict[str, str] = {}
         for number in range(1, AGAIN + 1):
             left = [item for item in items if item.nodeid not in failures]
             what = counted(len(left), "benchmark")
-            self._session.show(f"launching {what} again: {number} of {AGAIN}")
+            self._recording.show(f"launching {what} again: {number} of {AGAIN}")
             measurements = list(launch(left, rounds)) if left else []
             measured = [one for one in measurements if one.outcome == "measured"]
             failures |= {one.id: _failure(one) for one in measurements if one.outcome != "measured"}
-            runs.append(self._session.run_of(measured))
+            runs.append(self._recording.run_of(measured))
         return runs, failures
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.records import Run, Verdict, VerdictKind
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.lookup import Kind, Lookup
-    from gpubench_plugin.session.recording import Session
+    from gpubench_plugin.session.recording import Recording
 
 
 NOTHING_MEASURED: Final = "the gate measured nothing: no benchmark of this session was measured"
@@ -134,7 +134,7 @@ class Judgement:
     """What the session has measured, judged when that is first asked for.
 
     Args:
-        session: knows what was measured, and records the verdicts.
+        recording: knows what was measured, and records the verdicts.
         lookup: what it is compared with.
         is_gone: whether a benchmark of the baseline no longer exists.
         confirmation: launches what has an alarm again, before a gate fails for it.
@@ -142,12 +142,12 @@ class Judgement:
 
     def __init__(
         self,
-        session: Session,
+        recording: Recording,
         lookup: Lookup,
         is_gone: Callable[[str], bool],
         confirmation: Confirmation,
     ):
-        self._session = session
+        self._recording = recording
         self._lookup = lookup
         self._is_gone = is_gone
         self._confirmation = confirmation
@@ -164,7 +164,7 @@ class Judgement:
         """The verdicts; an alarm is launched again only while `launches` are still possible."""
         settings = self._lookup.settings
         try:
-            run = self._session.run()
+            run = self._recording.run()
             reference = self._lookup.reference(run)
             comparison = judged(
                 reference,
@@ -189,7 +189,7 @@ class Judgement:
             raise
         except Exception as error:  # whatever it was: what is measured must still be written
             return error
-        self._session.keep_verdicts(comparison)
+        self._recording.keep_verdicts(comparison)
         return comparison
 
     @property
@@ -236,12 +236,12 @@ class Judgement:
     @property
     def run_id(self) -> str:
         """The id of the session's own run."""
-        return self._session.path.name
+        return self._recording.path.name
 
     @property
     def nothing_measured(self) -> bool:
         """Whether no benchmark of the session was measured."""
-        return all(m.outcome != "measured" for m in self._session.measurements.values())
+        return all(m.outcome != "measured" for m in self._recording.measurements.values())
 
     @property
     def failing(self) -> tuple[Verdict, ...]:
@@ -267,7 +267,7 @@ class Judgement:
         if self._found is None:
             self._found = self._judged(launches=True)
         comparison = self.comparison
-        measurement = self._session.measurements.get(node_id)
+        measurement = self._recording.measurements.get(node_id)
         said = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
         if self.nothing_measured:
             return Ending(outcome="failed", text=f"{NOTHING_MEASURED}; {said}")

@@ -150,8 +150,7 @@ class Gate:
             ending = self._judgement.ending
             session.items.extend(GateItem.of(item, ending) for item in benchmarks)
 
-    @property
-    def failed_tests(self) -> int:
+    def failed_verdicts(self) -> int:
         """Tests that failed because of a verdict, and of nothing else."""
         return len(self._failed)
 

@@ -102,7 +102,7 @@ def bench(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
-    context: Any = SimpleNamespace(ranks_folder=None, traces_folder=None, carried={}, progress=None)
+    context: Any = SimpleNamespace(ranks_folder=None, run=None, carried={}, progress=None)
     parts = parts or Parts()
     parts.tensor_memory = tensor_memory
     carrier: Any = Carrier()

@@ -10,8 +10,8 @@ import pytest
 
 from gpubench_plugin.config import BenchmarkMark, Case, Configuration, ModelSection
 from gpubench_plugin.environment import Device
-from gpubench_plugin.launchers import STATE, BenchmarkState
-from gpubench_plugin.launchers.gang import Controller, controller
+from gpubench_plugin.launchers import CONTEXT, STATE, BenchmarkState, RunContext
+from gpubench_plugin.launchers.gang import GangController, controller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,8 @@ def test_fixtures_live_on_for_the_next_test_of_the_same_gang_only(
         stash=pytest.Stash(),
     )
     settings: Any = SimpleNamespace(launches=1, isolate=False, timeout_s=60.0)
-    role = Controller(config, settings, tmp_path)
+    config.stash[CONTEXT] = RunContext(settings=settings, ranks=settings)
+    role = GangController(config, tmp_path)
     tests = [item("a", 1), item("b", 1), item("c", 2), item("d", 2)]
     for test, following in zip(tests, [*tests[1:], None], strict=True):
         assert role.pytest_runtest_protocol(test, following)

@@ -18,6 +18,7 @@ def interruption() -> Iterator[Interruption]:
     defaults = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL)
     before = [signal.signal(n, d) for n, d in zip(NUMBERS, defaults, strict=True)]
     made = Interruption()
+    made.handle_signals()
     yield made
     made.pytest_unconfigure()
     after = [signal.signal(n, b) for n, b in zip(NUMBERS, before, strict=True)]

@@ -11,7 +11,7 @@ import pytest
 
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.launchers import CONTEXT, RunContext
-from gpubench_plugin.session import OpenRun, Session
+from gpubench_plugin.session import OpenRun, Recording
 from gpubench_plugin.session import recording as room
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class Files:
         self.status, self.reasons = status, [one.reason for one in benchmarks]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Session:
+def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Recording:
     monkeypatch.setattr(room, "open_run", lambda *_: OpenRun(recorder=files))
-    monkeypatch.setattr(Session, "_index", lambda self: None)
+    monkeypatch.setattr(Recording, "_index", lambda self: None)
     given: Any = SimpleNamespace()
     context = RunContext(settings=given, ranks=given)
-    session = Session(SimpleNamespace(stash={CONTEXT: context}), given, cases)
+    session = Recording(SimpleNamespace(stash={CONTEXT: context}), cases)
     session.start()
     return session
 
@@ -59,7 +59,7 @@ def end(number: int, frame: object) -> None:
     raise AskedToEnd
 
 
-def ended(session: Session, code: int) -> Any:
+def ended(session: Recording, code: int) -> Any:
     """The end of pytest's session, after `session` has written everything."""
     of_pytest = SimpleNamespace(exitstatus=code, testsfailed=0, shouldfail="", shouldstop="")
     next(session.pytest_sessionfinish(of_pytest, code))
@@ -90,7 +90,7 @@ def test_gate_that_fails_as_a_whole_fails_the_session(
 ) -> None:
     """Although every test has passed; another end is not made a failed test."""
     session = started(monkeypatch, Files())
-    session.judged_by(SimpleNamespace(failed_tests=0, close=lambda: fails))
+    session.finishing = lambda: fails
     assert ended(session, before).exitstatus == after
 
 

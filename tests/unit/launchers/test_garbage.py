@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.launchers import STATE, Residents
+from gpubench_plugin.launchers import STATE, RunsBenchmarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,86 +25,91 @@ class Circle:
         self.itself = self
 
 
+def launcher() -> RunsBenchmarks:
+    config: Any = SimpleNamespace()
+    return RunsBenchmarks(config)
+
+
 @pytest.fixture
-def residents() -> Iterator[Residents]:
+def runs() -> Iterator[RunsBenchmarks]:
     gc.unfreeze()
-    yield Residents()
+    yield launcher()
     gc.unfreeze()
 
 
-def begin(residents: Residents, file: str, *, benchmark: bool = True) -> None:
+def begin(runs: RunsBenchmarks, file: str, *, benchmark: bool = True) -> None:
     item: Any = SimpleNamespace(path=file, stash={STATE: object()} if benchmark else {})
-    next(residents.pytest_runtest_protocol(item))
+    next(runs.pytest_collect_garbage(item))
 
 
-def end_fixture(residents: Residents, scope: str) -> None:
+def end_fixture(runs: RunsBenchmarks, scope: str) -> None:
     ended: Any = SimpleNamespace(scope=scope)
-    residents.pytest_fixture_post_finalizer(ended)
+    runs.pytest_fixture_post_finalizer(ended)
 
 
-def left_out(residents: Residents) -> tuple[Circle, Callable[[], Circle | None]]:
+def left_out(runs: RunsBenchmarks) -> tuple[Circle, Callable[[], Circle | None]]:
     """An object that is alive when a benchmark begins, and how to see whether it still is."""
     circle = Circle()
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     return circle, weakref.ref(circle)
 
 
-def test_what_is_there_before_a_benchmark_is_left_out(residents: Residents) -> None:
+def test_what_is_there_before_a_benchmark_is_left_out(runs: RunsBenchmarks) -> None:
     """A collection then looks through what came later only; an ordinary test decides nothing."""
-    begin(residents, "a.py", benchmark=False)
+    begin(runs, "a.py", benchmark=False)
     assert gc.get_freeze_count() == 0
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     assert gc.get_freeze_count() > 1000
     assert len(gc.get_objects()) < 1000
 
 
-def test_collections_look_through_no_more_after_many_benchmarks(residents: Residents) -> None:
+def test_collections_look_through_no_more_after_many_benchmarks(runs: RunsBenchmarks) -> None:
     """What each benchmark leaves behind, its reports say, is left out from the next one on."""
     reports = []
     walked = []
     for _ in range(20):
-        begin(residents, "a.py")
+        begin(runs, "a.py")
         walked.append(len(gc.get_objects()))
         reports.append([Circle() for _ in range(100)])
     assert max(walked[1:]) < walked[0] + 100
 
 
-def test_what_a_benchmark_drops_is_collected(residents: Residents) -> None:
+def test_what_a_benchmark_drops_is_collected(runs: RunsBenchmarks) -> None:
     """A model in a cycle is gone before the next one begins, and not left out with the rest."""
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     later = Circle()
     gone = weakref.ref(later)
     del later
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     assert gone() is None
 
 
 @pytest.mark.parametrize("scope", ["class", "module", "package", "session"])
-def test_what_shared_fixtures_held_is_collected(residents: Residents, scope: str) -> None:
+def test_what_shared_fixtures_held_is_collected(runs: RunsBenchmarks, scope: str) -> None:
     """It was left out while benchmarks shared it, and is looked at when the fixture has ended."""
-    shared, gone = left_out(residents)
-    begin(residents, "a.py")
-    end_fixture(residents, scope)
+    shared, gone = left_out(runs)
+    begin(runs, "a.py")
+    end_fixture(runs, scope)
     del shared
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     assert gone() is None
 
 
-def test_fixtures_of_one_test_make_nothing_be_looked_at_anew(residents: Residents) -> None:
+def test_fixtures_of_one_test_make_nothing_be_looked_at_anew(runs: RunsBenchmarks) -> None:
     """They end after every test: then each would cost as much as all before it."""
-    shared, gone = left_out(residents)
-    end_fixture(residents, "function")
+    shared, gone = left_out(runs)
+    end_fixture(runs, "function")
     del shared
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     assert gone() is not None
 
 
 def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
-    residents: Residents,
+    runs: RunsBenchmarks,
 ) -> None:
     """A cycle that was alive is kept no longer than that."""
-    for end in (lambda: begin(residents, "b.py"), residents.pytest_sessionfinish):
-        kept, gone = left_out(residents)
+    for end in (lambda: begin(runs, "b.py"), runs.pytest_unfreeze):
+        kept, gone = left_out(runs)
         del kept
         gc.collect()
         assert gone() is not None
@@ -113,13 +118,13 @@ def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
         assert gone() is None
 
 
-def test_variables_of_a_failed_test_are_not_left_out(residents: Residents) -> None:
+def test_variables_of_a_failed_test_are_not_left_out(runs: RunsBenchmarks) -> None:
     """Else the last error, which pytest keeps until the next call, would keep the test's model."""
     model = Circle()
     gone = weakref.ref(model)
     sys.last_value = ValueError(model)
     del model
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     assert gone() is None
 
 
@@ -130,35 +135,35 @@ def test_what_somebody_else_froze_stays_frozen(early: bool) -> None:
     try:
         if early:
             gc.freeze()
-        residents = Residents()
-        begin(residents, "a.py")
+        runs = launcher()
+        begin(runs, "a.py")
         theirs = Circle()
         if not early:
             gc.freeze()
-        begin(residents, "b.py")
-        residents.pytest_sessionfinish()
+        begin(runs, "b.py")
+        runs.pytest_unfreeze()
         assert gc.get_freeze_count() > 1000
         assert not any(one is theirs for one in gc.get_objects())
     finally:
         gc.unfreeze()
 
 
-def test_nothing_stays_frozen_where_nobody_else_froze(residents: Residents) -> None:
+def test_nothing_stays_frozen_where_nobody_else_froze(runs: RunsBenchmarks) -> None:
     """The session leaves the process as it was."""
-    begin(residents, "a.py")
-    begin(residents, "a.py")
-    residents.pytest_sessionfinish()
+    begin(runs, "a.py")
+    begin(runs, "a.py")
+    runs.pytest_unfreeze()
     assert gc.get_freeze_count() == 0
 
 
-def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(residents: Residents) -> None:
+def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(runs: RunsBenchmarks) -> None:
     """A model in a cycle of references that was left out while a cache held it is not kept."""
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     cached = Circle()
     cached.weights = bytearray(b"1" * (64 << 20))
     gone = weakref.ref(cached)
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     cached = Circle()
     cached.weights = bytearray(b"1" * (64 << 20))
-    begin(residents, "a.py")
+    begin(runs, "a.py")
     assert gone() is None

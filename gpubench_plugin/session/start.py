@@ -1,0 +1,148 @@
+"""The start of a session with benchmarks: cases, launcher, recording and gate, in this order.
+
+============ ================================== =====================================
+way to run   in the process the user started    in the other processes
+============ ================================== =====================================
+plain        Recording, InProcess               –
+gang         Recording, GangController          GangRank
+torchrun     Recording, TorchrunRank (rank 0)   TorchrunRank
+============ ================================== =====================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.config import Cases, check_marks, fixture_names, is_adopted
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.hookspecs import LAUNCHER
+from gpubench_plugin.launchers import (
+    STATE,
+    BenchmarkState,
+    InProcess,
+    PrivateFolder,
+    choose_launcher,
+    context_of,
+    has_debugger,
+    update_context,
+)
+from gpubench_plugin.results.registry import absolute
+from gpubench_plugin.session import xdist
+from gpubench_plugin.session.adoption import Adopter
+from gpubench_plugin.session.gate import Unjudged, measuring_is_off
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pytest
+
+    from gpubench_plugin.config import FrozenRounds
+    from gpubench_plugin.launchers import RunsBenchmarks, Valve
+    from gpubench_plugin.launchers.gang import GangRank
+    from gpubench_plugin.records import Measurement
+    from gpubench_plugin.session.gate import Confirmation, Gate
+    from gpubench_plugin.session.recording import Recording
+
+
+def start_session(
+    session: pytest.Session, items: Sequence[pytest.Item], output: Valve | None
+) -> None:
+    """Resolve the case of every benchmark among `items`; register what records and runs them.
+
+    `output` holds back what a rank other than zero prints.
+
+    Raises:
+        UsageProblem: a mark, configuration, device or folder is wrong; nothing has been measured.
+    """
+    config, manager = session.config, session.config.pluginmanager
+    if not manager.hasplugin("benchmark"):
+        raise UsageProblem("-p no:benchmark: benchmarks need pytest-benchmark; remove the flag")
+    check_marks(items)
+    world = context_of(config).ranks.world
+    gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
+    # An adopted test is run by every process as an ordinary one, and recorded by one of them.
+    records = gang_rank is None and world.is_root
+    items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
+    _resolve_cases(config, items)
+    if any(item.stash[STATE].case.adopted for item in items):
+        manager.register(Adopter(), "gpubench-adopter")
+    launcher = gang_rank or choose_launcher(session, items, output)
+    if xdist.is_worker(config):  # measuring is off
+        records, items = False, items if type(launcher) is InProcess else ()
+    if not (items or gang_rank):
+        return
+    gate = _record(session, items, launcher) if records else None
+    launcher.start(session, items)
+    if gang_rank is not None:  # again, as the last of all plugins
+        manager.unregister(gang_rank)
+    manager.register(launcher, LAUNCHER)
+    if gate is not None:  # now that nobody changes what runs any more
+        gate.add_items(session, items)
+
+
+def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    context = context_of(config)
+    here = config.invocation_params.dir  # a benchmark may change the folder
+    registry = absolute(context.settings.registry, here=here)
+    update_context(config, settings=replace(context.settings, registry=registry))
+    local_rank = context.ranks.world.local_rank
+    cases = Cases(context.settings, config.rootpath, local_rank=local_rank)
+    for item in items:
+        item.stash[STATE] = BenchmarkState(case=cases.of(item))
+
+
+def _record(
+    session: pytest.Session, items: Sequence[pytest.Item], launcher: RunsBenchmarks
+) -> Gate | None:
+    """Open the run, in the one process that writes; the gate that judges it, if there is one."""
+    from gpubench_plugin.session.gate import Lookup
+    from gpubench_plugin.session.recording import Recording
+
+    config, manager = session.config, session.config.pluginmanager
+    settings, here = context_of(config).settings, config.invocation_params.dir
+    lookup = Lookup.early(settings, here) if settings.baseline else None
+    recording = Recording(config, [item.stash[STATE].case for item in items])
+    recording.start()
+    manager.register(recording, "gpubench-recording")
+    if lookup is None:
+        return None
+    if off := measuring_is_off(config):
+        if settings.gate:
+            manager.register(Unjudged(f"nothing is judged with {off}"), "gpubench-gate")
+        return None
+    from gpubench_plugin.session.gate import Gate, Judgement, Removal, freeze
+
+    notes = freeze(items, lookup, recording.run())
+    lookup = replace(lookup, notes=(*lookup.notes, *notes))
+    confirmation = _confirmation(config, recording, launcher)
+    judgement = Judgement(recording, lookup, Removal(session), confirmation)
+    gate = Gate(config, lookup, judgement, confirmation)
+    recording.finishing, recording.failed_verdicts = gate.close, gate.failed_verdicts
+    manager.register(gate, "gpubench-gate")
+    return gate
+
+
+def _confirmation(
+    config: pytest.Config, recording: Recording, launcher: RunsBenchmarks
+) -> Confirmation:
+    """What launches a benchmark again that a history calls regressed."""
+    from gpubench_plugin.session.gate import Confirmation
+
+    if context_of(config).ranks.started:
+        why = "pytest cannot start the ranks that torchrun has started"
+        return Confirmation(recording, None, why_not=why)
+    if has_debugger(config):
+        return Confirmation(recording, None, why_not="a debugger has the terminal (--pdb)")
+
+    def launch(
+        items: Sequence[pytest.Item], rounds: Mapping[str, FrozenRounds]
+    ) -> Iterator[Measurement]:
+        from gpubench_plugin.launchers.gang import GangController
+
+        if isinstance(launcher, GangController):
+            launcher.close()  # one gang measures at a time
+        with PrivateFolder() as folder:  # what the ranks write is no part of the run
+            yield from GangController(config, folder).launch_again(items, rounds)
+
+    return Confirmation(recording, launch)
