@@ -41,6 +41,14 @@ them, and the run's journal keeps all."""
 _OF_A_SKETCH: Final = 10_000
 """Values that stand for those of a sketch."""
 
+_ELSEWHERE: Final = frozenset(
+    {
+        *("id", "name", "params", "world_size", "launches", "outcome", "reason"),
+        *("configuration", "correctness", "ranks", "slowest_rank"),
+    }
+)
+"""Fields of the summary that a file leaves out, or has in pytest-benchmark's own words."""
+
 _EXACT: Final[Mapping[str, str]] = {
     "min": "step_time_min_s",
     "max": "step_time_max_s",
@@ -244,25 +252,14 @@ def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> N
 
 
 def _for_comparison(measurement: Measurement) -> Json:
-    """What ``summary.json`` says of it, as far as it is compared."""
-    told: Json = json_files.plain(
-        {
-            "timer": measurement.timer,
-            "settings": measurement.settings,
-            "limits": measurement.limits,
-            "work": measurement.work and measurement.work.known,
-            "flags": measurement.flags,
-            "metrics": {
-                name: {"value": metric.value, "unit": metric.unit, "better": metric.better}
-                for name, metric in measurement.metrics.items()
-            },
-            "per_launch": [
-                {name: metric.value for name, metric in launch.metrics.items()}
-                for launch in measurement.per_launch
-            ],
-        }
+    """What ``summary.json`` says of it, as far as it is compared and stands nowhere else."""
+    from gpubench_plugin.results.summary import fields_of
+
+    compared = {name: v for name, v in fields_of(measurement).items() if name not in _ELSEWHERE}
+    section: Json = json_files.plain(
+        {**compared, "work": measurement.work and measurement.work.known}
     )
-    return told
+    return section
 
 
 def benchmark_json(

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.environment import machine_facts, told_facts
-from gpubench_plugin.errors import UsageProblem, nearest
-from gpubench_plugin.records import Better, Metric, Result, Run
+from gpubench_plugin.environment import machine_facts, stored, told_facts
+from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
+from gpubench_plugin.records import Benchmark, Metric, Result, Run
 from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 
@@ -115,8 +116,6 @@ def _is_finite_number(value: object) -> bool:
         return False
 
 
-_Kind = TypeVar("_Kind")
-
 _TIMES: Final = {
     "median": "step_time_s",
     "min": "step_time_min_s",
@@ -198,7 +197,7 @@ def _result(name: str, entry: Mapping[str, Any]) -> Result:
     if ours is not None:
         try:
             return _own(name, ours, _mapping(entry.get("options")))
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        except (BrokenFile, AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return _failed(name, "its gpubench part is not as it was written")
     metrics = {m.name: m for m in _metrics(stats)}
     options = _mapping(entry.get("options"))
@@ -221,65 +220,43 @@ def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Resu
     not finite was written as null, and is left out.
 
     Raises:
-        AttributeError, KeyError, OverflowError, TypeError, ValueError: it is of another shape.
+        AttributeError, BrokenFile, KeyError, OverflowError, TypeError, ValueError: it is of another
+            shape.
     """
-    said = {metric: m for metric, m in ours["metrics"].items() if m["value"] is not None}
+    from gpubench_plugin.results.summary import SummaryBenchmark
+
+    metrics = {metric: m for metric, m in ours["metrics"].items() if m["value"] is not None}
     launches = [
         {metric: value for metric, value in launch.items() if value is not None}
-        for launch in _list(ours.get("per_launch", []))
+        for launch in ours.get("per_launch", [])
     ]
-    values = {metric: m["value"] for metric, m in said.items()}
-    problem = untrue(values, launches)
+    problem = untrue({metric: m["value"] for metric, m in metrics.items()}, launches)
     if problem:
         return _failed(name, problem)
-    settings = dict(ours.get("settings", {}).items())
+    names = {part.name for part in fields(SummaryBenchmark)}
+    benchmark = stored.restored(
+        SummaryBenchmark,
+        {
+            "name": name,
+            "params": {},
+            "world_size": 1,
+            **{key: value for key, value in ours.items() if key in names},
+            "id": name,
+            "outcome": "measured",
+            "metrics": metrics,
+            "per_launch": launches,
+        },
+        name,
+        strict=True,
+    )
+    values = {metric: m.value for metric, m in benchmark.metrics.items()}
     return Result(
-        id=name,
-        outcome="measured",
-        timer=_known(str, ours.get("timer", "")),
-        metrics={metric: _metric(metric, m) for metric, m in said.items()},
-        launches=tuple({k: _number(v) for k, v in launch.items()} for launch in launches)
-        or ({metric: _number(value) for metric, value in values.items()},),
-        settings=settings,
-        configuration=by_dot_key(told(options, pedantic=is_pedantic(settings))),
-        limits={k: _known(str, v) for k, v in ours.get("limits", {}).items()},
-        work=_work(ours.get("work")),
-        flags=tuple(_known(str, flag) for flag in _list(ours.get("flags", []))),
+        **{shared.name: getattr(benchmark, shared.name) for shared in fields(Benchmark)},
+        metrics={metric: Metric(name=metric, **vars(m)) for metric, m in benchmark.metrics.items()},
+        launches=benchmark.per_launch or (values,),
+        configuration=by_dot_key(told(options, pedantic=is_pedantic(benchmark.settings))),
+        work=None if benchmark.work is None else benchmark.work.known,
     )
-
-
-def _metric(name: str, said: Mapping[str, Any]) -> Metric:
-    better: dict[str, Better] = {"higher": "higher", "lower": "lower", "none": "none"}
-    return Metric(
-        name=name,
-        value=_number(said["value"]),
-        unit=_known(str, said["unit"]),
-        better=better[said["better"]],
-    )
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{value!r:.40} is no number")
-    return float(value)
-
-
-def _work(value: object) -> dict[str, float] | None:
-    """The amounts of work in a call; None where they were not recorded."""
-    if value is None:
-        return None
-    return {name: _number(amount) for name, amount in _known(dict, value).items()}
-
-
-def _list(value: object) -> list[Any]:
-    return _known(list, value)
-
-
-def _known(kind: type[_Kind], value: object) -> _Kind:
-    """`value`, which is of that `kind`."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
 
 
 def _metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:

@@ -16,7 +16,7 @@ from gpubench_plugin.environment import files, fingerprint_of, json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.registry import documents
-from gpubench_plugin.results.registry.rows import with_work
+from gpubench_plugin.results.registry.rows import beside_settings
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
 from gpubench_plugin.results.sources import run_in
@@ -263,7 +263,7 @@ def _result_values(ordinal: int, result: Result, found: Reading, shared: _Shared
         "outcome": result.outcome,
         "reason": clean(result.reason),
         "timer": clean(result.timer),
-        "settings": shared.add(with_work(result.settings, result.work)),
+        "settings": shared.add(beside_settings(result)),
         "limits": shared.add(result.limits),
         "units": shared.add(units),
         "flags": [clean(flag) for flag in result.flags] or None,

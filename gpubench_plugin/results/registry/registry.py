@@ -22,6 +22,7 @@ from gpubench_plugin.results.registry.database import Database
 from gpubench_plugin.results.registry.locations import PATIENCE_S, location
 from gpubench_plugin.results.registry.rows import (
     Metrics,
+    apart,
     by_key,
     facts,
     mapping,
@@ -29,7 +30,6 @@ from gpubench_plugin.results.registry.rows import (
     restored,
     stored_text,
     without_results,
-    without_work,
 )
 from gpubench_plugin.results.registry.tables import RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
@@ -311,7 +311,7 @@ def _point(row: Row[Any], benchmark: str, known: Mapping[str, Any]) -> Run:
         timer=row.timer,
         metrics=Metrics(row.metrics, known[row.units]),
         launches=tuple(map(mapping, row.launches or [row.metrics])),
-        work=without_work(mapping(known[row.settings]))[1],
+        **apart(mapping(known[row.settings]))[1],
     )
     return Run(
         label=row.run_id,

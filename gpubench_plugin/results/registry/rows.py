@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import MALFORMED, machine_facts, told_facts
+from gpubench_plugin.environment import MALFORMED, machine_facts, stored, told_facts
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.records import Better, Metric, Result, Run
 from gpubench_plugin.results.reader import Overview
@@ -73,7 +74,7 @@ def facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
 
 def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
     # Facts that are compared today were only told when a run of an earlier version was stored.
-    stored = {**mapping(facts[row.environment]), **mapping(facts[row.machine])}
+    known = {**mapping(facts[row.environment]), **mapping(facts[row.machine])}
     return Run(
         label=stored_text(row.run_id),
         run_id=row.run_id,
@@ -82,15 +83,15 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
         commit=row.commit,
         branch=row.branch,
         dirty=row.dirty,
-        machine=machine_facts(stored),
-        environment=told_facts(stored),
+        machine=machine_facts(known),
+        environment=told_facts(known),
         results=results,
     )
 
 
 def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
     launches = row.launches or ([row.metrics] if row.metrics else [])
-    settings, work = without_work(mapping(facts[row.settings]))
+    settings, beside = apart(mapping(facts[row.settings]))
     return Result(
         id=stored_text(node_id),
         outcome=row.outcome,
@@ -99,7 +100,7 @@ def _result(row: Row[Any], node_id: str, facts: Mapping[str, Any]) -> Result:
         metrics=Metrics(row.metrics, facts[row.units]),
         launches=tuple(map(mapping, launches)),
         settings=settings,
-        work=work,
+        **beside,
         limits=mapping(facts[row.limits]),
         flags=tuple(map(stored_text, row.flags or ())),
     )
@@ -109,25 +110,47 @@ _WORK = "work."
 """What amounts of work begin with, which are stored beside the settings: no key of those does."""
 
 
-def with_work(settings: Mapping[str, Any], work: Mapping[str, float] | None) -> dict[str, Any]:
-    """The settings and the amounts of `work` as they are stored, in one.
+_FIELD = "record."
+"""What the other fields of a result begin with, stored beside the settings where no default."""
+_IN_COLUMNS = frozenset(
+    {
+        *("id", "outcome", "reason", "timer", "metrics", "launches", "settings", "limits", "flags"),
+        *("work", "configuration", "pinned", "foreign"),
+    }
+)
+"""Fields of a result that have a column, or are not stored."""
+_OTHERS = tuple(field.name for field in fields(Result) if field.name not in _IN_COLUMNS)
 
-    That somebody recorded that there are none is stored too.
+
+def beside_settings(result: Result) -> dict[str, Any]:
+    """The settings of a `result`, its amounts of work and its other fields as stored, in one.
+
+    That somebody recorded that there are no amounts is stored too.
     """
-    if work is None:
-        return dict(settings)
-    amounts = {f"{_WORK}{name}": amount for name, amount in work.items()}
-    return {**settings, **(amounts or {_WORK: None})}
+    default = Result(id=result.id, outcome=result.outcome)
+    others = [name for name in _OTHERS if getattr(result, name) != getattr(default, name)]
+    dumped = stored.dumped(result) if others else {}
+    amounts = {f"{_WORK}{name}": amount for name, amount in (result.work or {}).items()}
+    return {
+        **result.settings,
+        **(amounts or ({} if result.work is None else {_WORK: None})),
+        **{f"{_FIELD}{name}": dumped[name] for name in others},
+    }
 
 
-def without_work(stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float] | None]:
-    """The settings and the amounts that :func:`with_work` made one."""
-    settings = {key: value for key, value in stored.items() if not key.startswith(_WORK)}
-    if len(settings) == len(stored):
-        return settings, None
-    amounts = {key.removeprefix(_WORK): v for key, v in stored.items() if key.startswith(_WORK)}
-    amounts.pop("", None)
-    return settings, amounts
+def apart(together: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings, and the other fields of a result that :func:`beside_settings` put to them."""
+    settings = {k: v for k, v in together.items() if not k.startswith((_WORK, _FIELD))}
+    if len(settings) == len(together):
+        return settings, {}
+    amounts = {k.removeprefix(_WORK): v for k, v in together.items() if k.startswith(_WORK)}
+    work = {name: amount for name, amount in amounts.items() if name} if amounts else None
+    others = {name: together[_FIELD + name] for name in _OTHERS if _FIELD + name in together}
+    if others:
+        required = {"id": "of the others", "outcome": "measured"}
+        record = stored.restored(Result, {**required, **others}, "the registry")
+        others = {name: getattr(record, name) for name in others}
+    return settings, {"work": work, **others}
 
 
 class Metrics(Mapping[str, Metric]):
