@@ -7,18 +7,16 @@ import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands import Command, Exit
 from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
 from gpubench_plugin.reports import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _EXIT: Final[dict[type[GpubenchError], Exit]] = {
     NothingComparable: Exit.NOTHING_COMPARABLE,

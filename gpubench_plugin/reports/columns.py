@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from gpubench_plugin.environment import byte_size, significant
 from gpubench_plugin.flags import doubts, notes
 from gpubench_plugin.measure import FEWEST_TO_JUDGE, interval_ranks
-from gpubench_plugin.records import ends_of
+from gpubench_plugin.records import Measurement, ends_of
 from gpubench_plugin.reports.table import Column, column, narrowed, width_of
-from gpubench_plugin.reports.text import (
-    count,
-    digits_for,
-    percentage,
-    seconds,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gpubench_plugin.records import Measurement
-    from gpubench_plugin.reports.text import Glyphs
-
+from gpubench_plugin.reports.text import Glyphs, count, digits_for, percentage, seconds
 
 _RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
     "busbw_bytes_per_s": (lambda rate, digits: significant(rate / 1e9, digits), " GB/s busbw"),

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import median
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from gpubench_plugin.environment import counted
 from gpubench_plugin.flags import doubts, notes
-from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, GOOD, PLAIN
+from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, Span, line_of
 from gpubench_plugin.reports.table import wrapped
-from gpubench_plugin.reports.text import cut, fill, printable, width
+from gpubench_plugin.reports.text import Glyphs, cut, fill, printable, width
 from gpubench_plugin.reports.verdict_table import number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpubench_plugin.reports.markup import Line, Markup, Span
-    from gpubench_plugin.reports.text import Glyphs
 
 Sign = Literal["hollow", "filled", "diamond"]
 
@@ -183,12 +176,7 @@ class _Frame:
         shown = fill(cut(label, self.gutter, self.glyphs.ellipsis), self.gutter, right=True)
         spans: list[Span] = [(f"{shown} {self.glyphs.axis} ", PLAIN)]
         padded = [(text + " " * (self.step - 1), markup) for text, markup in cells]
-        while padded and not padded[-1][0].strip():
-            padded.pop()
-        for markup, group in groupby(padded, key=lambda span: span[1]):
-            spans.append(("".join(text for text, _ in group), markup))
-        text, markup = spans[-1]
-        return (*spans[:-1], (text.rstrip(), markup))
+        return line_of(spans + padded)
 
     def ends(self, noun: str, first: int, last: int, columns: int) -> Line:
         """The numbers of the first and the last dot, beneath them."""

@@ -7,24 +7,18 @@ measurement alone. What there is nothing to say of is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from gpubench_plugin.environment import plural
 from gpubench_plugin.flags import MEANINGS, doubts, notes
+from gpubench_plugin.records import Difference, Verdict
 from gpubench_plugin.reports.dots import Dot, Sign, dot_lines
-from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN
+from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line
 from gpubench_plugin.reports.table import column, lines, wrapped
-from gpubench_plugin.reports.text import printable, width
+from gpubench_plugin.reports.text import Glyphs, printable, width
 from gpubench_plugin.reports.verdict_table import colour, difference_text, signed, words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpubench_plugin.records import Difference, Verdict
-    from gpubench_plugin.reports.markup import Line
-    from gpubench_plugin.reports.text import Glyphs
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 

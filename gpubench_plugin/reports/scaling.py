@@ -6,22 +6,16 @@ Nothing here writes; see :mod:`gpubench_plugin.reports.markup`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from gpubench_plugin.compare import EFFICIENCY, SPEED_UP, families, kind_of
 from gpubench_plugin.environment import significant
-from gpubench_plugin.records import ends_of
+from gpubench_plugin.records import Measurement, ends_of
 from gpubench_plugin.reports.columns import step, throughputs, with_interval
-from gpubench_plugin.reports.table import column, table
-from gpubench_plugin.reports.text import UNICODE, cut, percentage, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpubench_plugin.records import Measurement
-    from gpubench_plugin.reports.markup import Line
-    from gpubench_plugin.reports.table import Column
-    from gpubench_plugin.reports.text import Glyphs
+from gpubench_plugin.reports.markup import Line
+from gpubench_plugin.reports.table import Column, column, table
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, percentage, printable
 
 _WORLD_SIZE: Final = re.compile(r"(?<=[\[-])ws\d+(?:-|(?=\]))")
 """The part of a name that says the number of ranks."""

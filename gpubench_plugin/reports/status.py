@@ -7,14 +7,10 @@ import os
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from gpubench_plugin.reports.text import UNICODE, cut, glyphs_for, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.reports.text import Glyphs
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, glyphs_for, printable
 
 _CLEAR: Final = "\x1b[K"
 """Erase from the cursor to the end of the line (ECMA-48, EL)."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from gpubench_plugin.reports.markup import BOLD, PLAIN, line_of, plain
-from gpubench_plugin.reports.text import cut, fill, no_command, printable, shorten, width
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gpubench_plugin.reports.markup import Line, Markup, Span
-    from gpubench_plugin.reports.text import Glyphs
+from gpubench_plugin.reports.markup import BOLD, PLAIN, Line, Markup, Span, line_of, plain
+from gpubench_plugin.reports.text import Glyphs, cut, fill, no_command, printable, shorten, width
 
 GAP: Final = "  "
 _LEAST: Final = 6

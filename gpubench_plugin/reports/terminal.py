@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from gpubench_plugin.flags import doubts, notes
-from gpubench_plugin.records import OUTCOMES
+from gpubench_plugin.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.columns import fitting, half_width
-from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN
-from gpubench_plugin.reports.table import GAP, names_column, table, wrapped
-from gpubench_plugin.reports.text import (
-    UNICODE,
-    cut,
-    percentage,
-    printable,
-    shorten,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from gpubench_plugin.records import Measurement, Outcome
-    from gpubench_plugin.reports.markup import Line, Markup, Span
-    from gpubench_plugin.reports.table import Column
-    from gpubench_plugin.reports.text import Glyphs
+from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup, Span
+from gpubench_plugin.reports.table import GAP, Column, names_column, table, wrapped
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, percentage, printable, shorten
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,

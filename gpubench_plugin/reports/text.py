@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import MOST_DIGITS, Scale, scaled, significant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
 
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}

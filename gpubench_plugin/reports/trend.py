@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.environment import counted, csv_text, short_commit
+from gpubench_plugin.environment import Cell, counted, csv_text, short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
-from gpubench_plugin.reports.text import printable, sparkline
+from gpubench_plugin.reports.text import Glyphs, printable, sparkline
 from gpubench_plugin.reports.verdict_table import number, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpubench_plugin.compare.baselines import Course, LevelChange
-    from gpubench_plugin.environment import Cell
-    from gpubench_plugin.reports.text import Glyphs
 
 _CSV = ("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change", "work")
 

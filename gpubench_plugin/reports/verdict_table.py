@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.environment import byte_size, listed, significant
-from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN
+from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
+from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, GOOD, PLAIN, Line, Markup
 from gpubench_plugin.reports.table import (
     GAP,
     Column,
@@ -25,6 +26,7 @@ from gpubench_plugin.reports.table import (
 )
 from gpubench_plugin.reports.text import (
     UNICODE,
+    Glyphs,
     count,
     cut,
     percentage,
@@ -33,14 +35,6 @@ from gpubench_plugin.reports.text import (
     shorten,
 )
 from gpubench_plugin.reports.text import width as columns_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
-    from gpubench_plugin.reports.markup import Line, Markup
-    from gpubench_plugin.reports.text import Glyphs
-
 
 ORDER: Final[tuple[VerdictKind, ...]] = (
     "regressed",

@@ -135,9 +135,13 @@ def say_json(document: Mapping[str, Any]) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Write `lines` to the standard output; a sign that it cannot show is written as an escape."""
+    """Write `lines` to the standard output as :func:`say_text` does."""
+    say_text("".join(f"{line}\n" for line in lines))
+
+
+def say_text(text: str) -> None:
+    """Write `text` to the standard output; a sign that it cannot show is written as an escape."""
     encoding = sys.stdout.encoding or "ascii"
-    text = "".join(f"{line}\n" for line in lines)
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 

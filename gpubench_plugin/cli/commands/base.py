@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from abc import ABC, abstractmethod
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    import argparse
+from typing import ClassVar
 
 
 class Exit(IntEnum):

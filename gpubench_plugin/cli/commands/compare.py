@@ -6,24 +6,29 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import Places, add_format, add_places, colored
+from gpubench_plugin.cli.commands._places import (
+    Places,
+    add_format,
+    add_places,
+    colored,
+    glyphs,
+    say_text,
+)
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.compare import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES, gated, rate_of
 from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
-from gpubench_plugin.records import COMPARED, Run
+from gpubench_plugin.records import COMPARED, Comparison, Result, Run, Verdict
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
 
-    from gpubench_plugin.records import Comparison, Result, Verdict
     from gpubench_plugin.reports.formats import Format
 
 
@@ -285,19 +290,16 @@ def _interrupted(*runs: Run) -> list[str]:
 
 
 def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
-    from gpubench_plugin.reports import glyphs_for
     from gpubench_plugin.reports.formats import Page
 
-    encoding = sys.stdout.encoding or "ascii"
     page = Page(
         only_changed=only_changed,
         width=shutil.get_terminal_size((80, 24)).columns,
         color=colored(os.environ, terminal=sys.stdout.isatty()),
-        glyphs=glyphs_for(encoding),
+        glyphs=glyphs(),
     )
-    text = form(comparisons, page)
     try:
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        say_text(form(comparisons, page))
         sys.stdout.flush()
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpubench_plugin import catalog
+from gpubench_plugin.cli.commands._places import say
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.environment import devices
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 _PACKAGES = ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transformers", "diffusers")
 
@@ -27,8 +25,7 @@ class Doctor(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the findings."""
-        for line in _findings():
-            sys.stdout.write(f"{line}\n")
+        say(_findings())
         return Exit.FINE
 
 

@@ -52,12 +52,7 @@ class Explain(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print it."""
-        from gpubench_plugin.reports import (
-            explanation_as_json,
-            explanation_lines,
-            painted,
-            plain,
-        )
+        from gpubench_plugin.reports import explanation_as_json, explanation_lines, painted, plain
 
         about = _explained(options.subject, options.benchmark, Places.of(options))
         if options.format == "json":

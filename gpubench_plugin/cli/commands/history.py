@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
@@ -15,6 +14,7 @@ from gpubench_plugin.cli.commands._places import (
     note,
     say,
     say_json,
+    say_text,
 )
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.errors import not_one_of
@@ -70,7 +70,7 @@ class History(Command):
         if options.format == "json":
             say_json(trend.courses_as_json(benchmark, metric, series))
         elif options.format == "csv":
-            sys.stdout.write(trend.courses_as_csv(series))
+            say_text(trend.courses_as_csv(series))
         else:
             say(trend.course_lines(benchmark, metric, series, columns(), glyphs()))
         return Exit.FINE

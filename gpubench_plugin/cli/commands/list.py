@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from itertools import groupby
+from typing import ClassVar, Final
 
 from gpubench_plugin import catalog
-from gpubench_plugin.cli.commands._places import add_format, glyphs
+from gpubench_plugin.cli.commands._places import add_format, glyphs, say
 from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.environment import text
 from gpubench_plugin.errors import not_one_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 """What is listed where no kind is named."""
@@ -44,9 +43,11 @@ class List(Command):
         for kind in options.kinds:
             if kind not in catalog.kinds():
                 raise not_one_of("KIND", kind, catalog.kinds())
-        found = [line for kind in options.kinds or _KINDS for line in listed(kind)]
-        text = _json(found) if options.format == "json" else _table(found)
-        sys.stdout.write(f"{text}\n")
+        components = [line for kind in options.kinds or _KINDS for line in listed(kind)]
+        if options.format == "json":
+            say([text([asdict(component) for component in components], indent=2)])
+        else:
+            say(_table(components))
         return Exit.FINE
 
 
@@ -66,18 +67,11 @@ def _meaning(component: object) -> str:
     return said.strip().partition("\n")[0].rstrip(".").replace("``", "")
 
 
-def _table(found: Sequence[Listed]) -> str:
+def _table(components: Sequence[Listed]) -> Iterator[str]:
     from gpubench_plugin.reports import column, lines
 
-    blocks = []
-    for kind in dict.fromkeys(line.kind for line in found):
-        rows = [(line.name, line.meaning, line.where) for line in found if line.kind == kind]
+    for number, (kind, group) in enumerate(groupby(components, key=lambda line: line.kind)):
+        rows = [(line.name, line.meaning, line.where) for line in group]
         columns = [column("", texts) for texts in zip(*rows, strict=True)]
-        blocks.append("\n  ".join((kind, *lines(columns, None, glyphs()))))
-    return "\n\n".join(blocks)
-
-
-def _json(found: Sequence[Listed]) -> str:
-    import json
-
-    return json.dumps([asdict(line) for line in found], indent=2, ensure_ascii=False)
+        yield from ["", kind] if number else [kind]
+        yield from (f"  {line}" for line in lines(columns, None, glyphs()))

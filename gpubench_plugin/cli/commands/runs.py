@@ -19,12 +19,7 @@ from gpubench_plugin.cli.commands._places import (
     say_json,
 )
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.errors import (
-    GpubenchError,
-    RegistryError,
-    ResultsError,
-    not_one_of,
-)
+from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, not_one_of
 
 if TYPE_CHECKING:
     import argparse

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import sys
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
+from gpubench_plugin.cli.commands._places import say
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import not_one_of
-
-if TYPE_CHECKING:
-    import argparse
 
 _FILES: Final = {
     "summary": ("gpubench_plugin.results.summary", "Summary"),
@@ -39,5 +37,5 @@ class Schema(Command):
             raise not_one_of("gpubench schema", options.file, _FILES)
         module, record = _FILES[options.file]
         schema = stored.json_schema(getattr(importlib.import_module(module), record))
-        sys.stdout.write(json_files.text(schema, indent=2) + "\n")
+        say([json_files.text(schema, indent=2)])
         return Exit.FINE

@@ -16,6 +16,7 @@ from gpubench_plugin.cli.ab import (
     REHEARSAL,
     SIDES,
     VERDICTS,
+    Asked,
     Done,
     Findings,
     SideName,
@@ -24,6 +25,7 @@ from gpubench_plugin.cli.ab import (
     next_pairs,
     resume_command,
 )
+from gpubench_plugin.cli.ab import Look as LookTaken
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.cli.explain.measurement import CURES
 from gpubench_plugin.compare import value_of
@@ -36,8 +38,6 @@ from gpubench_plugin.reports import Advice, Explanation, Look, Point, numbers_of
 from gpubench_plugin.results import verdicts
 
 if TYPE_CHECKING:
-    from gpubench_plugin.cli.ab import Asked
-    from gpubench_plugin.cli.ab import Look as LookTaken
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 

@@ -18,12 +18,10 @@ from gpubench_plugin.flags import (
     UNSTEADY,
     doubts,
 )
-from gpubench_plugin.records import ends_of
-from gpubench_plugin.reports import Advice, Explanation, Point, number
+from gpubench_plugin.records import Measurement, Samples, ends_of
+from gpubench_plugin.reports import Advice, Explanation, Glyphs, Point, number
 
 if TYPE_CHECKING:
-    from gpubench_plugin.records import Measurement, Samples
-    from gpubench_plugin.reports import Glyphs
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.compare import FEWEST, Likeness, limiting_of, value_of
-from gpubench_plugin.compare.baselines import Reference
+from gpubench_plugin.compare.baselines import Reference, Resolver
 from gpubench_plugin.environment import counted, short_commit
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.reports import Advice, Explanation, Point, number, numbers_of
+from gpubench_plugin.reports import Advice, Explanation, Glyphs, Point, number, numbers_of
 
 if TYPE_CHECKING:
-    from gpubench_plugin.compare.baselines import Resolver
     from gpubench_plugin.records import Result, Run, Verdict
-    from gpubench_plugin.reports import Glyphs
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 
