@@ -107,10 +107,10 @@ def load_run(
         UsageProblem: there is no such run.
         ResultsError: a file of it cannot be read or is not as it was written.
     """
-    from gpubench_plugin.results import find_run, read_record
+    from gpubench_plugin.results import StoredRun, find_run
 
     here = Path.cwd()
-    return read_record(find_run(here / results_dir, os.fspath(path), here=here))
+    return StoredRun(find_run(here / results_dir, os.fspath(path), here=here)).record()
 
 
 def _flags(flags: Mapping[str, Flag]) -> list[str]:

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.reader import (
         EarlierRun,
         Overview,
+        StoredRun,
         is_being_written,
-        overview,
-        read_record,
+        middle_rounds,
+        run_of,
     )
     from gpubench_plugin.results.recorder import Recorder, append, append_events
     from gpubench_plugin.results.resume import reopen
-    from gpubench_plugin.results.rounds import middle_rounds, rounds_of
     from gpubench_plugin.results.run_directory import (
         RunDirectory,
         find_run,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         under_removal,
     )
     from gpubench_plugin.results.run_list import Filter, latest_runs
-    from gpubench_plugin.results.sources import read_run, run_in, run_of
+    from gpubench_plugin.results.sources import read_run
     from gpubench_plugin.results.summary import (
         UtcTime,
         table_text,

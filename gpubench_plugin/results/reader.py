@@ -1,190 +1,64 @@
-"""Readers of run directories: a run's record, its overview, and an earlier run opened to go on.
+"""The reader of a run directory, be the run complete, killed, or still being written.
 
-A run's record can be read whether it has ended or not.
+The same folder is read as a record with all samples, as a run to compare, at a glance for a list,
+and to go on with it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpubench_plugin.environment import KernelLock, code, json_files
+from gpubench_plugin.config import FrozenRounds, comparable_part
+from gpubench_plugin.environment import (
+    KernelLock,
+    code,
+    flat,
+    json_files,
+    machine_facts,
+    stored,
+    told_facts,
+)
 from gpubench_plugin.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.records import Measurement, RunRecord, is_regression
+from gpubench_plugin.flags import UNFINISHED
+from gpubench_plugin.records import (
+    Benchmark,
+    Measurement,
+    Metric,
+    Result,
+    Run,
+    RunRecord,
+    RunStatus,
+    Samples,
+    is_regression,
+)
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.tags import tags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pydantic import TypeAdapter
-
-    from gpubench_plugin.records import Json, RunStatus
+    from gpubench_plugin.records import BenchmarkRecord, Json
     from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.results.summary import SummaryBenchmark
 
 
-def read_record(directory: RunDirectory) -> RunRecord:
-    """The record of the run in `directory`, with all samples.
-
-    A run without an end was killed or is still being written: its status is ``interrupted``,
-    `finished` is the time of its last line, and a benchmark without a record ``not_measured``.
-
-    Raises:
-        ResultsError: a file of it cannot be read or is not as it was written.
-    """
+@contextmanager
+def intact(place: RunDirectory | Path) -> Iterator[None]:
+    """Turn what is raised by contents of another form into BrokenFile, which names `place`."""
     try:
-        events = events_of(directory)
-        beginning = beginning_of(directory, events)
-        measurements = measurements_of(
-            configurations_of(directory), beginning.get("params", {}), events
-        )
-        return RunRecord(
-            run_id=beginning["run_id"],
-            experiment=directory.experiment,
-            status=status_of(events),
-            started=beginning["time"],
-            resumed=tuple(e["time"] for e in events if e["event"] == "run_resumed"),
-            finished=events[-1]["time"],
-            command=tuple(map(str, beginning["command"])),
-            environment=environment_of(directory),
-            benchmarks=tuple(measurements.values()),
-        )
+        yield
     except json_files.MALFORMED as error:
-        raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
-
-
-def events_of(directory: RunDirectory) -> list[Json]:
-    """The journal's events; of a run that was killed before the first, that it began.
-
-    Raises:
-        ResultsError: as :func:`~gpubench_plugin.results.journal.read`.
-    """
-    return journal.read(directory.journal) or [unwritten_beginning(directory)]
-
-
-def unwritten_beginning(directory: RunDirectory) -> Json:
-    """What the first event would have been, as far as the run's name tells."""
-    return {
-        "event": "run_started",
-        "time": directory.began.isoformat().replace("+00:00", "Z"),
-        "run_id": directory.run_id,
-        "command": [],
-        "params": {},
-    }
-
-
-def beginning_of(directory: RunDirectory, events: Sequence[Json]) -> Json:
-    """The journal's first event.
-
-    Raises:
-        ResultsError: the run never started.
-    """
-    beginning = next((e for e in events if e["event"] == "run_started"), None)
-    if beginning is None:
-        raise ResultsError(f"{directory.journal} has no beginning: the run never started")
-    return beginning
-
-
-def status_of(events: Sequence[Json]) -> RunStatus:
-    """How the run ended; the orderly end may have come to the journal, and no summary to the disk.
-
-    A run without an end was killed, or is still being written.
-    """
-    status = events[-1].get("status") if has_ended(events) else None
-    known: tuple[RunStatus, ...] = ("complete", "failed")
-    return next((one for one in known if one == status), "interrupted")
-
-
-def has_ended(events: Sequence[Json]) -> bool:
-    """Whether the last event is the run's orderly end."""
-    return bool(events) and events[-1].get("event") == "run_finished"
-
-
-def measurements_of(
-    configurations: Mapping[str, Json], params: Mapping[str, Json], events: Sequence[Json]
-) -> dict[str, Measurement]:
-    """Every benchmark's latest measurement by node id; ``not_measured`` where it has none."""
-    latest = {event["id"]: event for event in events if event["event"] == "benchmark"}
-    return {
-        i: recorded(latest[i]) if i in latest else _never_recorded(i, params.get(i, {}), settings)
-        for i, settings in configurations.items()
-    }
-
-
-def recorded(event: Json) -> Measurement:
-    """The measurement in a journal's line, every value of it of the type it should be.
-
-    Raises:
-        BrokenFile: the line breaks the schema, and where.
-    """
-    from pydantic import ValidationError
-
-    try:
-        return _measurements().validate_python(journal.restored(event))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise BrokenFile(
-            f"the record of {event.get('id')!r:.100} breaks the schema at {where}: {first['msg']}"
-        ) from error
-
-
-@cache
-def _measurements() -> TypeAdapter[Measurement]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Measurement)
-
-
-def _never_recorded(node_id: str, params: Json, configuration: Json) -> Measurement:
-    return Measurement(
-        id=node_id,
-        name=node_id.rpartition("::")[2],
-        params=params,
-        world_size=configuration["distributed"]["world_size"],
-        outcome="not_measured",
-        reason="the run ended before it",
-        configuration=configuration,
-    )
-
-
-def configurations_of(directory: RunDirectory) -> dict[str, Json]:
-    """Every benchmark's resolved configuration by node id, in the order of the run.
-
-    Raises:
-        ResultsError: the file cannot be read, or is not as it was written.
-    """
-    from gpubench_plugin.config import resolved_file
-
-    path = directory.config_resolved
-    try:
-        return resolved_file.read(path)
-    except FileNotFoundError as error:
-        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def environment_of(directory: RunDirectory) -> Json:
-    """The facts of the machine and the software.
-
-    Raises:
-        ResultsError: the file cannot be read, or holds no mapping.
-    """
-    path = directory.system
-    try:
-        facts = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
-    except BrokenFile:
-        raise
-    except UsageProblem as error:
-        raise ResultsError(str(error)) from error
-    if not isinstance(facts, dict):
-        raise BrokenFile(f"{path} is not as it was written: no mapping")
-    return facts
+        raise BrokenFile(f"{place} is not as it was written: {error!r:.200}") from error
 
 
 State = Literal["complete", "failed", "interrupted", "running", "broken"]
@@ -223,28 +97,304 @@ class Overview:
         return self.outcomes.get("measured", 0)
 
 
-def overview(directory: RunDirectory) -> Overview:
-    """What the run in `directory` is at a glance, whatever has become of it; nothing is raised.
+_NEVER: Final = "the run ended before it"
+_UNFINISHED: Final = "the run has no end and no record of this: it was killed, or still runs"
 
-    It may be in progress, killed, or broken. Its files are looked at without validating them whole:
-    thousands of runs are listed, and whatever is wrong with one of them is said of that one.
+
+class StoredRun:
+    """A run as its directory tells; each part is read when it is first asked for.
+
+    A run without an end was killed or is still being written. Then `status` is ``interrupted``,
+    `finished` is the time of its last line, and a benchmark without a record ``not_measured``.
+    Times are UTC in ISO 8601.
+
+    Raises:
+        ResultsError: of each part, its file cannot be read.
+        BrokenFile: of each part, its file is not as it was written.
     """
-    facts: dict[str, Any] = {
-        "run_id": directory.run_id,
-        "experiment": directory.experiment,
-        "path": directory.path,
-    }
-    try:
-        facts["tags"] = tags_of(directory)
-        facts["regressed"] = _regressed(directory)
-        read = _from_summary if directory.summary.exists() else _from_journal
-        return Overview(**facts, **read(directory))
-    except (GpubenchError, *json_files.MALFORMED) as error:
-        problem = (
-            str(error) if isinstance(error, GpubenchError) else f"not as written: {error!r:.200}"
+
+    def __init__(self, directory: RunDirectory):
+        self.directory = directory
+
+    @cached_property
+    def _lines(self) -> list[Json]:
+        return journal.read(self.directory.journal)
+
+    @property
+    def begun(self) -> bool:
+        """Whether its first line was written; else it was killed before."""
+        return bool(self._lines)
+
+    @cached_property
+    def events(self) -> list[Json]:
+        """The journal's lines; of a run that was killed before the first, that it began."""
+        return self._lines or [
+            {
+                "event": "run_started",
+                "time": self.directory.began.isoformat().replace("+00:00", "Z"),
+                "run_id": self.directory.run_id,
+                "command": [],
+                "params": {},
+            }
+        ]
+
+    @cached_property
+    def beginning(self) -> Json:
+        """The journal's event of the start."""
+        beginning = next((e for e in self.events if e.get("event") == "run_started"), None)
+        if beginning is None:
+            raise BrokenFile(f"{self.directory.journal} has no beginning: the run never started")
+        return beginning
+
+    @property
+    def params(self) -> Mapping[str, Json]:
+        """The parameters of every selected benchmark by node id."""
+        return self.beginning.get("params") or {}
+
+    @property
+    def started(self) -> str:
+        """When it began."""
+        return str(self.beginning["time"])
+
+    @property
+    def resumed(self) -> tuple[str, ...]:
+        """When it went on, each time."""
+        return tuple(e["time"] for e in self.events if e.get("event") == "run_resumed")
+
+    @property
+    def finished(self) -> str:
+        """When it ended, or the last line was written."""
+        return str(self.events[-1].get("time", ""))
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The arguments of pytest."""
+        return tuple(map(str, self.beginning["command"]))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last event is the run's orderly end, which may have come to no summary."""
+        return self.events[-1].get("event") == "run_finished"
+
+    @property
+    def status(self) -> RunStatus:
+        """How it ended."""
+        status = self.events[-1].get("status") if self.has_ended else None
+        known: tuple[RunStatus, ...] = ("complete", "failed")
+        return next((one for one in known if one == status), "interrupted")
+
+    @property
+    def code(self) -> Mapping[str, str] | None:
+        """What :func:`.code.digests` found and what its benchmarks loaded.
+
+        None of a run of a version that recorded none.
+        """
+        if self.beginning.get("code") is None:
+            return None
+        loaded = (event["files"] for event in self.events if event.get("event") == "code")
+        return code.united([self.beginning["code"], *loaded])
+
+    @cached_property
+    def configurations(self) -> dict[str, Json]:
+        """Every benchmark's resolved configuration by node id, in the order of the run."""
+        from gpubench_plugin.config import resolved_file
+
+        path = self.directory.config_resolved
+        try:
+            return resolved_file.read(path)
+        except FileNotFoundError as error:
+            raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+
+    @cached_property
+    def environment(self) -> Json:
+        """The facts of the machine and the software."""
+        path = self.directory.system
+        try:
+            facts = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+        except BrokenFile:
+            raise
+        except UsageProblem as error:
+            raise ResultsError(str(error)) from error
+        if not isinstance(facts, dict):
+            raise BrokenFile(f"{path} is not as it was written: no mapping")
+        return facts
+
+    @cached_property
+    def measurements(self) -> dict[str, Measurement]:
+        """Every benchmark's latest measurement by node id, samples included, in the run's order."""
+        latest = self._latest()
+        return {
+            name: self._measurement(latest[name])
+            if name in latest
+            else _never_recorded(name, self.params.get(name, {}), settings)
+            for name, settings in self.configurations.items()
+        }
+
+    @property
+    def regressed(self) -> tuple[str, ...]:
+        """The benchmark of each verdict that keeps the run from being a sample."""
+        from gpubench_plugin.results import verdicts
+
+        path = self.directory.verdicts
+        return verdicts.read(path).regressed if path.exists() else ()
+
+    def rounds(self) -> dict[str, FrozenRounds]:
+        """In how many rounds the run has timed each of its benchmarks.
+
+        Of several launches that in the middle counts, as it does of their metrics: minima of more
+        rounds than the run's own number of them would be compared with none. A benchmark whose
+        samples this version cannot read is left out.
+        """
+        rounds = {}
+        for event in self._lines:
+            if event.get("event") == "benchmark" and event.get("samples"):
+                try:
+                    rounds[event["id"]] = _rounds_of(journal.restored(event))
+                except (BrokenFile, KeyError, TypeError, ValueError):
+                    continue
+        return rounds
+
+    def record(self) -> RunRecord:
+        """The record of the run, with all samples."""
+        with intact(self.directory):
+            return RunRecord(
+                run_id=self.beginning["run_id"],
+                experiment=self.directory.experiment,
+                status=self.status,
+                started=self.started,
+                resumed=self.resumed,
+                finished=self.finished,
+                command=self.command,
+                environment=self.environment,
+                benchmarks=tuple(self.measurements.values()),
+            )
+
+    def run(self, label: str = "") -> Run:
+        """The run as it is compared: from its summary, else from its journal.
+
+        Without an end, a benchmark without a line in the journal has the flag
+        :data:`~gpubench_plugin.flags.UNFINISHED`. Of a summary of version 1 or 2, which knows no
+        settings, a benchmark's settings are its whole configuration, as far as it changes numbers:
+        defaults are among them, so that a later version's settings differ from these.
+        """
+        summary = self.directory.summary
+        if not summary.exists():
+            return self.journaled(label)
+        with intact(self.directory):
+            return summarised(summary, json_files.load(summary), label or self.directory.run_id)
+
+    def journaled(self, label: str = "") -> Run:
+        """The same from the journal alone."""
+        with intact(self.directory):
+            return _run(
+                label or self.directory.run_id,
+                dict(self._results()),
+                self.environment,
+                started=self.started,
+                finished=self.finished,
+                run_id=self.directory.run_id,
+                status=self.status,
+                path=self.directory.path,
+            )
+
+    def overview(self) -> Overview:
+        """What the run is at a glance, whatever has become of it; nothing is raised.
+
+        Its files are looked at without validating them whole: thousands of runs are listed, and
+        whatever is wrong with one of them is said of that one.
+        """
+        directory = self.directory
+        facts: dict[str, Any] = {
+            "run_id": directory.run_id,
+            "experiment": directory.experiment,
+            "path": directory.path,
+        }
+        try:
+            with intact(directory):
+                facts["tags"] = tags_of(directory)
+                facts["regressed"] = _has_regressed(directory)
+                ended = directory.summary.exists()
+                return Overview(**facts, **(_at_the_end(directory) if ended else self._so_far()))
+        except GpubenchError as error:
+            facts["state"] = "running" if is_being_written(directory) else "broken"
+            return Overview(**facts, problem=str(error))
+
+    def _so_far(self) -> dict[str, Any]:
+        outcomes = dict.fromkeys(self.params, "not_measured")
+        outcomes |= {name: str(event["outcome"]) for name, event in self._latest().items()}
+        return {
+            "state": "running" if is_being_written(self.directory) else "interrupted",
+            "started": self.started,
+            "command": self.command,
+            "outcomes": dict(Counter(outcomes.values())),
+            **_git(self.environment),
+        }
+
+    def _latest(self) -> dict[str, Json]:
+        """The last event of each benchmark that has one."""
+        return {e["id"]: e for e in self.events if e.get("event") == "benchmark"}
+
+    def _measurement(self, event: Json) -> Measurement:
+        """The measurement in a journal's line, every value of it of the type it should be."""
+        try:
+            whole = journal.restored(event)
+            return stored.restored(Measurement, whole, f"the record of {event.get('id')!r:.100}")
+        except BrokenFile as error:
+            path = self.directory.journal
+            raise BrokenFile(f"{path} is not as it was written: {error}") from error
+
+    def _results(self) -> Iterator[tuple[str, Result]]:
+        """Every benchmark the run was started with: its latest line, or that there is none."""
+        latest = self._latest()
+        ended = self.has_ended or self.directory.summary.exists()
+        for name in dict.fromkeys((*self.params, *latest)):
+            if name in latest:
+                measurement = self._measurement(latest[name])
+                if "settings" not in latest[name]:
+                    known = comparable_part(flat(measurement.configuration))
+                    measurement = replace(measurement, settings=known)
+                yield name, _of_measurement(measurement)
+            else:
+                yield (
+                    name,
+                    Result(
+                        id=name,
+                        outcome="not_measured",
+                        reason=_NEVER if ended else _UNFINISHED,
+                        flags=() if ended else (UNFINISHED,),
+                    ),
+                )
+
+
+class EarlierRun(StoredRun):
+    """A run that is to go on: its journal is open for more and closed to every other process.
+
+    All of it is read at once. Until something is appended to the journal, nothing changes.
+
+    Raises:
+        ResultsError: a file of it cannot be read, or another process is writing it.
+    """
+
+    def __init__(self, directory: RunDirectory):
+        super().__init__(directory)
+        self.journal = Journal(directory.journal)
+        try:
+            with intact(directory):
+                for part in ("started", "resumed", "command", "environment", "code"):
+                    getattr(self, part)
+                self.measured(self.measurements, launches=1)
+        except BaseException:
+            self.journal.close()
+            raise
+
+    def measured(self, ids: Iterable[str], *, launches: int) -> frozenset[str]:
+        """Those of the benchmarks `ids` that were measured, in that many launches or more."""
+        return frozenset(
+            i
+            for i in ids
+            if self.measurements[i].outcome == "measured"
+            and self.measurements[i].launches >= launches
         )
-        facts["state"] = "running" if is_being_written(directory) else "broken"
-        return Overview(**facts, problem=problem)
 
 
 def is_being_written(directory: RunDirectory) -> bool:
@@ -259,7 +409,130 @@ def is_being_written(directory: RunDirectory) -> bool:
     return False
 
 
-def _from_summary(directory: RunDirectory) -> dict[str, Any]:
+def run_of(
+    label: str,
+    measurements: Iterable[Measurement],
+    environment: Mapping[str, Any],
+    *,
+    started: str = "",
+    run_id: str = "",
+) -> Run:
+    """The run that a session has measured itself: `environment` are the facts of its machine."""
+    results = {measurement.id: _of_measurement(measurement) for measurement in measurements}
+    return _run(label, results, environment, started=started, run_id=run_id)
+
+
+def summarised(path: Path, document: object, label: str) -> Run:
+    """The run of the summary at `path`, which holds `document`; raises BrokenFile."""
+    from gpubench_plugin.results.summary import parsed
+
+    wrong = _untrue(document)
+    summary = parsed(document, str(path))
+    results = {benchmark.id: _of_summary(benchmark) for benchmark in summary.benchmarks}
+    for node_id, reason in wrong.items():
+        results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
+    return _run(
+        label,
+        results,
+        summary.environment,
+        started=summary.started,
+        finished=summary.finished,
+        run_id=summary.run_id,
+        status=summary.status,
+        path=path.parent,
+    )
+
+
+def _untrue(document: object) -> dict[str, str]:
+    """Why the numbers of a benchmark in a summary cannot be true, by id; they are taken out."""
+    entries = document.get("benchmarks") if isinstance(document, Mapping) else None
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), dict):
+            continue  # the model says what is wrong with it
+        node_id = str(entry.get("id"))
+        if node_id in seen:
+            found[node_id] = "the file has it twice, which is meant is not known"
+        seen.add(node_id)
+        values = {n: m.get("value") for n, m in entry["metrics"].items() if isinstance(m, dict)}
+        launches = entry.get("per_launch")
+        launches = launches if isinstance(launches, list) else []
+        if problem := untrue(values, (one for one in launches if isinstance(one, dict))):
+            found[node_id] = problem
+            entry["metrics"], entry["per_launch"] = {}, []
+    return found
+
+
+def _of_summary(benchmark: SummaryBenchmark) -> Result:
+    metrics = {
+        name: Metric(name=name, value=m.value, unit=m.unit, better=m.better)
+        for name, m in benchmark.metrics.items()
+    }
+    return _result(benchmark, metrics, benchmark.per_launch)
+
+
+def _of_measurement(measurement: Measurement) -> Result:
+    """The same as what the summary says of `measurement`: numbers that are none are left out."""
+    finite = {n: m for n, m in measurement.metrics.items() if math.isfinite(m.value)}
+    lost = tuple(f"not_finite:{n}" for n in measurement.metrics if n not in finite)
+    per_launch = [
+        {n: m.value for n, m in launch.metrics.items() if math.isfinite(m.value)}
+        for launch in measurement.per_launch
+    ]
+    return _result(replace(measurement, flags=measurement.flags + lost), finite, per_launch)
+
+
+def _result(
+    record: BenchmarkRecord,
+    metrics: Mapping[str, Metric],
+    per_launch: Sequence[Mapping[str, float]],
+) -> Result:
+    values = {name: metric.value for name, metric in metrics.items()}
+    return Result(
+        **{shared.name: getattr(record, shared.name) for shared in fields(Benchmark)},
+        metrics=metrics,
+        launches=tuple(per_launch) or ((values,) if values else ()),
+        configuration=flat(record.configuration) if record.configuration else {},
+        work=None if record.work is None else record.work.known,
+    )
+
+
+def _run(
+    label: str, results: Mapping[str, Result], environment: Mapping[str, Any], **more: Any
+) -> Run:
+    return Run(
+        label=label,
+        machine=machine_facts(environment),
+        environment=told_facts(environment),
+        results=results,
+        **_git(environment),
+        **more,
+    )
+
+
+def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Commit, branch and whether there were changes, as far as they are known."""
+    git = environment.get("git")
+    git = git if isinstance(git, Mapping) else {}
+    kinds = {"commit": str, "branch": str, "dirty": bool}
+    return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
+
+
+def _never_recorded(node_id: str, params: Json, configuration: Json) -> Measurement:
+    return Measurement(
+        id=node_id,
+        name=node_id.rpartition("::")[2],
+        params=params,
+        world_size=configuration["distributed"]["world_size"],
+        outcome="not_measured",
+        reason=_NEVER,
+        configuration=configuration,
+    )
+
+
+def _at_the_end(directory: RunDirectory) -> dict[str, Any]:
+    """What the summary says at a glance."""
     document = json_files.load(directory.summary)
     state = document["status"]
     if state not in {"complete", "failed", "interrupted"}:
@@ -273,31 +546,8 @@ def _from_summary(directory: RunDirectory) -> dict[str, Any]:
     }
 
 
-def _from_journal(directory: RunDirectory) -> dict[str, Any]:
-    events = events_of(directory)
-    running = is_being_written(directory)
-    beginning = next((event for event in events if event.get("event") == "run_started"), None)
-    if beginning is None:
-        raise BrokenFile(f"{directory.journal} has no beginning: the run never started")
-    recorded = {e["id"]: str(e["outcome"]) for e in events if e.get("event") == "benchmark"}
-    selected = dict.fromkeys(beginning.get("params") or (), "not_measured")
-    return {
-        "state": "running" if running else "interrupted",
-        "started": str(beginning["time"]),
-        "command": tuple(map(str, beginning["command"])),
-        "outcomes": dict(Counter({**selected, **recorded}.values())),
-        **_git(json_files.load(directory.system, limit=json_files.LIMIT_OF_FACTS_BYTES)),
-    }
-
-
-def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
-    git = environment.get("git")
-    git = git if isinstance(git, Mapping) else {}
-    kinds = {"commit": str, "branch": str, "dirty": bool}
-    return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
-
-
-def _regressed(directory: RunDirectory) -> bool:
+def _has_regressed(directory: RunDirectory) -> bool:
+    """Whether :attr:`StoredRun.regressed` names a benchmark, without validating the verdicts."""
     if not directory.verdicts.exists():
         return False
     document = json_files.load(directory.verdicts, limit=json_files.LIMIT_OF_FACTS_BYTES)
@@ -308,76 +558,13 @@ def _regressed(directory: RunDirectory) -> bool:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EarlierRun:
-    """A run as its files tell, its journal open for more and closed to every other process.
-
-    `begun`: its first line was written; else it was killed before. `started` and `resumed` are UTC
-    in ISO 8601. `configurations` and `measurements` hold every benchmark of the run by node id, in
-    its order. A measurement is the latest in the journal, samples included; a benchmark that was
-    never recorded is ``not_measured``. `code` is what :func:`.code.digests` found and what its
-    benchmarks loaded; None of a run of a version that recorded none.
-    """
-
-    directory: RunDirectory
-    journal: Journal
-    begun: bool
-    started: str
-    resumed: tuple[str, ...]
-    command: tuple[str, ...]
-    environment: Json
-    configurations: Mapping[str, Json]
-    code: Mapping[str, str] | None
-    measurements: Mapping[str, Measurement]
-
-    @classmethod
-    def open(cls, directory: RunDirectory) -> EarlierRun:
-        """The run in `directory`; until something is appended to its journal, nothing changes.
-
-        Raises:
-            ResultsError: a file of it cannot be read, or another process is writing it.
-        """
-        lines = Journal(directory.journal)
-        try:
-            return cls._read(directory, lines)
-        except json_files.MALFORMED as error:
-            lines.close()
-            raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
-        except BaseException:
-            lines.close()
-            raise
-
-    @classmethod
-    def _read(cls, directory: RunDirectory, lines: Journal) -> EarlierRun:
-        written = journal.read(directory.journal)
-        events = written or [unwritten_beginning(directory)]
-        beginning = beginning_of(directory, events)
-        configurations = configurations_of(directory)
-        return cls(
-            directory=directory,
-            journal=lines,
-            begun=bool(written),
-            started=beginning["time"],
-            resumed=tuple(e["time"] for e in events if e["event"] == "run_resumed"),
-            command=tuple(map(str, beginning["command"])),
-            environment=environment_of(directory),
-            configurations=configurations,
-            code=_code(beginning, events),
-            measurements=measurements_of(configurations, beginning.get("params", {}), events),
-        )
-
-    def measured(self, ids: Iterable[str], *, launches: int) -> frozenset[str]:
-        """Those of the benchmarks `ids` that were measured, in that many launches or more."""
-        return frozenset(
-            i
-            for i in ids
-            if self.measurements[i].outcome == "measured"
-            and self.measurements[i].launches >= launches
-        )
+def _rounds_of(event: Mapping[str, Any]) -> FrozenRounds:
+    launches = event.get("per_launch") or [event]
+    samples = (stored.restored(Samples, one["samples"], "the journal") for one in launches)
+    return middle_rounds(map(FrozenRounds.of, samples))
 
 
-def _code(beginning: Json, events: Sequence[Json]) -> dict[str, str] | None:
-    if beginning.get("code") is None:
-        return None
-    loaded = (event["files"] for event in events if event["event"] == "code")
-    return code.united([beginning["code"], *loaded])
+def middle_rounds(plans: Iterable[FrozenRounds]) -> FrozenRounds:
+    """The median by number, of two in the middle the lower one."""
+    ordered = sorted(plans, key=lambda plan: plan.rounds)
+    return ordered[(len(ordered) - 1) // 2]

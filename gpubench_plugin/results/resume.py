@@ -17,12 +17,11 @@ from gpubench_plugin.environment import (
     differences,
     fingerprint,
     flat,
-    json_files,
     listed,
     recorded_lately,
 )
-from gpubench_plugin.errors import BrokenFile, UsageProblem
-from gpubench_plugin.results.reader import EarlierRun
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.results.reader import EarlierRun, intact
 from gpubench_plugin.results.run_directory import tag_of
 
 if TYPE_CHECKING:
@@ -56,16 +55,14 @@ def reopen(
         ResultsError: the run cannot be read or written.
     """
     _refuse_other_place(directory, options)
-    run = EarlierRun.open(directory)
+    run = EarlierRun(directory)
     try:
-        _refuse_other_benchmarks(run, configurations)
-        _refuse_other_conditions(run, configurations, environment, rootdir)
-    except UsageProblem:
+        with intact(directory):
+            _refuse_other_benchmarks(run, configurations)
+            _refuse_other_conditions(run, configurations, environment, rootdir)
+    except BaseException:
         run.journal.close()
         raise
-    except json_files.MALFORMED as error:
-        run.journal.close()
-        raise BrokenFile(f"{directory} is not as it was written: {error!r:.200}") from error
     return run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from gpubench_plugin.environment import listed, write
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 LONGEST: Final = 80
@@ -288,8 +288,15 @@ def find_run(results_dir: Path, text: str, *, here: Path) -> RunDirectory:
         UsageProblem: no run is named so, or several are; the message names those there are.
         ResultsError: the operating system does not let it be looked for.
     """
-    try:
+    with opening(text):
         return _run_at(results_dir, text, here) or _run_called(results_dir, text, here)
+
+
+@contextmanager
+def opening(text: str) -> Iterator[None]:
+    """Turn what the system says of the path `text` into errors that name it."""
+    try:
+        yield
     except ValueError as error:  # a path with a null character
         raise UsageProblem(f"{text!r} is no path: {error}") from None
     except OSError as error:  # a name too long, a folder that is closed

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import RegistryError
-from gpubench_plugin.results.reader import Overview, overview
+from gpubench_plugin.results.reader import Overview, StoredRun
 from gpubench_plugin.results.run_directory import runs_in, tag_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def latest_runs(
 def _here(directories: Sequence[RunDirectory], wanted: Filter) -> Iterator[Overview]:
     for directory in reversed(directories):
         if wanted.experiment in {None, directory.experiment}:
-            yield overview(directory)
+            yield StoredRun(directory).overview()
 
 
 def _elsewhere(registry: Registry, directories: Sequence[RunDirectory]) -> list[Overview]:

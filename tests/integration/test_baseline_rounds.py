@@ -11,7 +11,7 @@ from gpubench_plugin.config import FrozenRounds
 from gpubench_plugin.environment import stored
 from gpubench_plugin.measure.probes.contention import Contention
 from gpubench_plugin.records import Samples
-from gpubench_plugin.results import RunDirectory, rounds_of
+from gpubench_plugin.results import RunDirectory, StoredRun
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     before = SUITE.partition("def test_new")[0].replace("None, setup=lambda: None", "None")
     project.write("test_it.py", before.replace("def test_known", f"{STEPS}\ndef test_known"))
     pinned = project.run(quick=False).directory
-    rounds = rounds_of(RunDirectory(path=pinned))
+    rounds = StoredRun(RunDirectory(path=pinned)).rounds()
     assert rounds[KNOWN] == FrozenRounds(rounds=37, durations_per_round=1, calls_per_duration=1)
     assert rounds[CHANGED].calls_per_duration > 1
     pins = [pinned.name, *(copied(pinned, f"20990101T00000{n}Z_run_00000{n}").name for n in "12")]
@@ -99,7 +99,7 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
         "rounds are not those of the baseline, since --measure.max_rounds=20 is given" in told.out
     )
     (second,) = {*told.directories} - before - {first}
-    taken, others = (rounds_of(RunDirectory(path=one)) for one in (first, second))
+    taken, others = (StoredRun(RunDirectory(path=one)).rounds() for one in (first, second))
     assert taken[KNOWN] == rounds[KNOWN]
     assert taken[CHANGED] != rounds[CHANGED]
     assert others[KNOWN].rounds <= 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.results import RunDirectory, read_record
+from gpubench_plugin.results import RunDirectory, StoredRun
 from tests.support.projects import InlineProject
 from tests.support.runs_builder import write_run
 
@@ -43,7 +43,7 @@ def test_many_durations_are_measured_without_percentiles(project: InlineProject)
     names = set(benchmark["metrics"])
     assert {"step_time_s", "step_time_mean_s", "step_time_min_s", "step_time_max_s"} <= names
     assert not {"step_time_p95_s", "step_time_p99_s"} & names
-    (measurement,) = read_record(RunDirectory(path=run.directory)).benchmarks
+    (measurement,) = StoredRun(RunDirectory(path=run.directory)).record().benchmarks
     assert measurement.samples is not None
     assert measurement.samples.sketch is not None
     assert measurement.samples.sketch.count > 100

@@ -25,7 +25,7 @@ from sqlalchemy import insert, text
 
 from gpubench_plugin.compare.baselines import merge_files
 from gpubench_plugin.records import Measurement, Metric, RunRecord
-from gpubench_plugin.results import RunDirectory, run_in, write_summary
+from gpubench_plugin.results import RunDirectory, StoredRun, write_summary
 from gpubench_plugin.results.registry import (
     RESULTS,
     RUNS,
@@ -166,7 +166,7 @@ def reading(number: int) -> Reading:
     """A made-up run, as if it was read."""
     with tempfile.TemporaryDirectory() as name:
         directory = written(Path(name), number)
-        found = run_in(directory)
+        found = StoredRun(directory).run()
     return Reading(run=found, experiment="scale", state="", tags=frozenset(), regressed=frozenset())
 
 

@@ -16,7 +16,7 @@ from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.config import FrozenRounds, to_text
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import RunDirectory, rounds_of
+from gpubench_plugin.results import RunDirectory, StoredRun
 
 
 def frozen(
@@ -37,7 +37,9 @@ def freeze(file: Path, base: Path, head: Path) -> None:
         ResultsError: a journal cannot be read, or the file not be written.
     """
     try:
-        base_rounds, head_rounds = (rounds_of(RunDirectory(path=run)) for run in (base, head))
+        base_rounds, head_rounds = (
+            StoredRun(RunDirectory(path=run)).rounds() for run in (base, head)
+        )
         plans = frozen(base_rounds, head_rounds)
     except (KeyError, TypeError) as error:
         raise ResultsError(f"{base} or {head} is not as it was written: {error!r}") from error

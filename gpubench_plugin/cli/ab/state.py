@@ -15,7 +15,7 @@ from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
 from gpubench_plugin.records import Run
-from gpubench_plugin.results import RunDirectory, run_in
+from gpubench_plugin.results import RunDirectory, StoredRun
 
 FORMAT: Final = stored.Format(what="comparison of gpubench ab", newest=1)
 STATE: Final = "state.json"
@@ -223,7 +223,7 @@ class State:
         if not launch.run:
             return Run(label=label)
         directory = RunDirectory(path=self.folder / launch.folder / launch.run)
-        return replace(run_in(directory, label=label), path=directory.path)
+        return StoredRun(directory).run(label)
 
     def seconds(self) -> dict[SideName, list[float]]:
         """How long the launches of each side took that ended in order."""

@@ -29,7 +29,7 @@ from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import counted, json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
-from gpubench_plugin.results import RunDirectory, run_in
+from gpubench_plugin.results import RunDirectory, StoredRun
 
 _REHEARSAL_S: Final = 3600.0
 _LAUNCHES_AT_MOST: Final = 10.0
@@ -393,7 +393,7 @@ class Trial:
         of_tree = bool(rootdirs) and all(rootdir.is_relative_to(tree) for rootdir in rootdirs)
         if commit is None or run is None or not of_tree:
             return
-        recorded = run_in(RunDirectory(path=run))
+        recorded = StoredRun(RunDirectory(path=run)).run()
         if recorded.commit == commit:
             return
         raise UsageProblem(

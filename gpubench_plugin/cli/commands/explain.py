@@ -154,16 +154,17 @@ def _directory(text: str, places: Places) -> RunDirectory:
 def _explained_run(text: str, benchmark: str, places: Places) -> Explanation:
     from gpubench_plugin.cli.explain import explained_measurement, explained_run
     from gpubench_plugin.compare.baselines import the_benchmark
-    from gpubench_plugin.results import read_record, run_in, verdicts
+    from gpubench_plugin.results import StoredRun, verdicts
 
     directory = _directory(text, places)
-    run = run_in(directory)
+    stored = StoredRun(directory)
+    run = stored.run()
     name = the_benchmark(benchmark, run.results, f"the run {run.run_id}")
     document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
     if document is not None and any(one.metric for one in document.verdicts_on(name)):
         with places.resolver() as resolver:
             return explained_run(run, document, name, resolver=resolver, glyphs=glyphs())
-    measurement = next((one for one in read_record(directory).benchmarks if one.id == name), None)
+    measurement = next((one for one in stored.record().benchmarks if one.id == name), None)
     if measurement is None:
         raise BrokenFile(f"{directory.config_resolved} has no configuration of {name}")
     return explained_measurement(run.run_id, measurement, document, glyphs=glyphs())

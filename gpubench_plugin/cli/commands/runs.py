@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
+    from gpubench_plugin.compare.baselines import Resolver
     from gpubench_plugin.results import Overview, RunDirectory
-    from gpubench_plugin.results.registry import Reachable, Registry
+    from gpubench_plugin.results.registry import Reachable
 
 _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
 
@@ -100,15 +101,14 @@ def _list(options: argparse.Namespace, places: Places) -> int:
 
 def _show(options: argparse.Namespace, places: Places) -> int:
     from gpubench_plugin.reports import run_as_json, run_in_full
-    from gpubench_plugin.results import RunDirectory, overview
+    from gpubench_plugin.results import RunDirectory, StoredRun
 
     with places.baselines() as (baselines, resolver):
         place = resolver.find(options.run_named)
-        directory = place if isinstance(place, RunDirectory) else None
-        run = place if not isinstance(place, RunDirectory) else overview(place)
+        run = StoredRun(place).overview() if isinstance(place, RunDirectory) else place
         kept = baselines.kept_runs().get(run.run_id, ())
-        environment = _environment(directory, run, resolver.reached.registry)
-    verdicts = _verdicts(directory) if directory is not None else ""
+        environment = _environment(place, resolver)
+    verdicts = _verdicts(place) if isinstance(place, RunDirectory) else ""
     if options.format == "json":
         about = {"verdicts": verdicts, "baselines": list(kept), "environment": environment}
         say_json({**run_as_json(run), **about})
@@ -188,20 +188,19 @@ _WIDE: Final = 1000
 """Hashes and names of files are for copying: neither is cut."""
 
 
-def _environment(
-    directory: RunDirectory | None, run: Overview, registry: Registry | None
-) -> Mapping[str, Any]:
+def _environment(place: RunDirectory | Overview, resolver: Resolver) -> Mapping[str, Any]:
     """The facts of the run's machine by dot key; none where they cannot be read."""
     from gpubench_plugin.environment import json_files, machine_facts, told_facts
+    from gpubench_plugin.results import RunDirectory, StoredRun
 
     try:
-        if directory is not None:
-            facts = json_files.load(directory.system)
+        if isinstance(place, RunDirectory):
+            facts = StoredRun(place).environment
             return {**machine_facts(facts), **told_facts(facts)}
-        found = registry.run(run.run_id) if registry is not None else None
-    except (GpubenchError, AttributeError, TypeError, ValueError):
+        run = resolver.single(place.run_id).run
+    except (GpubenchError, *json_files.MALFORMED):
         return {}
-    return {} if found is None else {**found.machine, **found.environment}
+    return {**run.machine, **run.environment}
 
 
 def _verdicts(directory: RunDirectory) -> str:

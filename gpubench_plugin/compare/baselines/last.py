@@ -13,7 +13,7 @@ from gpubench_plugin.compare.comparability import Likeness, machine_differences
 from gpubench_plugin.environment import counted, listed, short_commit
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.records import LAST, RunStatus
-from gpubench_plugin.results import run_in, runs_in
+from gpubench_plugin.results import StoredRun, runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,7 @@ def _in_folders(results_dir: Path, notes: list[str]) -> Iterator[Run]:
     ended = (one for one in reversed(runs_in(results_dir)) if one.summary.exists())
     for directory in islice(ended, LOOKED_AT):
         try:
-            yield run_in(directory)
+            yield StoredRun(directory).run()
         except GpubenchError as error:
             notes.append(f"left out: {error}")
 

@@ -20,7 +20,6 @@ from gpubench_plugin.compare.baselines.samples import (
     LaterRuns,
     objections,
     pin_objections,
-    regressions,
     remarks,
 )
 from gpubench_plugin.compare.baselines.store import Baselines
@@ -28,7 +27,7 @@ from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem, nearest
 from gpubench_plugin.records import LAST, Run
-from gpubench_plugin.results import RunDirectory, find_run, read_run, run_in, runs_in
+from gpubench_plugin.results import RunDirectory, StoredRun, find_run, read_run, runs_in
 from gpubench_plugin.results.registry import Reachable, reachable
 
 if TYPE_CHECKING:
@@ -106,8 +105,9 @@ class Resolver(ExitStack):
         """
         place = self.find(text)
         if isinstance(place, RunDirectory):
-            run = run_in(place)
-            against = _objections(run, place)
+            stored = StoredRun(place)
+            run = stored.run()
+            against = _objections(run, stored)
         else:
             run = self._stored(place)
             against = objections(run, int(place.regressed))
@@ -195,7 +195,12 @@ class Resolver(ExitStack):
         return names
 
     def _registered(self, text: str, problem: UsageProblem) -> Overview:
-        """The only run of the registry whose id `text` is, or begins; else raises `problem`."""
+        """The run of the registry with the id `text`, or the only one anywhere that begins so.
+
+        Raises:
+            UsageProblem: the `problem`, where there is none.
+            RegistryError: the registry does not answer.
+        """
         if not text or _is_path(text):
             raise problem
         try:
@@ -204,10 +209,11 @@ class Resolver(ExitStack):
             raise RegistryError(
                 f"{problem}; whether the registry has it is not known: {error}"
             ) from None
-        matches = [run for run in runs if run.run_id == text] or runs
-        if len(matches) != 1:
+        exact = next((run for run in runs if run.run_id == text), None)
+        here = any(run.run_id.startswith(text) for run in runs_in(self.results_dir))
+        if exact is None and (here or len(runs) != 1):
             raise problem
-        return matches[0]
+        return exact or runs[0]
 
     def _stored(self, overview: Overview) -> Run:
         run = self.registry.run(overview.run_id) if self.registry is not None else None
@@ -255,9 +261,9 @@ def _shadowed(name: str) -> Iterator[str]:
         )
 
 
-def _objections(run: Run, directory: RunDirectory) -> list[str]:
+def _objections(run: Run, stored: StoredRun) -> list[str]:
     try:
-        return objections(run, regressions(directory))
+        return objections(run, len(stored.regressed))
     except ResultsError as error:
         return [*objections(run, 0), f"whether it regressed cannot be read ({error})"]
 
@@ -342,7 +348,7 @@ class _History:
                 self._notes.append(f"{run_id} is {what}, but no sample: it is judged itself")
                 continue
             try:
-                run = run_in(folders[run_id]) if run_id in folders else None
+                run = StoredRun(folders[run_id]).run() if run_id in folders else None
             except GpubenchError as error:
                 self._notes.append(f"the {what} run {run_id}: {error}")
                 run = None

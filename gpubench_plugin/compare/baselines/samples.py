@@ -11,7 +11,7 @@ from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
-from gpubench_plugin.results import run_in, runs_in
+from gpubench_plugin.results import StoredRun, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -96,8 +96,9 @@ class LaterRuns:
 
     def _fitting(self, directory: RunDirectory) -> Run | None:
         try:
-            run = run_in(directory)
-            fit = run.branch == self._branch and not objections(run, regressions(directory))
+            stored = StoredRun(directory)
+            run = stored.run()
+            fit = run.branch == self._branch and not objections(run, len(stored.regressed))
         except GpubenchError as error:
             self.notes.append(f"left out: {error}")
             return None
@@ -152,17 +153,3 @@ def _mostly(run: Run, *flags: str) -> list[str]:
         return []
     which = " or ".join(flags)
     return [f"{which} are {flagged} of the {len(measured)} benchmarks that it measured"]
-
-
-def regressions(directory: RunDirectory) -> int:
-    """How many verdicts of the run in `directory` are regressions; 0 where it was never judged.
-
-    Raises:
-        ResultsError: its verdicts cannot be read: nobody knows.
-    """
-    from gpubench_plugin.results import verdicts
-
-    path = directory.verdicts
-    if not path.is_file():
-        return 0
-    return len(verdicts.read(path).regressed)

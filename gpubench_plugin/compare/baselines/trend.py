@@ -16,7 +16,7 @@ from gpubench_plugin.compare.comparability import differing_amounts, fixed_work
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
 from gpubench_plugin.environment import fingerprint_of
 from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.results import run_in, runs_in
+from gpubench_plugin.results import StoredRun, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -255,7 +255,7 @@ class Past:
     def _read(self) -> Iterator[Run]:
         for directory in runs_in(self._results_dir):
             try:
-                yield run_in(directory)
+                yield StoredRun(directory).run()
             except GpubenchError as error:
                 self.notes.append(f"left out: {error}")
 

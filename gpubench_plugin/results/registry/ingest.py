@@ -14,12 +14,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.environment import files, fingerprint_of, json_files
 from gpubench_plugin.errors import ResultsError, UsageProblem
-from gpubench_plugin.results import verdicts
+from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.rows import beside_settings
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RESULTS, RUNS, TAGS
 from gpubench_plugin.results.registry.texts import clean, digest, indexed
-from gpubench_plugin.results.sources import run_in
 from gpubench_plugin.results.tags import (
     TagChange,
     from_text,
@@ -65,9 +64,9 @@ def read(directory: RunDirectory) -> Reading:
     Raises:
         ResultsError: it cannot be read.
     """
-    state = state_of(directory)
+    state, stored = state_of(directory), StoredRun(directory)
     try:
-        run = run_in(directory)
+        run = stored.run()
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
     return Reading(
@@ -75,7 +74,7 @@ def read(directory: RunDirectory) -> Reading:
         experiment=directory.experiment,
         state=state,
         tags=tag_changes(directory),
-        regressed=_regressed(directory),
+        regressed=frozenset(stored.regressed),
     )
 
 
@@ -99,12 +98,6 @@ def with_tags(state: str, tags: Iterable[str]) -> str:
     """The `state` of a run that was given other `tags`."""
     digest = sha256("\0".join(sorted(set(tags))).encode("utf-8", "backslashreplace"))
     return f"{state.partition(_AND)[0]}{_AND}{digest.hexdigest()[:24]}"
-
-
-def _regressed(directory: RunDirectory) -> frozenset[str]:
-    if not directory.verdicts.exists():
-        return frozenset()
-    return frozenset(verdicts.read(directory.verdicts).regressed)
 
 
 def _bytes(file: Path) -> bytes:

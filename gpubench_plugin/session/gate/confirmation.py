@@ -8,7 +8,7 @@ from gpubench_plugin.compare import AGAIN, alarms, confirmed, unconfirmed
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.launchers import case_on_ranks
-from gpubench_plugin.results import RunDirectory, rounds_of
+from gpubench_plugin.results import RunDirectory, StoredRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ class Confirmation:
         self, launch: Launch, items: Sequence[pytest.Item]
     ) -> tuple[list[Run], dict[str, str]]:
         """What the further launches have measured, and why some benchmarks have no number."""
-        rounds = rounds_of(RunDirectory(path=self._recording.path))
+        rounds = StoredRun(RunDirectory(path=self._recording.path)).rounds()
         runs: list[Run] = []
         failures: dict[str, str] = {}
         for number in range(1, AGAIN + 1):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.compare import machine_differences
 from gpubench_plugin.errors import GpubenchError
 from gpubench_plugin.launchers import STATE
-from gpubench_plugin.results import middle_rounds, rounds_of, run_in
+from gpubench_plugin.results import StoredRun, middle_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,7 +76,7 @@ _NOT_HERE: Final = "no folder of a run of this machine that it rests on is here"
 
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
     try:
-        return not machine_differences(run_in(directory), head, ())
+        return not machine_differences(StoredRun(directory).run(), head, ())
     except GpubenchError:  # said where its numbers are read
         return False
 
@@ -90,7 +90,7 @@ def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str,
     accepted: dict[str, FrozenRounds] = {}
     for directory, only in directories:
         try:
-            taken = rounds_of(directory)
+            taken = StoredRun(directory).rounds()
         except GpubenchError:  # said where its numbers are read
             continue
         if only in taken:

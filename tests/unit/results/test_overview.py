@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.results import Journal, change_tags, is_being_written, overview
+from gpubench_plugin.results import Journal, StoredRun, change_tags, is_being_written
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def test_a_run_that_ended_is_told_from_its_summary(tmp_path: Path) -> None:
         tmp_path, 3, [measurement(MLP), failed], status="failed", dirty=True, regressed=[MLP]
     )
     change_tags(run, add=["good"])
-    found = overview(run)
+    found = StoredRun(run).overview()
     assert (found.run_id, found.experiment, found.state) == (run_id(3), "default", "failed")
     assert (found.measured, found.benchmarks) == (1, 2)
     assert found.outcomes == {"measured": 1, "oom": 1}
@@ -37,13 +37,13 @@ def test_a_killed_run_is_interrupted_and_a_living_one_running(tmp_path: Path) ->
     run = write_run(tmp_path, 0, [measurement(MLP), skipped], status=None)
     with run.journal.open("ab") as journal:
         journal.write(b'{"torn')
-    found = overview(run)
+    found = StoredRun(run).overview()
     assert (found.state, found.measured, found.benchmarks) == ("interrupted", 1, 2)
     assert not is_being_written(run)
     with Journal(run.journal):
-        assert overview(run).state == "running"
+        assert StoredRun(run).overview().state == "running"
         assert is_being_written(run)
-    assert overview(run).state == "interrupted"
+    assert StoredRun(run).overview().state == "interrupted"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_run_with_a_broken_file_is_broken_and_says_why(
     """It is listed all the same."""
     run = write_run(tmp_path, 0)
     (run.path / name).write_text(text)
-    found = overview(run)
+    found = StoredRun(run).overview()
     assert found.state == "broken"
     assert found.problem
     assert found.run_id == run.run_id
@@ -75,11 +75,11 @@ def test_a_run_killed_before_its_first_line_is_interrupted(tmp_path: Path, journ
     """Nothing had ended in it; when it began is in its name."""
     run = write_run(tmp_path, 0, status=None)
     run.journal.write_bytes(journal)
-    found = overview(run)
+    found = StoredRun(run).overview()
     assert (found.state, found.problem, found.benchmarks) == ("interrupted", "", 0)
     assert (found.started, found.commit) == ("2026-01-01T00:00:00Z", f"{0:040x}")
     with Journal(run.journal):
-        assert overview(run).state == "running"
+        assert StoredRun(run).overview().state == "running"
 
 
 @pytest.mark.parametrize("journal", [b"no journal\nat all\n", b'{"a": 1}\n'])
@@ -87,6 +87,6 @@ def test_a_run_with_a_broken_journal_is_broken(tmp_path: Path, journal: bytes) -
     """Unless a process is writing it: then it has only just begun."""
     run = write_run(tmp_path, 0, status=None)
     run.journal.write_bytes(journal)
-    assert overview(run).state == "broken"
+    assert StoredRun(run).overview().state == "broken"
     with Journal(run.journal):
-        assert overview(run).state == "running"
+        assert StoredRun(run).overview().state == "running"

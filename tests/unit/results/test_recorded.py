@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.results import Recorder, RunDirectory, read_record
+from gpubench_plugin.results import Recorder, RunDirectory, StoredRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def test_a_run_that_was_killed_is_read_as_far_as_it_came(
     recorder.record(first)
     recorder.close()
 
-    record = read_record(recorder.directory)
+    record = StoredRun(recorder.directory).record()
 
     assert (record.run_id, record.experiment, record.status) == (
         "20260131T120000Z_run_0a1b2c",
@@ -61,4 +61,4 @@ def test_a_broken_run_is_refused_by_its_folder(tmp_path: Path) -> None:
     recorder.close()
     recorder.directory.system.write_text("{")
     with pytest.raises(ResultsError, match="20260131T120000Z_run_0a1b2c"):
-        read_record(recorder.directory)
+        StoredRun(recorder.directory).record()

@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.config import FrozenRounds
 from gpubench_plugin.environment import stored
 from gpubench_plugin.records import Samples
-from gpubench_plugin.results import RunDirectory, rounds_of
+from gpubench_plugin.results import RunDirectory, StoredRun
 from gpubench_plugin.results.journal import Journal
 
 if TYPE_CHECKING:
@@ -41,4 +41,4 @@ def test_of_several_launches_the_middle_one_counts(
         per_launch = [launch(one) for one in launches]
         lines.append({"event": "benchmark", "id": "a", **launch(20), "per_launch": per_launch})
     frozen = FrozenRounds(rounds=rounds, durations_per_round=2, calls_per_duration=1)
-    assert rounds_of(directory) == {"a": frozen}
+    assert StoredRun(directory).rounds() == {"a": frozen}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results import RunDirectory, find_run, runs_in
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ def test_runs_of_all_experiments_oldest_first(results: Path) -> None:
         ("20260131T12", NOON),
         (f"mlp/{NOON}", NOON),
         (f"results/mlp/{MORNING}/", MORNING),
+        (f"mlp/{NOON}/metrics.jsonl", NOON),
+        (f"results/mlp/{MORNING}/metrics.jsonl", MORNING),
     ],
 )
-def test_run_by_id_beginning_or_folder(results: Path, text: str, found: str) -> None:
-    """A run is named by its id, what the id begins with, or its folder."""
+def test_run_by_id_beginning_folder_or_file(results: Path, text: str, found: str) -> None:
+    """A run is named by its id, what the id begins with, its folder, or a file in that."""
     assert find_run(results, text, here=results.parent).run_id == found
 
 
@@ -51,6 +53,17 @@ def test_absolute_folder_elsewhere(results: Path, tmp_path: Path) -> None:
     """A folder may be anywhere, not only below the results."""
     run = find_run(tmp_path / "other", str(results / "resnet" / OLD), here=tmp_path)
     assert (run.path, run.experiment) == (results / "resnet" / OLD, "resnet")
+
+
+def test_names_as_seen_from_within(results: Path) -> None:
+    """Beside the run its folder's name is enough, in it a file's; an odd path is named."""
+    run = results / "mlp" / NOON
+    assert find_run(results / "other", NOON, here=run.parent).path == run
+    assert find_run(results / "other", "metrics.jsonl", here=run).path == run
+    with pytest.raises(UsageProblem, match="mlp is no run's folder"):
+        find_run(results, "mlp", here=results)
+    with pytest.raises(ResultsError, match="cannot be read: File name too long"):
+        find_run(results, "x" * 5000, here=results)
 
 
 def test_id_that_another_begins_with_is_not_ambiguous(results: Path) -> None:

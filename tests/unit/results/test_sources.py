@@ -21,7 +21,7 @@ from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.records import Launch, Measurement, Metric
-from gpubench_plugin.results import Journal, RunDirectory, sources, write_summary
+from gpubench_plugin.results import Journal, RunDirectory, StoredRun, run_of, sources, write_summary
 from tests.support.runs_builder import RESNET, measurement, write_run
 
 if TYPE_CHECKING:
@@ -420,7 +420,7 @@ def _interrupted(session: Path, folder: Path) -> RunDirectory:
 
 def test_interrupted_run_has_what_it_measured(session: Path, tmp_path: Path) -> None:
     """A run without a summary is interrupted: the journal has what it measured before."""
-    run = sources.run_in(_interrupted(session, tmp_path))
+    run = StoredRun(_interrupted(session, tmp_path)).run()
     assert run.status == "interrupted"
     assert {name: r.outcome for name, r in run.results.items()} == {
         OURS: "measured",
@@ -459,7 +459,7 @@ def test_run_that_is_being_written_is_read(session: Path, tmp_path: Path) -> Non
     directory = _interrupted(session, tmp_path)
     writer = Journal(directory.journal)
     try:
-        assert sources.run_in(directory).status == "interrupted"
+        assert StoredRun(directory).run().status == "interrupted"
     finally:
         writer.close()
 
@@ -470,7 +470,7 @@ def test_broken_journal_is_refused(session: Path, tmp_path: Path, journal: str) 
     directory = _interrupted(session, tmp_path)
     directory.journal.write_text(journal)
     with pytest.raises(UsageProblem, match=r"metrics\.jsonl"):
-        sources.run_in(directory)
+        StoredRun(directory).run()
 
 
 def test_settings_of_an_old_summary_are_its_configuration(
@@ -505,7 +505,7 @@ def test_own_session_is_the_run_that_it_will_write(
     )
     record = run_record(benchmarks=both, environment={"platform": {"system": "Linux"}})
     write_summary(tmp_path / "summary.json", record)
-    own = sources.run_of("here", both, record.environment)
+    own = run_of("here", both, record.environment)
     written = read("summary.json", tmp_path)
     assert own.results == written.results
     assert own.machine == written.machine == {"platform.system": "Linux"}

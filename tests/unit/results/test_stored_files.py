@@ -20,8 +20,7 @@ from gpubench_plugin.cli.ab.request import Asked
 from gpubench_plugin.compare.baselines import Baselines, to_text
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.records import Comparison
-from gpubench_plugin.results import RunDirectory, journal, read_run, tags, verdicts
-from gpubench_plugin.results.reader import read_record
+from gpubench_plugin.results import RunDirectory, StoredRun, journal, read_run, tags, verdicts
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.summary import write_summary
 from gpubench_plugin.training.manifest import Manifest
@@ -46,7 +45,7 @@ def validated(name: str, fields: Any) -> None:
 
 def test_the_journal_gives_the_summary_that_was_written(tmp_path: Path) -> None:
     """All keys and all values."""
-    record = replace(read_record(RUN), finished=fields_of(RUN.summary)["finished"])
+    record = replace(StoredRun(RUN).record(), finished=fields_of(RUN.summary)["finished"])
     write_summary(tmp_path / "summary.json", record)
     assert fields_of(tmp_path / "summary.json") == fields_of(RUN.summary)
     validated("summary", fields_of(RUN.summary))
@@ -54,7 +53,7 @@ def test_the_journal_gives_the_summary_that_was_written(tmp_path: Path) -> None:
 
 def test_every_line_of_the_journal_is_read_and_written_alike(tmp_path: Path) -> None:
     """A record's line has the keys of the record."""
-    record = read_record(RUN)
+    record = StoredRun(RUN).record()
     events = journal.read(RUN.journal)
     assert [e["event"] for e in events] == [
         *("run_started", "benchmark", "benchmark", "benchmark", "verdicts", "run_finished")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpubench_plugin.cli.ab import freeze
 from gpubench_plugin.config import rounds_file
-from gpubench_plugin.results import RunDirectory, rounds_of
+from gpubench_plugin.results import RunDirectory, StoredRun
 
 
 def test_both_sides_take_the_larger_number(tmp_path: Path, write_run: Callable[..., Path]) -> None:
@@ -27,4 +27,4 @@ def test_samples_of_an_unknown_form_are_left_out(
     lines = (run / "metrics.jsonl").read_text().splitlines()
     lines[1] = lines[1].replace('"durations_s"', '"times"')
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert list(rounds_of(RunDirectory(path=run))) == ["t::b"]
+    assert list(StoredRun(RunDirectory(path=run)).rounds()) == ["t::b"]

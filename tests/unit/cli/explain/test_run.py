@@ -11,7 +11,7 @@ from gpubench_plugin.compare.baselines import Baselines, Resolver
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.records import Comparison, Difference, Verdict
 from gpubench_plugin.reports import ASCII, Explanation
-from gpubench_plugin.results import run_in, verdicts
+from gpubench_plugin.results import StoredRun, verdicts
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
     )
     json_files.write_text(directory.verdicts, verdicts.to_text([comparison]))
     return explained_run(
-        run_in(directory),
+        StoredRun(directory).run(),
         verdicts.read(directory.verdicts),
         MLP,
         resolver=Resolver("none", results, results),

@@ -13,7 +13,7 @@ from gpubench_plugin.compare.baselines import Past, Point, courses
 from gpubench_plugin.records import Launch, Metric, Work
 from gpubench_plugin.reports import UNICODE
 from gpubench_plugin.reports.trend import course_lines, courses_as_csv, courses_as_json
-from gpubench_plugin.results import run_in
+from gpubench_plugin.results import StoredRun
 from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, measurement, write_run
 
@@ -154,5 +154,5 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
         }
         assert past.step_time(MLP, branch="main") == judged
     assert values == {"step_time_s": [(5.0, "s")], "step_time_min_s": [(2.0, "s")]}
-    result = run_in(directory).results[MLP]
+    result = StoredRun(directory).run().results[MLP]
     assert {name: [(value_of(result, name), "s")] for name in whole} == values

@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.compare import compare_history
 from gpubench_plugin.compare.baselines import Baselines, Reference, Resolver
-from gpubench_plugin.results import RunDirectory, run_in
+from gpubench_plugin.results import RunDirectory, StoredRun
 from gpubench_plugin.results.registry import Registry
 from tests.support.exhaustive import shown
 from tests.support.runs_builder import MLP, RESNET, run_id, write_run, write_verdicts
@@ -70,7 +70,7 @@ class Branch:
             Baselines(self.results, registry).set("main", pins, branch="main")
 
     def judged(self, number: int) -> tuple[Comparison, Reference]:
-        head = run_in(RunDirectory.open(self.results / "default" / run_id(number)))
+        head = StoredRun(RunDirectory.open(self.results / "default" / run_id(number))).run()
         with Resolver("", self.results, self.results) as resolver:
             found = resolver.reference("main", benchmarks=head.results, head=head)
         return compare_history(found.runs, head), found

@@ -14,7 +14,7 @@ from gpubench_plugin.compare.baselines import (
 )
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import LAST
-from gpubench_plugin.results import RunDirectory, run_in
+from gpubench_plugin.results import RunDirectory, StoredRun
 from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
@@ -26,7 +26,7 @@ BOTH = {MLP: 0.010, RESNET: 0.020}
 
 def look_up(results: Path, number: int, *, url: str = "none", **about: Any) -> Reference:
     """What run `number`, which is written now, is compared with."""
-    head = run_in(write_run(results, number, **{"benchmarks": BOTH, **about}))
+    head = StoredRun(write_run(results, number, **{"benchmarks": BOTH, **about})).run()
     with Resolver(url, results, results) as resolver:
         return resolver.reference(LAST, benchmarks=(), head=head)
 

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.compare.baselines import Resolver, the_benchmark
-from gpubench_plugin.compare.baselines.samples import regressions
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Comparison, Verdict
-from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.reader import overview
+from gpubench_plugin.results import StoredRun, verdicts
 from gpubench_plugin.results.registry import Registry, ingest
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
@@ -67,8 +65,8 @@ def test_what_is_slower_than_the_last_run_can_be_a_sample(
     comparison = Comparison(base=base, head=directory.run_id, verdicts=(verdict,))
     directory.verdicts.write_text(verdicts.to_text([comparison]))
 
-    assert regressions(directory) == counts
-    assert overview(directory).regressed is bool(counts)
+    assert len(StoredRun(directory).regressed) == counts
+    assert StoredRun(directory).overview().regressed is bool(counts)
     assert bool(ingest.read(directory).regressed) is bool(counts)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.compare.baselines import Baselines, Reference, Resolver
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results import RunDirectory, run_in
+from gpubench_plugin.results import RunDirectory, StoredRun
 from gpubench_plugin.results.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
@@ -84,7 +84,7 @@ def test_the_window_is_the_first_twenty_from_the_pin_on(tmp_path: Path, url: str
         write_run(tmp_path, number, [tuned], facts=other if number % 2 else {})
     store(tmp_path, url)
     Baselines(tmp_path).set("main", [run_id(0)], branch="main")
-    head = run_in(write_run(tmp_path, 60, {MLP: 0.010}))
+    head = StoredRun(write_run(tmp_path, 60, {MLP: 0.010})).run()
 
     alike = [n for n in range(1, 60) if n % 2 == 0 and n % 3 != 0][:20]
     found = numbers(look_up(tmp_path, url=url, head=head))
@@ -143,7 +143,7 @@ def test_the_level_is_that_of_the_pinned_runs_or_of_the_accepted_one_alone(
 
 def test_the_run_to_be_judged_is_never_a_sample(tmp_path: Path, url: str) -> None:
     """Neither as one of the branch nor as a pinned one, which is said."""
-    runs = [run_in(write_run(tmp_path, number, BOTH)) for number in range(3)]
+    runs = [StoredRun(write_run(tmp_path, number, BOTH)).run() for number in range(3)]
     store(tmp_path, url)
     Baselines(tmp_path).set("main", [run_id(0)], branch="main")
     assert numbers(look_up(tmp_path, url=url, head=runs[1])) == [0, 2]
@@ -198,12 +198,17 @@ def test_a_run_or_a_file_is_a_single_reference(tmp_path: Path) -> None:
     (tmp_path / "main.json").write_bytes(directory.summary.read_bytes())
     assert look_up(tmp_path, "main.json").kind == "single"
     directory.journal.unlink()
-    assert look_up(tmp_path, run_id(0), url="").runs[0].run_id == run_id(0)
+    for text in (run_id(0), run_id(0)[:13]):
+        assert look_up(tmp_path, text, url="").run.run_id == run_id(0)
+    for number in (1, 2):
+        write_run(tmp_path, number, BOTH)
+    with pytest.raises(UsageProblem, match="2 runs begin with '2026'"):
+        look_up(tmp_path, "2026", url="")
 
 
 def test_a_single_reference_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """So is the very run that is to be judged."""
-    run = run_in(write_run(tmp_path, 0, BOTH))
+    run = StoredRun(write_run(tmp_path, 0, BOTH)).run()
     for text in ("gone/run", "gone.json", "20990101T000000Z"):
         with pytest.raises(UsageProblem):
             look_up(tmp_path, text)

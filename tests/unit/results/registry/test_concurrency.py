@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.compare.baselines import Baselines
-from gpubench_plugin.results import run_in, tags_of
+from gpubench_plugin.results import StoredRun, tags_of
 from gpubench_plugin.results.registry import Registry, check, ingest_all
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
         assert check(registry).problems == []
     assert len(stored) == len(runs)
     for run in runs:
-        assert stored[run.run_id].keys() == run_in(run).results.keys()
+        assert stored[run.run_id].keys() == StoredRun(run).run().results.keys()
 
 
 def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> None:
@@ -96,5 +96,5 @@ def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -
         tags = {row.run_id: row.tags for row in registry.runs()}
     assert len(stored) == len(runs)
     for run in runs:
-        assert stored[run.run_id].keys() == run_in(run).results.keys()
+        assert stored[run.run_id].keys() == StoredRun(run).run().results.keys()
         assert len(tags[run.run_id]) <= 1

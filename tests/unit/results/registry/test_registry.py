@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.environment import fingerprint_of, json_files, stored
 from gpubench_plugin.errors import RegistryError, ResultsError
-from gpubench_plugin.results import change_tags, run_in, sources
+from gpubench_plugin.results import StoredRun, change_tags, reader
 from gpubench_plugin.results.registry import (
     Registry,
     check,
@@ -39,7 +39,7 @@ def test_run_comes_back_as_it_was_measured(backend: Any, make_run: Any) -> None:
         assert registry.ingest(directory)
         stored = registry.run(directory.run_id)
         assert registry.run(directory.run_id[:-1]) is None
-    told = run_in(directory)
+    told = StoredRun(directory).run()
     assert stored.path == directory.path
     assert list(stored.results) == list(told.results)
     assert stored.results[make_run.id("resnet")].reason == "out of\\x00memory"
@@ -290,7 +290,7 @@ def test_what_was_stored_before_a_fact_was_compared_is_compared_today(
 ) -> None:
     """An earlier version stored the variables beside the facts of the machine."""
     variable = "environment_variables.OMP_NUM_THREADS"
-    monkeypatch.setattr(sources, "told_facts", lambda _: {variable: "1", "hostname": "here"})
+    monkeypatch.setattr(reader, "told_facts", lambda _: {variable: "1", "hostname": "here"})
     with backend.open() as registry:
         registry.ingest(directory := make_run(1))
         stored = registry.run(directory.run_id)
@@ -334,7 +334,7 @@ def test_odd_texts_are_stored(backend: Any, make_run: Any) -> None:
         assert registry.ingest(directory)
         (stored,) = registry.run(directory.run_id).results.values()
         assert stored.settings == {"a\\x00": ["b\\x00", 1.5, None]}
-        (same,) = run_in(directory).results
+        (same,) = StoredRun(directory).run().results
         assert len(registry.points(same, "step_time_s", branch="b" * 5000)) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.compare import compare_runs
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.records import Measurement
-from gpubench_plugin.results import add_metrics, read_run, run_in
+from gpubench_plugin.results import StoredRun, add_metrics, read_run
 from tests.support.runs_builder import measurement, write_run
 from tests.unit.session.adoption.test_adopter import ID, MS, Test
 
@@ -105,7 +105,7 @@ def test_a_plugin_that_states_an_option_has_the_last_word() -> None:
 
 def adopted(folder: Path, number: int, **options: Any) -> Run:
     """A recorded run of an adopted test under these options."""
-    return run_in(write_run(folder, number, [calibrated(Test(None, **options))]))
+    return StoredRun(write_run(folder, number, [calibrated(Test(None, **options))])).run()
 
 
 def saved(folder: Path, test: Test, *, ours: bool = False) -> Run:

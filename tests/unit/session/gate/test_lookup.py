@@ -13,7 +13,7 @@ from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.results import run_of
 from gpubench_plugin.results.registry import Registry
 from gpubench_plugin.session.gate import Lookup
-from tests.support.runs_builder import environment, measurement, write_run
+from tests.support.runs_builder import MLP, environment, measurement, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,23 @@ def test_a_run_is_read_at_once_and_judged_by_the_threshold(tmp_path: Path) -> No
         assert found.kind == "threshold"
         assert found.found is not None
         assert found.found.runs[0].run_id == directory.run_id
+
+
+def test_the_folders_of_the_runs_that_set_the_level_are_known(tmp_path: Path) -> None:
+    """Of a run, of a file in its folder, and of a baseline with its accepted level."""
+    runs = [write_run(tmp_path, n) for n in (1, 2, 3)]
+    baselines = Baselines(tmp_path)
+    baselines.set("main", [run.run_id for run in runs[:2]], branch=None)
+    baselines.accept("main", runs[2].run_id, MLP, reason="meant")
+    alone = tmp_path / "alone.json"
+    alone.write_bytes(runs[0].summary.read_bytes())
+
+    assert early(tmp_path, runs[0].run_id).directories == ((runs[0], None),)
+    assert early(tmp_path, str(runs[0].summary)).directories == ((runs[0], None),)
+    assert early(tmp_path, str(alone)).directories is None
+    level = ((runs[0], None), (runs[1], None), (runs[2], MLP))
+    assert early(tmp_path, "main").directories == level
+    assert early(tmp_path, "release").directories is None
 
 
 def test_a_name_is_judged_by_its_history_once_all_is_measured(tmp_path: Path) -> None:
