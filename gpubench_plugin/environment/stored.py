@@ -28,6 +28,8 @@ UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$"
 
 _Record = TypeVar("_Record")
 _LONGEST_VALUE: Final = 40
+_MESSAGES: Final = {"missing": "it is missing", "unexpected_keyword_argument": "no such key"}
+"""Messages by type of pydantic's errors, where it has a value or words of Python's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class Format:
             raise BrokenFile(f"{where} is no {self.what}: it has no {self.key}")
         version = fields[self.key]
         # Literal[1, 2] of pydantic takes true and 1.0 too, also where it is strict.
-        shown = json.dumps(version)[:_LONGEST_VALUE]
+        shown = _shown(version)
         if type(version) is not int or version < 1:
             raise BrokenFile(
                 f"{where} is no {self.what}: {self.key} {shown} is not allowed; "
@@ -109,9 +111,15 @@ def restored(kind: type[_Record], fields: object, where: str, *, strict: bool = 
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
-        raise BrokenFile(f"{where} breaks the schema at {place}: {first['msg']}") from error
+        message = _MESSAGES.get(first["type"], f"{first['msg']}, not {_shown(first['input'])}")
+        raise BrokenFile(f"{where} breaks the schema at {place}: {message}") from error
     except PydanticSerializationError as error:  # a lone surrogate, which is no Unicode
         raise BrokenFile(f"{where} breaks the schema at the whole: {error}") from error
+
+
+def _shown(value: object) -> str:
+    shown = json.dumps(value, default=str)
+    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}…"
 
 
 def json_schema(kind: Any) -> Json:

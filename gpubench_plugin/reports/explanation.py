@@ -118,29 +118,18 @@ def explanation_as_json(about: Explanation) -> dict[str, Any]:
         "benchmark": about.benchmark,
         "subject": about.subject,
         "verdicts": [_verdict_as_json(verdict) for verdict in about.verdicts],
-        "limits": dict(about.limits),
-        "units": dict(about.units),
-        plural(about.noun): [
-            {
-                "label": point.label,
-                "role": point.role,
-                "values": dict(point.values),
-                "flags": [*point.flags],
-            }
-            for point in about.points
-        ],
+        "limits": about.limits,
+        "units": about.units,
+        plural(about.noun): [*map(vars, about.points)],
         "looks": [
             {"pairs": look.pairs, "verdicts": [*map(_verdict_as_json, look.verdicts)]}
             for look in about.looks
         ],
-        "facts": [*about.facts],
-        "unused": [*about.unused],
-        "environment_differences": [
-            {"key": one.key, "base": one.base, "head": one.head}
-            for one in about.environment_differences
-        ],
-        "notes": [*about.notes],
-        "advice": [{"text": one.text, "command": one.command} for one in about.advice],
+        "facts": about.facts,
+        "unused": about.unused,
+        "environment_differences": [*map(vars, about.environment_differences)],
+        "notes": about.notes,
+        "advice": [*map(vars, about.advice)],
     }
 
 

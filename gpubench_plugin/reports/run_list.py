@@ -69,24 +69,9 @@ def run_in_full(
 
 
 def run_as_json(run: Overview) -> dict[str, Any]:
-    """The fields of `run` in JSON's own types."""
-    return {
-        "run_id": run.run_id,
-        "experiment": run.experiment,
-        "status": run.state,
-        "problem": run.problem,
-        "started": run.started,
-        "command": list(run.command),
-        "commit": run.commit,
-        "branch": run.branch,
-        "dirty": run.dirty,
-        "outcomes": dict(run.outcomes),
-        "benchmarks": run.benchmarks,
-        "measured": run.measured,
-        "regressed": run.regressed,
-        "tags": list(run.tags),
-        "path": None if run.path is None else str(run.path),
-    }
+    """The fields of `run`, its state as ``status``."""
+    fields = {**vars(run), "benchmarks": run.benchmarks, "measured": run.measured}
+    return {"status": fields.pop("state"), **fields}
 
 
 def _state(run: Overview) -> str:

@@ -7,11 +7,11 @@ that were tagged apart from each other, nothing is lost.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from gpubench_plugin.environment import files, json_files, locked, stored
-from gpubench_plugin.errors import BrokenFile, ResultsError
+from gpubench_plugin.errors import BrokenFile
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.logical_time import time_after
 from gpubench_plugin.results.run_directory import path_component
@@ -19,6 +19,7 @@ from gpubench_plugin.results.run_directory import path_component
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from gpubench_plugin.records import Json
     from gpubench_plugin.results.run_directory import RunDirectory
 
 FILE: Final = "tags.json"
@@ -33,9 +34,20 @@ _ACTIONS: Final = ("remove", "add")
 class TagChange:
     """A tag given or taken at a `time` (UTC, ISO 8601), which is empty in files of version 1."""
 
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
+
     time: str
     tag: str
     action: Literal["add", "remove"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagFile:
+    """The tags of a run, and the changes that led to them."""
+
+    schema_version: int
+    tags: tuple[str, ...]
+    changes: tuple[TagChange, ...]
 
 
 def tags_in(changes: Iterable[TagChange]) -> tuple[str, ...]:
@@ -98,48 +110,30 @@ def change_tags(
 
 def to_text(changes: Iterable[TagChange]) -> str:
     """The text of the file."""
-    ordered = _in_order(changes)
-    document = {
-        "schema_version": FORMAT.newest,
-        "tags": tags_in(ordered),
-        "changes": [asdict(change) for change in ordered],
-    }
-    return json_files.text(document, indent=2) + "\n"
+    ordered = tuple(_in_order(changes))
+    file = TagFile(schema_version=FORMAT.newest, tags=tags_in(ordered), changes=ordered)
+    return json_files.text(stored.dumped(file), indent=2) + "\n"
 
 
 def from_text(text: str | bytes, where: str) -> frozenset[TagChange]:
     """The changes in the text of a file; `where` names its place in messages.
 
     Raises:
-        ResultsError: it holds no tags, or is newer than this version knows.
+        BrokenFile: it holds no tags, or is newer than this version knows.
     """
-    facts = FORMAT.parsed(text, where)
-    tags = facts.get("tags")
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise ResultsError(f"{where} breaks the schema at tags: not a list of texts")
-    if facts["schema_version"] == 1:
-        return frozenset(TagChange(time="", tag=tag, action="add") for tag in tags)
-    changes = _checked(facts.get("changes"), where)
-    if tags_in(changes) != tuple(sorted({*tags})):
-        raise ResultsError(
+    fields = FORMAT.parsed(text, where)
+    first = fields["schema_version"] == 1
+    file = stored.restored(
+        TagFile, {**fields, "changes": []} if first else fields, where, strict=True
+    )
+    if first:
+        return frozenset(TagChange(time="", tag=tag, action="add") for tag in file.tags)
+    if tags_in(file.changes) != tuple(sorted({*file.tags})):
+        raise BrokenFile(
             f"{where} breaks the schema at tags: its changes lead to others; they are changed by "
             "'gpubench runs tag' alone"
         )
-    return changes
-
-
-def _checked(changes: object, where: str) -> frozenset[TagChange]:
-    if not isinstance(changes, list) or not all(
-        isinstance(one, dict)
-        and one.keys() == {"time", "tag", "action"}
-        and all(isinstance(value, str) for value in one.values())
-        and one["action"] in _ACTIONS
-        for one in changes
-    ):
-        raise ResultsError(
-            f"{where} breaks the schema at changes: not a list of time, tag and action"
-        )
-    return frozenset(TagChange(**one) for one in changes)
+    return frozenset(file.changes)
 
 
 def _in_order(changes: Iterable[TagChange]) -> list[TagChange]:

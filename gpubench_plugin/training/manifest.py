@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from collections.abc import Mapping
@@ -19,8 +18,6 @@ from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-
-    from gpubench_plugin.records import Json
 
 
 _AT_ONCE: Final = 1 << 20
@@ -147,7 +144,8 @@ class Manifest:
         Raises:
             ResultsError: it could not be written.
         """
-        text = json.dumps({"format": FORMAT, "version": _FORM.newest, **asdict(self)}, indent=1)
+        fields = {"format": FORMAT, "version": _FORM.newest, **stored.dumped(self)}
+        text = json_files.text(fields, indent=1)
         write_whole(path, lambda file: file.write(f"{text}\n".encode()))
 
     @classmethod
@@ -159,37 +157,12 @@ class Manifest:
             ResultsError: the operating system does not let it be read.
         """
         data = json_files.load(path, limit=_FORM.limit)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise UsageProblem(f"{path} is no manifest of a checkpoint: no format {FORMAT!r}")
-        try:
-            manifest = cls._from_json(_FORM.checked(data, str(path)))
-        except json_files.MALFORMED as error:
-            problem = f"{type(error).__name__}: {error}"
-            raise UsageProblem(f"{path} is no whole manifest: {problem}") from error
+        manifest = stored.restored(cls, _FORM.checked(data, str(path)), str(path))
         if not _FILE_NAME.fullmatch(manifest.file):
             raise UsageProblem(f"{path}: file {manifest.file!r} is not a name in the same folder")
         return manifest
-
-    @classmethod
-    def _from_json(cls, data: Json) -> Self:
-        tensors = {
-            str(name): TensorFacts(
-                dtype=str(facts["dtype"]),
-                shape=tuple(map(int, facts["shape"])),
-                stride=tuple(map(int, facts["stride"])),
-            )
-            for name, facts in data.pop("tensors").items()
-        }
-        return cls(
-            file=str(data["file"]),
-            bytes=int(data["bytes"]),
-            sha256=str(data["sha256"]),
-            step=int(data["step"]),
-            metrics={str(k): float(v) for k, v in data["metrics"].items()},
-            settings={str(k): str(v) for k, v in data["settings"].items()},
-            tensors=tensors,
-            torch=str(data["torch"]),
-        )
 
     def require_file(self, path: Path) -> None:
         """Refuse a file at `path` that is not the one described.

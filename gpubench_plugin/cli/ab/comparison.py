@@ -26,7 +26,7 @@ from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.trial import Contender, Trial
 from gpubench_plugin.cli.ab.workspaces import Workspace, workspace
 from gpubench_plugin.environment import counted, json_files
-from gpubench_plugin.errors import BrokenFile, ResultsError
+from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.launchers import ended_by_signals
 from gpubench_plugin.records import Comparison
 from gpubench_plugin.results import new_run_id
@@ -93,10 +93,7 @@ def earlier_state(folder: Path) -> tuple[State, Asked]:
         ResultsError: it cannot be read.
     """
     state = State.read(folder.resolve())
-    try:
-        return state, Asked.from_json(state.asked)
-    except json_files.MALFORMED as error:
-        raise BrokenFile(f"{folder}: not as it was written: {error!r:.300}") from None
+    return state, Asked.from_json(state.asked, f"{state.folder}: what was asked")
 
 
 def compare(state: State, asked: Asked, progress: Progress) -> Compared:

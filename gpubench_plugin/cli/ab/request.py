@@ -20,7 +20,7 @@ from gpubench_plugin.compare import (
     UNCHANGED_FROM_CHOICES,
     Side,
 )
-from gpubench_plugin.environment import HIDDEN, redacted_command
+from gpubench_plugin.environment import HIDDEN, redacted_command, stored
 from gpubench_plugin.errors import UsageProblem
 
 
@@ -57,15 +57,13 @@ class Asked:
         return {**asdict(self), "here": str(self.here), "arguments": list(recorded)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any], where: str = "what was asked") -> Self:
         """What :meth:`to_json` wrote, or an earlier version, which called unchanged by five pairs.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not as it was written.
+            BrokenFile: it is not as it was written.
         """
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(cls).validate_python({"unchanged_from": LOOK, **data})
+        return stored.restored(cls, {"unchanged_from": LOOK, **data}, where)
 
     def options(self) -> list[str]:
         """The command line that asks for it, from ``--base`` on, without secrets."""

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from gpubench_plugin.cli.ab.schedule import REHEARSAL
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.compare import LOOK
 from gpubench_plugin.environment import KernelLock, described, differences, flat, json_files, stored
-from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem
+from gpubench_plugin.errors import ResultsError, UsageProblem
 from gpubench_plugin.records import Run
 from gpubench_plugin.results import RunDirectory, StoredRun
 
 FORMAT: Final = stored.Format(what="comparison of gpubench ab", newest=1)
 STATE: Final = "state.json"
-
-_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +47,16 @@ class Look:
 
     pairs: int
     unchanged_from: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StateFile:
+    schema_version: int
+    asked: Mapping[str, Any]
+    identity: Mapping[str, Any]
+    seed: int
+    launches: tuple[Done, ...]
+    looks: tuple[Look, ...] | None = None
 
 
 @dataclass(kw_only=True)
@@ -82,35 +90,30 @@ class State:
             raise UsageProblem(
                 f"--resume={folder}: no comparison of `gpubench ab` there: it has no {STATE}"
             )
-        data = FORMAT.load(file)
-        try:
-            state = cls(
-                folder=folder,
-                asked=dict(data["asked"]),
-                identity=dict(data["identity"]),
-                seed=int(data["seed"]),
-                done=[_read(Done, launch) for launch in data["launches"]],
-                looks=[_read(Look, look) for look in data.get("looks", ())],
-            )
-        except json_files.MALFORMED as error:
-            raise BrokenFile(f"{file} is not as it was written: {error!r:.300}") from None
-        if "looks" not in data:
+        recorded = stored.restored(_StateFile, FORMAT.load(file), str(file))
+        state = cls(
+            folder=folder,
+            asked=recorded.asked,
+            identity=recorded.identity,
+            seed=recorded.seed,
+            done=[*recorded.launches],
+            looks=[*(recorded.looks or ())],
+        )
+        if recorded.looks is None:
             state.looks = state._past_looks()
         return state
 
     def write(self) -> None:
         """Write it down, whole or not at all; raises ResultsError."""
-        json_files.write_json(
-            self.folder / STATE,
-            {
-                "schema_version": FORMAT.newest,
-                "asked": self.asked,
-                "identity": self.identity,
-                "seed": self.seed,
-                "launches": [asdict(launch) for launch in self.done],
-                "looks": [asdict(look) for look in self.looks],
-            },
+        file = _StateFile(
+            schema_version=FORMAT.newest,
+            asked=self.asked,
+            identity=self.identity,
+            seed=self.seed,
+            launches=tuple(self.done),
+            looks=tuple(self.looks),
         )
+        json_files.write_json(self.folder / STATE, stored.dumped(file))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -237,9 +240,3 @@ class State:
         pairs = max((launch.pair for launch in self.done), default=0)
         ends = range(LOOK, pairs + 1, LOOK)
         return [Look(pairs=end, unchanged_from=LOOK) for end in ends if self.complete(end)]
-
-
-def _read(kind: type[_Record], data: Mapping[str, Any]) -> _Record:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind).validate_python(data)

@@ -37,7 +37,7 @@ def test_a_record_of_something_else_is_refused(repo: Any, tmp_path: Path) -> Non
     state = new_state(tmp_path, Asked(here=repo.path, base="main"))
     state.asked = {"here": "/", "colour": "red"}
     state.write()
-    with pytest.raises(UsageProblem, match="not as it was written"):
+    with pytest.raises(UsageProblem, match=r"what was asked breaks the schema at base"):
         earlier_state(state.folder)
 
 

@@ -121,14 +121,17 @@ def test_other_code_is_refused_by_key(tmp_path: Path) -> None:
         ("{", "was cut off"),
         ("[]", "it has no schema_version"),
         ('{"schema_version": 99}', "schema_version 99"),
-        ('{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1}', "not as it was written"),
+        (
+            '{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1}',
+            "breaks the schema at launches",
+        ),
         (
             '{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1e999, "launches": []}',
-            "not as it was written",
+            "breaks the schema at seed",
         ),
         (
             '{"schema_version": 1, "asked": {}, "identity": {}, "seed": 1, "launches": [3]}',
-            "not as it was written",
+            "breaks the schema at launches.0",
         ),
         ("[" * 100_000, "nested too deeply"),
     ],
