@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 SHARE: Final = 0.05
 """From this share of the time of the timed blocks on. A process alone on its machine has hardly
@@ -68,12 +67,7 @@ class Contention:
         self._before, self._began = _accounts(self._tasks), self._now()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lasted_ns += self._now() - self._began
         after = _accounts(self._tasks)
         waits = (

@@ -12,7 +12,7 @@ import torch
 from gpubench_plugin.flags import SINCE_START
 
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
+    from types import ModuleType
 
 # Writing 5 to clear_refs sets the peak back to what is resident now: Linux, proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")
@@ -63,12 +63,7 @@ class PeakMemory:
             counters.reset_peak_memory_stats(self._device)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._device.type == "cpu":
             self.process_bytes = _since_start() if self.flags else _resident_peak(self._status)
         elif counters := self._counters():

@@ -5,14 +5,11 @@ from __future__ import annotations
 import importlib
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
 from gpubench_plugin.flags import THROTTLED
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 # Bits of nvmlClocksEventReasons that mean slower than it could. Left out: idle, clocks set by the
 # user, following another GPU, and the display's setting. Source: NVML API reference.
@@ -52,12 +49,7 @@ class Throttling:
         self._ask()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ask()
         if self._nvml is not None:
             with suppress(self._nvml.NVMLError):

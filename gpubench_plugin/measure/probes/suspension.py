@@ -17,13 +17,10 @@ import sys
 import threading
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.flags import SUSPENDED
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _EVENT_BYTES: Final = 16
 """``struct epoll_event`` takes 12 or 16, by the processor: <sys/epoll.h>."""
@@ -51,12 +48,7 @@ class Suspension:
             self._await_kernel(self._thread)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread is None:
             return
         os.eventfd_write(self._end, 1)
