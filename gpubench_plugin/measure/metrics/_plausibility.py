@@ -6,7 +6,6 @@ A number that cannot be true is refused, with the reason, instead of being repor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
 
@@ -87,56 +86,39 @@ def check_values(metrics: Mapping[str, Metric], seen: Observation) -> None:
             raise MeasurementError(f"{metric.name} is {metric.value} {metric.unit}: {reason}")
     if "mfu" in metrics and metrics["mfu"].value > 1:
         raise _above_peak(metrics["mfu"].value, seen)
-    for ceiling in _ceilings(metrics, seen):
-        if ceiling.rate > ceiling.most:
+    for rate, unit, most, why in _ceilings(metrics, seen):
+        if rate > most:
+            stated = "FLOPs" if unit == "FLOP/s" else "bytes"
             raise MeasurementError(
-                f"{ceiling.rate:.4g} {ceiling.unit} per device, but {seen.device_name} does no "
-                f"more than {ceiling.most:.4g} ({ceiling.why}); the {ceiling.stated} of a call or "
-                "the clock are wrong"
+                f"{rate:.4g} {unit} per device, but {seen.device_name} does no more than "
+                f"{most:.4g} ({why}); the {stated} of a call or the clock are wrong"
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ceiling:
-    """A rate per device, and the highest one that can be true; `why`, and what was `stated`."""
+def _ceilings(
+    metrics: Mapping[str, Metric], seen: Observation
+) -> Iterator[tuple[float, str, float, str]]:
+    """Each rate per device that something limits, its unit, the highest that can be true, and why.
 
-    rate: float
-    most: float
-    unit: str
-    why: str
-    stated: str
-
-
-def _ceilings(metrics: Mapping[str, Metric], seen: Observation) -> Iterator[_Ceiling]:
-    """Of each rate that something limits; of no CPU whose processors nobody counted."""
-    flops, moved = flops_per_device(seen) or 0.0, _bytes_per_device(seen)
+    Of a CPU whose processors nobody counted there is none.
+    """
+    flops = flops_per_device(seen) or 0.0
+    moved = per_second(seen.work.bytes or 0.0, seen.samples) / seen.world_size
     if seen.device == "cpu":
         if cores := seen.facts.get("processors", 0.0):
-            why = f"{cores:g} processors"
-            most = cores * CORE_FLOPS_PER_S
-            yield _Ceiling(rate=flops, most=most, unit="FLOP/s", why=why, stated="FLOPs")
-            most = cores * CORE_BYTES_PER_S
-            yield _Ceiling(rate=moved, most=most, unit="bytes/s", why=why, stated="bytes")
+            yield flops, "FLOP/s", cores * CORE_FLOPS_PER_S, f"{cores:g} processors"
+            yield moved, "bytes/s", cores * CORE_BYTES_PER_S, f"{cores:g} processors"
         return
     known = ceilings_of(seen.device_name)
     most = max(known.tflops.values()) * 1e12 * OPERATIONS_FACTOR
     why = f"{OPERATIONS_FACTOR:g} times the highest dense peak, {known.source}"
-    yield _Ceiling(rate=flops, most=most, unit="FLOP/s", why=why, stated="FLOPs")
+    yield flops, "FLOP/s", most, why
     cached = (seen.work.bytes or 0.0) / seen.world_size < CACHED_BYTES
     most = known.memory * 1e9 * (CACHE_FACTOR if cached else 1.0)
-    yield _Ceiling(rate=moved, most=most, unit="bytes/s", why=known.source, stated="bytes")
+    yield moved, "bytes/s", most, known.source
     if "busbw_bytes_per_s" in metrics:
-        yield _Ceiling(
-            rate=metrics["busbw_bytes_per_s"].value,
-            most=known.link * 1e9,
-            unit="bytes/s between devices",
-            why=known.source,
-            stated="bytes",
-        )
-
-
-def _bytes_per_device(seen: Observation) -> float:
-    return per_second(seen.work.bytes or 0.0, seen.samples) / seen.world_size
+        busbw = metrics["busbw_bytes_per_s"].value
+        yield busbw, "bytes/s between devices", known.link * 1e9, known.source
 
 
 def _check_times(what: str, times_s: Sequence[float]) -> None:

@@ -39,6 +39,15 @@ def rate(name: str, amount: float, unit: str, seen: Observation) -> Iterator[Met
         yield Metric(name=high, value=value * math.exp(deviation), unit=unit)
 
 
+def meanings(**rates: str) -> dict[str, str]:
+    """The `rates` by name with their meaning, and the ends of their intervals likewise."""
+    return rates | {
+        end: f"{which} end of that rate's confidence interval"
+        for name in rates
+        for end, which in zip(ends_of(name), ("Lower", "Upper"), strict=True)
+    }
+
+
 def deviation_of_rate(samples: Samples, confidence: float) -> float | None:
     """How far a rate's logarithm may be from the true one's, on either side.
 

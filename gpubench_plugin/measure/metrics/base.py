@@ -46,9 +46,8 @@ BASE = MetricSource
 def metrics(where: str = "everywhere", /, **produces: str) -> Callable[[Compute], MetricSource]:
     """The decorator of a function that computes metrics from an observation alone.
 
-    Args:
-        where: where there is something to compute.
-        produces: the names of the metrics it may compute, each with its meaning in a line.
+    `where` says where there is something to compute, `produces` has the names of the metrics that
+    it may compute, each with its meaning in a line.
     """
     return partial(MetricSource, where=where, produces=produces)
 

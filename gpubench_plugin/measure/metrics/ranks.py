@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpubench_plugin.flags import doubts
 from gpubench_plugin.measure.metrics._plausibility import median_step_s
-from gpubench_plugin.measure.metrics._rates import rate
+from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import fact, metrics
 from gpubench_plugin.records import Metric, Observation
 
@@ -42,9 +42,7 @@ def pipeline(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "collectives",
-    algbw_bytes_per_s="Size of the message over the time of a collective",
-    algbw_ci_low_bytes_per_s="Lower end of that rate's confidence interval",
-    algbw_ci_high_bytes_per_s="Upper end of that rate's confidence interval",
+    **meanings(algbw_bytes_per_s="Size of the message over the time of a collective"),
 )
 def algbw(observation: Observation) -> Iterator[Metric]:
     """Algorithm bandwidth: the size of the message over the time of one collective.
@@ -60,9 +58,7 @@ def algbw(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "collectives",
-    busbw_bytes_per_s="The same times the factor of the collective and the ranks",
-    busbw_ci_low_bytes_per_s="Lower end of that rate's confidence interval",
-    busbw_ci_high_bytes_per_s="Upper end of that rate's confidence interval",
+    **meanings(busbw_bytes_per_s="The same times the factor of the collective and the ranks"),
 )
 def busbw(observation: Observation) -> Iterator[Metric]:
     """Bus bandwidth: algorithm bandwidth times a factor of the collective and the ranks.

@@ -8,7 +8,7 @@ from statistics import median
 
 from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.measure.metrics._plausibility import rounds_s
-from gpubench_plugin.measure.metrics._rates import rate
+from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import metrics
 from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, tells_quantile
 
@@ -111,9 +111,7 @@ def first_step(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "inference of denoising networks",
-    iterations_per_s="Denoising steps over the length of all blocks",
-    iterations_ci_low_per_s="Lower end of that rate's confidence interval",
-    iterations_ci_high_per_s="Upper end of that rate's confidence interval",
+    **meanings(iterations_per_s="Denoising steps over the length of all blocks"),
 )
 def iterations(observation: Observation) -> Iterator[Metric]:
     """Denoising steps over total time, each of a whole batch."""

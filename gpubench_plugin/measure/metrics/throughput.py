@@ -7,21 +7,18 @@ from collections.abc import Iterator
 from gpubench_plugin.flags import PRECISION_UNUSED
 from gpubench_plugin.measure.metrics._peaks import flops_peak
 from gpubench_plugin.measure.metrics._plausibility import flops_per_device, median_step_s
-from gpubench_plugin.measure.metrics._rates import rate
+from gpubench_plugin.measure.metrics._rates import meanings, rate
 from gpubench_plugin.measure.metrics.base import metrics
 from gpubench_plugin.records import Metric, Observation
 
 
 @metrics(
     "where the benchmark states its work",
-    samples_per_s="Samples over the length of all blocks",
-    tokens_per_s="Tokens over the length of all blocks",
-    bytes_per_s="Bytes over the length of all blocks",
-    **{
-        f"{kind}_ci_{end}_per_s": f"{words} end of that rate's confidence interval"
-        for kind in ("samples", "tokens", "bytes")
-        for end, words in (("low", "Lower"), ("high", "Upper"))
-    },
+    **meanings(
+        samples_per_s="Samples over the length of all blocks",
+        tokens_per_s="Tokens over the length of all blocks",
+        bytes_per_s="Bytes over the length of all blocks",
+    ),
 )
 def throughput(observation: Observation) -> Iterator[Metric]:
     """Total work over total time, for each kind of work that the benchmark states.
