@@ -45,23 +45,20 @@ class Block:
 
     `durations_s` are seconds per call, each the mean of as many calls as were timed together.
     `length_s` is the block's own length: from its first to its last boundary, or the sum of the
-    timed calls where a setup or teardown runs between them. `enqueue_s`, on a device that runs
-    behind the host, holds the host's seconds per call for handing the work over. `evidence` adds
-    up over the blocks of a measurement; :meth:`Clock.flags` judges the sums.
+    timed calls where a setup or teardown runs between them. `evidence` adds up over
+    the blocks of a measurement; :meth:`Clock.flags` judges the sums.
     """
 
     durations_s: array[float]
     length_s: float
     calls: int
-    enqueue_s: array[float] = field(default_factory=lambda: array("d"))
     evidence: Mapping[str, float] = field(default_factory=dict)
 
 
 class Clock(ABC):
     """A way of taking time. A subclass says how a block is timed and how fine its grain is.
 
-    Args:
-        now: the host's clock in nanoseconds; the loop keeps its time limits by it too.
+    `now` is the host's clock in nanoseconds; the loop keeps its time limits by it too.
     """
 
     timer: str

@@ -59,11 +59,6 @@ class CudaKernelClock(Clock):
     *Hot*: launches follow each other and find their data in the L2 cache. *Cold*: before each,
     outside its events, the cache is overwritten. Kernels too short for the events' resolution
     are timed several at a time, which only makes sense hot; `calls_per_duration` says so.
-
-    Args:
-        device: the device, or its fake.
-        cache: the state in which a kernel finds the L2 cache.
-        now: the host's clock in nanoseconds.
     """
 
     group_s: ClassVar[float] = 5e-5
@@ -99,7 +94,9 @@ class CudaKernelClock(Clock):
         lengths: list[float] = []
         late = 0
         with self._device.current():
-            self._make_events()
+            if not self._starts:
+                self._starts = [self._device.event() for _ in range(_BURST)]
+                self._ends = [self._device.event() for _ in range(_BURST)]
             while len(lengths) < durations:
                 count = min(at_most, durations - len(lengths))
                 late += count * self._burst(task, run, count, count * calls_per_duration)
@@ -119,12 +116,6 @@ class CudaKernelClock(Clock):
         """
         late = evidence["late"] > _LATE_SHARE * evidence["durations"]
         return (LAUNCH_BOUND,) if late else ()
-
-    def _make_events(self) -> None:
-        """Make the events of a burst, once and for all."""
-        if not self._starts:
-            self._starts = [self._device.event() for _ in range(_BURST)]
-            self._ends = [self._device.event() for _ in range(_BURST)]
 
     def _burst(self, task: Task, run: Step, count: int, calls: int) -> bool:
         """Run `count` durations behind a spin; whether it ended before all were queued."""

@@ -33,10 +33,6 @@ class CudaStepClock(Clock):
     made into an empty queue and so not held up by a full one, with the median step of that block.
     A step that waits for the device by itself always takes as long to hand over as to run; it is
     found out by :meth:`calibrate` and never flagged.
-
-    Args:
-        device: the device, or its fake.
-        now: the host's clock in nanoseconds.
     """
 
     timer = "cuda_events"
@@ -72,7 +68,6 @@ class CudaStepClock(Clock):
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),
             calls=calls,
-            enqueue_s=array("d", (time / calls_per_duration for time in enqueued)),
             evidence={"enqueue_s": min(enqueued[:2]), "device_s": median(lengths)},
         )
 

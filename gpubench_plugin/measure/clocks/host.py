@@ -42,13 +42,8 @@ class CpuClock(Clock):
 
     Consecutive calls share the reading between them: half as many readings as a pair per call,
     and no time falls between two samples. Usage is read once per block (a reading costs several
-    times what a short step does).
-
-    Args:
-        now: the host's clock in nanoseconds.
-        one_thread: whether torch computes on one thread; only then can processor time tell that
-            the step was descheduled.
-        used: what the process has used so far.
+    times what a short step does). Only where torch computes on `one_thread` can processor time tell
+    that the step was descheduled.
     """
 
     timer = "perf_counter_ns"
@@ -134,11 +129,6 @@ class SynchronisedClock(Clock):
     XPU. A wait costs much more than a
     reading of the clock, so that calls are timed together until a group lasts long enough.
     With a setup or teardown every call is waited for, and bears that cost.
-
-    Args:
-        synchronize: waits until the device has done all it was given.
-        timer: the name under which samples are recorded.
-        now: the host's clock in nanoseconds.
     """
 
     group_below_s = 0.05
