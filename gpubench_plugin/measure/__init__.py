@@ -12,8 +12,12 @@ if TYPE_CHECKING:
         median_interval,
     )
     from gpubench_plugin.measure.loop import Progress, measure
-    from gpubench_plugin.measure.measurement import OwnMetric, measurement_of
-    from gpubench_plugin.measure.method import FIRST_METHOD, MEASURING_METHOD
+    from gpubench_plugin.measure.measurement import (
+        FIRST_METHOD,
+        MEASURING_METHOD,
+        OwnMetric,
+        measurement_of,
+    )
     from gpubench_plugin.measure.outliers import has_outliers
     from gpubench_plugin.measure.plan import Pace, Plan, Planner, fitting_rounds
     from gpubench_plugin.measure.protocols import Log, Part, Subject

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
 from gpubench_plugin.records import Better, Metric
@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import Case
     from gpubench_plugin.records import Check, Measurement, Observation
+
+FIRST_METHOD: Final = 1
+"""That of records which name none: all that were written before methods had numbers."""
+
+MEASURING_METHOD: Final = 1
+"""Raised by a change after which the same step would get another number on the same machine.
+
+Such a change is one to the loop, the warm-up, the rule that ends measuring, what stands between two
+calls, or the formula of a metric that is judged; a new metric or a faster summary is none. Then
+pinned runs are incomparable and baselines are set anew, so it is not raised for less.
+
+1. Warm-up to steady state, then blocks of calls, a decision of the loop between two of them; the
+   median and the minimum of all timed calls. How long and how often is a matter of settings.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +48,11 @@ class OwnMetric:
         """
         from gpubench_plugin.measure.metrics import UNITS
 
+        where, directions = f"gpubench.record({self.name!r})", get_args(Better)
         if self.unit not in UNITS:
-            raise not_one_of(f"gpubench.record({self.name!r}): unit", self.unit, UNITS)
-        if self.better not in get_args(Better):
-            raise not_one_of(
-                f"gpubench.record({self.name!r}): better", self.better, get_args(Better)
-            )
+            raise not_one_of(f"{where}: unit", self.unit, UNITS)
+        if self.better not in directions:
+            raise not_one_of(f"{where}: better", self.better, directions)
         value = self.value() if callable(self.value) else self.value
         return Metric(name=self.name, value=float(value), unit=self.unit, better=self.better)
 
