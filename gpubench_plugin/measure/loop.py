@@ -53,21 +53,14 @@ def measure(
     on_timed: Step | None = None,
     on_progress: Progress | None = None,
 ) -> Samples:
-    """Measure `step` on this rank.
+    """Measure `step` on this rank, one of those of the `agreement`.
 
-    Args:
-        step: what is timed; the clock keeps the last call's result, and nothing looks at others.
-        clock: how time is taken; see :func:`gpubench_plugin.measure.clocks.select.clock_for`.
-        section: warm-up, the rule that ends measuring, and its limits.
-        agreement: the ranks that measure together.
-        frozen: the rounds to time, instead of a rule; rank zero's are every rank's.
-        setup: runs before every call of the step, outside the timed part.
-        teardown: runs after every call of the step, outside the timed part.
-        on_first: called once, after the first call and before the warm-up.
-        contention: watches for other processes while the timed blocks run.
-        on_timed: called once, when the warm-up is over and the timed calls begin.
-        on_progress: called between blocks with the rounds so far and the relative half-width of
-            the median's confidence interval at the last look, infinite before the first.
+    `setup` and `teardown` run around every call of it, outside the timed part. Rounds that are
+    `frozen`, rank zero's on every rank, take the place of the rule that ends measuring.
+
+    `on_first` is called once, after the first call and before the warm-up; `on_timed` once, when
+    the timed calls begin; `on_progress` between blocks with the rounds so far and the relative
+    half-width of the median's confidence interval at the last look, infinite before the first.
 
     Raises:
         MeasurementError: a duration that is not finite or not above zero.
@@ -83,6 +76,7 @@ def measure(
         if on_first is not None:
             on_first()
         warm = warm_up(task, clock=clock, section=section, agreement=agreement)
+        steady = agreement.decide(int(warm.steady))
         calibration_calls = clock.calibrate(task)
         plan = planner.frozen(frozen, warm.pace) if frozen else planner.plan(warm.pace)
         plan = plan.agreed(agreement)
@@ -103,7 +97,7 @@ def measure(
     sketch = recording.sketch
     durations = sketch.typical() if sketch and sketch.kll else recording.durations_s
     flags = {
-        UNSTEADY: not warm.steady,
+        UNSTEADY: not steady,
         DRIFTING: is_trending([*warm.tail_s, *recording.rounds_s], section.steady_tolerance),
         NOT_CONVERGED: not converged,
         DEPENDENT: recording.dependent,

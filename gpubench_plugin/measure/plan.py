@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import UsageProblem
@@ -51,21 +51,14 @@ class Plan:
 
     def agreed(self, agreement: RankAgreement) -> Plan:
         """Rank zero's plan, on every rank."""
-        return Plan(
-            calls_per_duration=agreement.decide(self.calls_per_duration),
-            durations_per_round=agreement.decide(self.durations_per_round),
-            rounds_per_block=agreement.decide(self.rounds_per_block),
-        )
+        return Plan(**{name: agreement.decide(size) for name, size in asdict(self).items()})
 
 
 class Planner:
     """Plans for one benchmark from the pace of its step.
 
-    Args:
-        clock: says how fine its grain is.
-        section: the shortest round, and what ends measuring.
-        world_size: blocks are longer where several ranks must agree after each.
-        bare: whether calls may be grouped; a setup or teardown forbids it.
+    Blocks are longer where several ranks must agree after each. Only the calls of a `bare` step may
+    be grouped: a setup or teardown forbids it.
     """
 
     def __init__(
@@ -142,13 +135,13 @@ class Planner:
 
     def _width(self, per_call_s: float, wall_s: float, grouped: int) -> int:
         """Durations per round: enough for its length, few enough to have rounds to compare."""
-        wanted = math.ceil(self._section.round_s / (grouped * per_call_s))
-        return max(1, min(wanted, self._most_calls_per_round(wall_s) // grouped))
-
-    def _most_calls_per_round(self, wall_s: float) -> int:
-        if self._section.by == "steps":
-            return self._section.steps // self._section.min_rounds
-        return int(self._limit_s / self._section.min_rounds / max(wall_s, _SHORTEST_CALL_S))
+        section = self._section
+        if section.by == "steps":
+            most_calls = section.steps // section.min_rounds
+        else:
+            most_calls = int(self._limit_s / section.min_rounds / max(wall_s, _SHORTEST_CALL_S))
+        wanted = math.ceil(section.round_s / (grouped * per_call_s))
+        return max(1, min(wanted, most_calls // grouped))
 
     def _rounds(self, per_call_s: float, wall_s: float, calls_per_round: int) -> int:
         """Rounds per block: as long as clock and ranks want it, never beyond the time limit."""

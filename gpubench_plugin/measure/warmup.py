@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -27,22 +27,6 @@ _CPU_S = 0.1
 _GROWTH = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class WarmUp:
-    """What was seen while warming up.
-
-    `durations_s` are the seconds of each group of calls that was timed together, so that their
-    sum is the time spent; `pace` is that of the last rounds; `tail_s` are the last rounds, those
-    that a trend would have moved.
-    """
-
-    durations_s: array[float]
-    calls: int
-    pace: Pace
-    steady: bool
-    tail_s: tuple[float, ...]
-
-
 def warm_up(
     task: Task, *, clock: Clock, section: MeasureSection, agreement: RankAgreement
 ) -> WarmUp:
@@ -58,27 +42,25 @@ def warm_up(
         world_size=agreement.world_size,
         bare=task.bare,
     )
-    course = _Course(clock, section)
-    while agreement.decide(int(course.goes_on())):
-        plan = course.next_plan(planner).agreed(agreement)
+    warm = WarmUp(clock, section)
+    while agreement.decide(int(warm.goes_on())):
+        plan = warm.next_plan(planner).agreed(agreement)
         start = clock.now()
         block = clock.block(
             task,
             durations=plan.durations_per_block,
             calls_per_duration=plan.calls_per_duration,
         )
-        course.add(block, plan, wall_s=(clock.now() - start) * 1e-9)
-    return WarmUp(
-        durations_s=course.durations_s,
-        calls=course.calls,
-        pace=course.pace,
-        steady=bool(agreement.decide(int(course.steady))),
-        tail_s=course.tail_s,
-    )
+        warm.add(block, plan, wall_s=(clock.now() - start) * 1e-9)
+    return warm
 
 
-class _Course:
-    """The warm-up so far, as one rank sees it."""
+class WarmUp:
+    """The warm-up so far, as one rank sees it.
+
+    `durations_s` are the seconds of each group of calls that was timed together, so that their
+    sum is the time spent; `pace` is that of the last rounds.
+    """
 
     def __init__(self, clock: Clock, section: MeasureSection) -> None:
         self._now = clock.now
@@ -102,10 +84,11 @@ class _Course:
 
     @property
     def tail_s(self) -> tuple[float, ...]:
-        """The last third of the rounds that are kept, and five at least where there are."""
+        """The last third of the rounds kept, those that a trend would have moved; five at least."""
         return tuple(self._rounds_s[-max(_RECENT, len(self._rounds_s) // 3) :])
 
     def goes_on(self) -> bool:
+        """Whether neither the step is steady nor a limit reached."""
         if self._elapsed_s() >= self._section.warmup_max_s:
             return False
         return not (self._long_enough and (self.steady or self._rounds_to_go <= 0))
@@ -116,13 +99,10 @@ class _Course:
         fitting = fitting_rounds(
             self._section.warmup_max_s - self._elapsed_s(), plan.calls_per_round * self.pace.wall_s
         )
-        return Plan(
-            calls_per_duration=plan.calls_per_duration,
-            durations_per_round=plan.durations_per_round,
-            rounds_per_block=min(plan.rounds_per_block, fitting),
-        )
+        return replace(plan, rounds_per_block=min(plan.rounds_per_block, fitting))
 
     def add(self, block: Block, plan: Plan, *, wall_s: float) -> None:
+        """Add a block of that plan, which took `wall_s` by the wall clock."""
         rounds_s = round_medians(block.durations_s, plan.durations_per_round)
         if self._long_enough:
             self._rounds_to_go -= len(rounds_s)
