@@ -109,11 +109,7 @@ class _Level:
 
 
 class Dependence:
-    """How much values depend on their neighbours, in their order.
-
-    Args:
-        values: the values in the order in which they came.
-    """
+    """How much `values` depend on their neighbours, in the order in which they came."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self.count = len(values)

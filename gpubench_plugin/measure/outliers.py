@@ -30,16 +30,10 @@ def has_outliers(durations_s: Sequence[float]) -> bool:
     The bulk reaches from the median to the 90th percentile; slower than the median by more than
     four times that is far out. Outliers are flagged, never dropped.
     """
+    import numpy as np
+
     ordered = sorted(durations_s)
     middle = median(ordered)
-    bulk = max(_quantile(ordered, _BULK) - middle, _LEAST_BULK * middle)
+    bulk = max(float(np.quantile(ordered, _BULK)) - middle, _LEAST_BULK * middle)
     limit = middle + _REACH * bulk
     return sum(duration > limit for duration in ordered) > _SHARE * len(ordered)
-
-
-def _quantile(ordered: Sequence[float], fraction: float) -> float:
-    """Interpolated linearly, as numpy does."""
-    place = fraction * (len(ordered) - 1)
-    at = int(place)
-    after = ordered[min(at + 1, len(ordered) - 1)]
-    return ordered[at] + (place - at) * (after - ordered[at])

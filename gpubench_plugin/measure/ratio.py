@@ -20,25 +20,12 @@ def time_ratio(slow: Step, fast: Step, *, clock: Clock) -> float:
     They are timed in turns, so that a machine that becomes slower does so for both; the first turn
     of each does not count.
     """
-    slow_s, fast_s = (_Timed(step, clock) for step in (slow, fast))
-    for _ in range(_TURNS + 1):
-        slow_s.turn()
-        fast_s.turn()
-    return slow_s.median_s / fast_s.median_s
-
-
-class _Timed:
-    """One of the two, and how long its calls took."""
-
-    def __init__(self, step: Step, clock: Clock) -> None:
-        self._task = Task(step=step)
-        self._clock = clock
-        self._turns: list[list[float]] = []
-
-    def turn(self) -> None:
-        block = self._clock.block(self._task, durations=_CALLS)
-        self._turns.append(list(block.durations_s))
-
-    @property
-    def median_s(self) -> float:
-        return median(seconds for turn in self._turns[1:] for seconds in turn)
+    tasks = Task(step=slow), Task(step=fast)
+    durations_s: tuple[list[float], list[float]] = [], []
+    for turn in range(_TURNS + 1):
+        for task, recorded_s in zip(tasks, durations_s, strict=True):
+            block = clock.block(task, durations=_CALLS)
+            if turn > 0:
+                recorded_s.extend(block.durations_s)
+    slow_s, fast_s = map(median, durations_s)
+    return slow_s / fast_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +25,8 @@ LEAST_RANK_ERROR: Final = 1e-4
 class Sketcher:
     """Takes values in, in batches, and sketches them.
 
-    Without datasketches (the extra ``sketch``) only what is exact is kept: no quantiles.
-
-    Args:
-        rank_error: how far the rank of a quantile may be off, as a fraction of all values.
+    The rank of a quantile may be off by `rank_error`, as a fraction of all values. Without
+    datasketches (the extra ``sketch``) only what is exact is kept: no quantiles.
     """
 
     def __init__(self, rank_error: float) -> None:
@@ -71,12 +70,8 @@ def size_for(rank_error: float) -> int:
     """The library's parameter k of the smallest sketch that keeps to `rank_error`."""
     from datasketches import kll_doubles_sketch
 
-    low, high = _LEAST_K, _MOST_K
-    while low < high:
-        middle = (low + high) // 2
-        error = kll_doubles_sketch.get_normalized_rank_error(middle, False)  # of single ranks
-        if _MARGIN * error <= rank_error:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    def suffices(k: int) -> bool:
+        error: float = kll_doubles_sketch.get_normalized_rank_error(k, False)  # of single ranks
+        return _MARGIN * error <= rank_error
+
+    return _LEAST_K + bisect_left(range(_LEAST_K, _MOST_K), True, key=suffices)

@@ -19,18 +19,13 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-# The places of torch.backends with an fp32_precision, parents before children: setting a parent
-# sets the children that follow it.
+# The places of torch with an fp32_precision, parents before children: setting a parent sets the
+# children that follow it.
 _FP32_PRECISION = (
-    "",
-    "cuda.matmul",
-    "cudnn",
-    "cudnn.conv",
-    "cudnn.rnn",
-    "mkldnn",
-    "mkldnn.matmul",
-    "mkldnn.conv",
-    "mkldnn.rnn",
+    "backends",
+    "backends.cuda.matmul",
+    *("backends.cudnn", "backends.cudnn.conv", "backends.cudnn.rnn"),
+    *("backends.mkldnn", "backends.mkldnn.matmul", "backends.mkldnn.conv", "backends.mkldnn.rnn"),
 )
 
 _PYTESTS_OWN: Final = "PYTEST_CURRENT_TEST"
@@ -113,9 +108,7 @@ def _set_default_device(device: torch.device) -> None:
 
 
 def _fp32_precision() -> tuple[_Switch, ...]:
-    places = (
-        attrgetter(path)(torch.backends) if path else torch.backends for path in _FP32_PRECISION
-    )
+    places = (attrgetter(path)(torch) for path in _FP32_PRECISION)
     return tuple(_attribute(place, "fp32_precision") for place in places)
 
 
@@ -124,14 +117,14 @@ def _old_tf32() -> tuple[_Switch, ...]:
 
     Reading one raises where the new ones say otherwise; then there is nothing to put back.
     """
-    matmul = _attribute(torch.backends.cuda.matmul, "allow_tf32")
-    cudnn = _attribute(torch.backends.cudnn, "allow_tf32")
-    overall = _Switch(
-        read=torch.get_float32_matmul_precision, set=torch.set_float32_matmul_precision
+    switches = (
+        _Switch(read=torch.get_float32_matmul_precision, set=torch.set_float32_matmul_precision),
+        _attribute(torch.backends.cuda.matmul, "allow_tf32"),
+        _attribute(torch.backends.cudnn, "allow_tf32"),
     )
     return tuple(
-        _Switch(read=partial(_readable, old.read), set=partial(_set_known, old.set))
-        for old in (overall, matmul, cudnn)
+        _Switch(read=partial(_readable, switch.read), set=partial(_set_known, switch.set))
+        for switch in switches
     )
 
 

@@ -39,9 +39,6 @@ class Tracers:
     `were_paused` says whether there were any. A debugger is left alone, and so is what could not
     be put back exactly; then, where a thread that was there before works in the call and goes on
     being traced, or where the interpreter itself is no plain one, `flags` holds ``instrumented``.
-
-    Args:
-        monitoring: Python's, or its fake.
     """
 
     def __init__(self, monitoring: Any = _MONITORING) -> None:

@@ -44,10 +44,6 @@ class Contention:
     tenth as long as the busiest one since this object was made. Where the system keeps no such
     account (it is Linux's ``schedstat``: nanoseconds on the processor, nanoseconds waiting for
     one, time slices), nothing is seen.
-
-    Args:
-        tasks: the folder with one folder per thread.
-        now: the clock by which blocks last, in nanoseconds.
     """
 
     def __init__(self, tasks: Path = _TASKS, now: Callable[[], int] = perf_counter_ns) -> None:

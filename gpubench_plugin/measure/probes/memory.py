@@ -28,11 +28,6 @@ class PeakMemory:
     There `process_bytes` is the largest resident size of the process, interpreter and libraries
     included, since the entry. Where the system does not let us begin anew, it is the largest since
     the process started, and flagged. What has no such counter (MPS) stays None.
-
-    Args:
-        device: the device measured on.
-        clear: the file whose writing resets the process's peak.
-        status: the file that states it, in the format of Linux.
     """
 
     def __init__(

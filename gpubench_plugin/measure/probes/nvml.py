@@ -27,9 +27,6 @@ class Throttling:
 
     `reasons` names those that held at either; it stays None where they cannot be known: on
     another device than CUDA, or without the optional ``pynvml``.
-
-    Args:
-        device: the device measured on.
     """
 
     def __init__(self, device: torch.device) -> None:
