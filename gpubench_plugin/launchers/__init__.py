@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     )
     from gpubench_plugin.launchers.deadlines import Deadline, Patience
     from gpubench_plugin.launchers.in_process import (
-        GcFreezer,
         InProcess,
         RunsBenchmarks,
         has_debugger,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Section = tuple[str, str]
 Phase = Literal["setup", "call", "teardown"]
+PhaseOutcome = Literal["passed", "failed", "skipped"]
 
 
 def merged(
@@ -36,10 +37,21 @@ def merged(
     return list(first.reports)
 
 
+def outcomes_of(reports: Sequence[pytest.TestReport]) -> list[list[str]]:
+    """How each phase ended: ``[["setup", "passed"], ["call", "failed"], …]``."""
+    return [[str(report.when), report.outcome] for report in reports]
+
+
+def alike(
+    item: pytest.Item, outcomes: Iterable[tuple[Phase, PhaseOutcome]]
+) -> list[pytest.TestReport]:
+    """Reports of `item` with these outcomes, for counting."""
+    return [_report(item, when, outcome, "as on rank 0") for when, outcome in outcomes]
+
+
 def refused(item: pytest.Item, refusal: BaseException) -> list[pytest.TestReport]:
     """The reports of an `item` that no rank was asked to run."""
-    path, line, _ = item.location
-    setup = _report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {refusal}"))
+    setup = _report(item, "setup", "skipped", f"Skipped: {refusal}")
     kind: Outcome = "unsupported" if isinstance(refusal, Unsupported) else "skipped"
     report_payload.set_outcome(setup, kind, str(refusal))
     return [setup, _report(item, "teardown", "passed")]
@@ -95,17 +107,15 @@ def _event(ending: Ending) -> Json:
 
 
 def _report(
-    item: pytest.Item,
-    when: Phase,
-    outcome: Literal["passed", "failed", "skipped"],
-    longrepr: str | tuple[str, int, str] | None = None,
+    item: pytest.Item, when: Phase, outcome: PhaseOutcome, text: str | None = None
 ) -> pytest.TestReport:
+    path, line, _ = item.location
     return pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords=dict.fromkeys(item.keywords, 1),
         outcome=outcome,
-        longrepr=longrepr,
+        longrepr=(path, (line or 0) + 1, text or "") if outcome == "skipped" else text,
         when=when,
     )
 

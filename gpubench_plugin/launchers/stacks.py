@@ -27,6 +27,11 @@ _SETTLED: Final = 5
 """Looks at an unchanged file after which it is taken to be whole."""
 
 
+def file_of(folder: Path, rank: int) -> Path:
+    """The file in `folder` into which `rank` writes its stacks."""
+    return folder / f"stack-{rank}"
+
+
 def offer(path: Path) -> None:
     """From now on, write the stacks of this process to `path` on the signal."""
     file = path.open("a", encoding="utf-8")  # kept open for the life of this process

@@ -23,10 +23,10 @@ from gpubench_plugin.launchers.context import STATE, case_on_ranks
 from gpubench_plugin.launchers.deadlines import Patience
 from gpubench_plugin.launchers.gang.gang import Gang
 from gpubench_plugin.launchers.gang.launches import over_launches
-from gpubench_plugin.launchers.gang.protocol import warning_from_json
 from gpubench_plugin.launchers.in_process import InProcess
 from gpubench_plugin.launchers.outcome import judge, named
 from gpubench_plugin.launchers.output import Output
+from gpubench_plugin.launchers.rank_reports import warning_from_json
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.deadlines import Deadline, Muster
 from gpubench_plugin.launchers.gang.processes import Launcher, keep_flights
-from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Invitation, Wire, report_from_json
+from gpubench_plugin.launchers.gang.protocol import Invitation, Wire
 from gpubench_plugin.launchers.outcome import Ending, named
+from gpubench_plugin.launchers.rank_reports import LONGEST_TEXT, decode
 from gpubench_plugin.launchers.scratch import PrivateFolder
 
 if TYPE_CHECKING:
@@ -295,15 +296,7 @@ class Gang:
     def _ending(self, rank: int, message: Json) -> Ending:
         if "absent" in message:
             return Ending(rank=rank, state="absent", told=message["absent"])
-        reports = [report_from_json(self._config, data) for data in message["reports"]]
-        return Ending(
-            rank=rank,
-            state="ended",
-            reports=tuple(reports),
-            warnings=tuple(message["warnings"]),
-            exit=message.get("exit"),
-            exit_code=message.get("code"),
-        )
+        return decode(self._config, rank, message)
 
     def _give_up(self, endings: dict[int, Ending], why: str) -> list[Ending]:
         """Find out where everybody is, then end the gang."""

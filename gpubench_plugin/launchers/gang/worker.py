@@ -7,22 +7,26 @@ import os
 import queue
 import sys
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.config import FrozenRounds
 from gpubench_plugin.environment import HelperThread
-from gpubench_plugin.errors import text_of
-from gpubench_plugin.launchers import report_payload, signals, stacks
+from gpubench_plugin.launchers import report_payload, secondary, signals, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
-from gpubench_plugin.launchers.gang.protocol import LONGEST_TEXT, Wire, bounded, warning_to_json
+from gpubench_plugin.launchers.gang.protocol import Wire
 from gpubench_plugin.launchers.in_process import RunsBenchmarks
 from gpubench_plugin.launchers.output import Valve
-from gpubench_plugin.launchers.report_payload import LONGEST_REASON
+from gpubench_plugin.launchers.rank_reports import (
+    LONGEST_TEXT,
+    Room,
+    encode,
+    exit_to_json,
+    warning_to_json,
+)
 from gpubench_plugin.results import RunDirectory, pytest_benchmark
 
 if TYPE_CHECKING:
@@ -32,18 +36,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.gang.protocol import Invitation
     from gpubench_plugin.records import Json
 
-_ALONE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
-"""Plugins that choose tests by what happened last time: here the controller chooses."""
-_FILES: Final = ("xmlpath", "report_log")
-"""Options of pytest and pytest-reportlog that name the one file the controller writes."""
-
 
 class GangRank(RunsBenchmarks):
     """One rank's side of a gang; made early, so that it notices a controller that died."""
 
     def __init__(self, config: pytest.Config, invitation: Invitation):
         super().__init__(config)
-        _leave_files_to_controller(config)
+        secondary.leave_files_to_controller(config)
         signals.die_with_parent()
         rank = int(os.environ["RANK"])
         stacks.offer(invitation.stack(rank))
@@ -75,9 +74,7 @@ class GangRank(RunsBenchmarks):
             # pytest's reporter keeps the valve; what tests print with -s is for the user.
             sys.stdout.close_for_good()
             sys.stdout = sys.stdout.terminal
-        for name in _ALONE:
-            if self._config.pluginmanager.hasplugin(name):
-                self._config.pluginmanager.unregister(name=name)
+        secondary.unregister_writers(self._config)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """Say to the log what the reporter, which is silenced, cannot."""
@@ -92,7 +89,7 @@ class GangRank(RunsBenchmarks):
         super().start(session, benchmarks)
         pytest_benchmark.mute(self._config)
         self._items = {item.nodeid: item for item in benchmarks}
-        digest = sha256("\n".join(self._items).encode()).hexdigest()
+        digest = secondary.digest_of(self._items)
         self._wire.send({"count": len(benchmarks), "digest": digest, "warnings": self._warnings})
         self._warnings = []
         run = RunDirectory(path=Path(self._orders.get()["run_directory"]))
@@ -140,10 +137,9 @@ class GangRank(RunsBenchmarks):
                 item=item, nextitem=self._items.get(order["following"])
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
-            told["exit"] = text_of(error)[:LONGEST_REASON] or type(error).__name__
-            told["code"] = getattr(error, "returncode", None)
-        is_root = self._context.ranks.world.is_root
-        reports = bounded(self._config, self._reports, self._warnings, is_root=is_root)
+            told |= exit_to_json(error)
+        room = Room(recorded=self._context.ranks.world.is_root)
+        reports = encode(self._config, self._reports, self._warnings, room=room)
         self._wire.send({**told, **reports})
         self._warnings = []
         for report in self._reports:
@@ -173,16 +169,3 @@ class GangRank(RunsBenchmarks):
         # As Python ends it looks through all objects several times: half a second with torch, for
         # which the next gang would wait.
         gc.freeze()
-
-
-def _leave_files_to_controller(config: pytest.Config) -> None:
-    """Leave to the controller what one session does once; other plugins see it done."""
-    config.option.maxfail = 0
-    config.option.log_file = os.devnull  # also instead of the ini file's
-    for name in _FILES:
-        if hasattr(config.option, name):
-            setattr(config.option, name, None)
-    if given := config.option.basetemp:
-        # Beside the controller's, not within: each session empties its own when it begins.
-        suffix = f"-ws{os.environ['WORLD_SIZE']}-rank-{os.environ['RANK']}"
-        config.option.basetemp = f"{Path(given)}{suffix}"

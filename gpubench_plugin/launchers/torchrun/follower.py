@@ -14,7 +14,6 @@ from gpubench_plugin.launchers import signals, stacks
 from gpubench_plugin.launchers.exit import end_session
 from gpubench_plugin.launchers.outcome import Ending, Verdict
 from gpubench_plugin.launchers.signals import Termination
-from gpubench_plugin.launchers.torchrun import reports as endings
 from gpubench_plugin.launchers.torchrun.peers import offer_stacks, ring
 from gpubench_plugin.launchers.torchrun.rank import Member
 from gpubench_plugin.launchers.torchrun.store import wait_until
@@ -68,7 +67,7 @@ class Follower(Member):
     ) -> list[pytest.TestReport]:
         """Tell rank zero, and do as it says; when it does not come, end the session."""
         mine = Ending(rank=self._rank, state="ended", reports=tuple(reports))
-        self._post(endings.to_json(reports), failed=mine.failed is not None)
+        self._post(reports, failed=mine.failed is not None)
         running.deadline.rank_ended(running.clock.now(), passed=mine.failed is None)
         verdict = self._verdict(running)
         if verdict is None:
@@ -80,8 +79,8 @@ class Follower(Member):
         if not verdict["agree"]:
             said = Verdict(agree=False, outcome=verdict["outcome"], reason=verdict["reason"])
             return merging.merged(running.item, [mine], said)
-        if endings.phases(reports) != verdict["phases"]:
-            return endings.like(running.item, verdict["phases"])
+        if merging.outcomes_of(reports) != verdict["phases"]:
+            return merging.alike(running.item, verdict["phases"])
         return list(reports)
 
     def end_hung(self) -> None:

@@ -65,7 +65,7 @@ class Peers:
     def stacks(self, but: Collection[int] = ()) -> dict[int, str]:
         """Where each rank is, but for the dead ones; of one on another host, where to read it."""
         asked = {rank: pid for rank, pid in self.here.items() if rank not in but}
-        found = stacks.ask(asked, {rank: stack_file(self.folder, rank) for rank in asked})
+        found = stacks.ask(asked, {rank: stacks.file_of(self.folder, rank) for rank in asked})
         elsewhere = [rank for rank in range(len(self._peers)) if rank not in self.here]
         for rank in elsewhere[:_SHOWN]:
             log = self._logs / f"rank-{rank}.log"
@@ -77,15 +77,10 @@ class Peers:
         self._private.remove()
 
 
-def stack_file(folder: Path, rank: int) -> Path:
-    """The file in which `rank` writes its stacks."""
-    return folder / f"stack-{rank}"
-
-
 def offer_stacks(folder: Path, rank: int) -> None:
     """Write the stacks of this process into `folder` on the signal, where it is on this host."""
     if folder.is_dir():
-        stacks.offer(stack_file(folder, rank))
+        stacks.offer(stacks.file_of(folder, rank))
 
 
 def ring(folder: Path) -> None:

@@ -8,7 +8,6 @@ them after the same test. A rank that dies or hangs ends the session, on every r
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -16,7 +15,7 @@ import pytest
 
 from gpubench_plugin.environment import listed, open_to_write
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers import report_payload, secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.in_process import RunsBenchmarks, keep_out_failed
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
 
 _RANKS_SHOWN: Final = 8
 _IDS_SHOWN: Final = 3
-
-
-def digest_of(ids: Sequence[str]) -> str:
-    """Equal for equal `ids` in the same order."""
-    return sha256("\n".join(ids).encode()).hexdigest()
 
 
 def difference(mine: Sequence[str], of_root: Sequence[str]) -> Json:
@@ -72,28 +66,6 @@ def message(told: Sequence[Json]) -> str:
     if len(different) > len(shown):
         parts.append(f"and {len(different) - len(shown)} more ranks differ")
     return "; ".join(parts)
-
-
-_WRITE_CACHE: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
-
-
-def leave_to_root(config: pytest.Config) -> None:
-    """Write no junit file, no cache of failed and of new tests, and no log file any more.
-
-    What pytest itself writes belongs to rank zero's session: the others would overwrite it.
-
-    pytest has opened ``--log-file`` already; what follows does not reach it.
-    """
-    manager = config.pluginmanager
-    for name in _WRITE_CACHE:
-        if manager.hasplugin(name):
-            manager.unregister(name=name)
-    for plugin in manager.get_plugins():
-        if type(plugin).__name__ == "LogXML":  # it ends itself, so it must stay registered
-            plugin.logfile = os.devnull
-    logging = manager.get_plugin("logging-plugin")
-    if logging is not None:
-        logging.set_log_path(os.devnull)
 
 
 class TorchrunRank(RunsBenchmarks):
@@ -140,7 +112,7 @@ class TorchrunRank(RunsBenchmarks):
             torch.device(case.device.torch_name),
             shared=case.shares_device,
         )
-        digest = digest_of(list(self._order))
+        digest = secondary.digest_of(self._order)
         mine = {"digest": digest, **Peer.this_process().to_json()}
         told = group.gather("collection", mine)
         proposal = None if told is None else self._proposal(told)
@@ -292,7 +264,7 @@ class TorchrunRank(RunsBenchmarks):
         # On another host without this file system the folder is made there.
         folder.mkdir(parents=True, exist_ok=True)
         pytest_benchmark.mute(self._config)
-        leave_to_root(self._config)
+        secondary.leave_files_to_root(self._config)
         path = folder / f"rank-{self._context.ranks.world.rank}.log"
         log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
         self._log = log  # of a resumed run, too

@@ -7,11 +7,11 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from _pytest.runner import runtestprotocol
 
-from gpubench_plugin.launchers.torchrun import reports as endings
+from gpubench_plugin.launchers.rank_reports import Room, encode, exit_to_json
 from gpubench_plugin.launchers.torchrun.store import wait_until
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.deadlines import Deadline
     from gpubench_plugin.launchers.signals import Notice
     from gpubench_plugin.launchers.torchrun.store import Assembly
-    from gpubench_plugin.records import Json
+
+
+ROOM: Final = Room(longest=4000, captured=False)
+"""Small, however much the test printed and measured: there may be thousands of ranks."""
 
 
 @dataclass(kw_only=True)
@@ -127,11 +130,20 @@ class Member(ABC):
     def tell_exit(self, error: BaseException) -> None:
         """The test asked to end the whole session: the others need not wait for this rank."""
         if self.running is not None:
-            self._post(endings.exit_to_json(error), failed=True)
+            self._post((), failed=True, error=error)
 
-    def _post(self, record: Json, *, failed: bool) -> None:
+    def _post(
+        self,
+        reports: Sequence[pytest.TestReport],
+        *,
+        failed: bool,
+        error: BaseException | None = None,
+    ) -> None:
         assert self.running is not None
-        self.assembly.post(self.running.number, record, failed=failed)
+        message = encode(self._session.config, reports, room=ROOM)
+        if error is not None:
+            message |= exit_to_json(error)
+        self.assembly.post(self.running.number, message, failed=failed)
 
     def _say_nothing_else(self) -> None:
         """Only one thread ends the process; another one stops here."""

@@ -16,8 +16,8 @@ from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers import signals
 from gpubench_plugin.launchers.exit import LONGEST_S, end_session
 from gpubench_plugin.launchers.outcome import Ending, Verdict, judge
+from gpubench_plugin.launchers.rank_reports import decode
 from gpubench_plugin.launchers.signals import ORPHAN_S, Termination
-from gpubench_plugin.launchers.torchrun import reports as endings
 from gpubench_plugin.launchers.torchrun.peers import offer_stacks, said_of
 from gpubench_plugin.launchers.torchrun.rank import Member, has_agent, session_over
 from gpubench_plugin.launchers.torchrun.store import wait_until
@@ -78,7 +78,7 @@ class Root(Member):
         running.reports = reports
         self.assembly.mark(f"{running.number}/root")
         mine = Ending(rank=0, state="ended", reports=tuple(reports))
-        self._post(endings.to_json(reports), failed=mine.failed is not None)
+        self._post((), failed=mine.failed is not None)  # for the others to be counted with
         whole = self._wait_for_all(running)
         if not whole:
             self._termination.finish()
@@ -180,7 +180,7 @@ class Root(Member):
             elif rank == 0 and running.reports is not None:
                 found.append(Ending(rank=0, state="ended", reports=tuple(running.reports)))
             elif rank in posts:
-                found.append(endings.from_json(running.item, rank, posts[rank]))
+                found.append(decode(running.item.config, rank, posts[rank]))
             else:
                 told = gave_up or running.deadline.why
                 found.append(Ending(rank=rank, state="stuck", told=told, stack=stack))
@@ -194,9 +194,9 @@ class Root(Member):
         kept = 0
         for post in posts.values():
             for report in post["reports"]:
-                kept += bool(report["text"])
+                kept += report["outcome"] == "failed"
                 if kept > _TEXTS_KEPT:
-                    report["text"] = ""
+                    report["longrepr"] = None
         return posts
 
     def _given_up(self, number: int) -> str:
@@ -222,7 +222,7 @@ class Root(Member):
                 "agree": verdict.agree,
                 "outcome": verdict.outcome,
                 "reason": verdict.reason,
-                "phases": endings.phases(reports),
+                "phases": merging.outcomes_of(reports),
                 "over": self.over,
                 "exit": leaving and f"rank {leaving.rank}: {leaving.exit}",
                 "exit_code": leaving and leaving.exit_code,

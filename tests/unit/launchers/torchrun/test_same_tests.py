@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from gpubench_plugin.launchers import secondary
 from gpubench_plugin.launchers.torchrun import plugin
 
 
@@ -32,7 +33,7 @@ def test_difference_stays_short() -> None:
 
 def test_digest_tells_order_and_content() -> None:
     """Equal only for the same tests in the same order."""
-    digest = plugin.digest_of(["a", "b"])
+    digest = secondary.digest_of(["a", "b"])
 
-    assert digest == plugin.digest_of(["a", "b"])
-    assert digest not in {plugin.digest_of(["b", "a"]), plugin.digest_of(["a"])}
+    assert digest == secondary.digest_of(["a", "b"])
+    assert digest not in {secondary.digest_of(["b", "a"]), secondary.digest_of(["a"])}

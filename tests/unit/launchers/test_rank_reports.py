@@ -1,4 +1,4 @@
-"""Reports and warnings on their way from a rank to its controller."""
+"""Reports and warnings on their way from a rank to rank zero or its controller."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.launchers.gang import (
+from gpubench_plugin.launchers.rank_reports import (
     LIMIT_BYTES,
     LONGEST_TEXT,
-    bounded,
-    report_from_json,
-    report_to_json,
+    Room,
+    decode,
+    encode,
+    exit_to_json,
     warning_from_json,
     warning_to_json,
 )
+from gpubench_plugin.launchers.torchrun import rank
 from gpubench_plugin.records import Measurement, Samples
 
 if TYPE_CHECKING:
@@ -52,8 +54,8 @@ def test_report_is_the_same_after_the_way_through_json(
         user_properties=[("memory", 3)],
     )
 
-    data = json.loads(json.dumps(report_to_json(pytestconfig, skip)))
-    back = report_from_json(pytestconfig, data)
+    message = json.loads(json.dumps(encode(pytestconfig, [skip], room=Room(recorded=True))))
+    (back,) = decode(pytestconfig, 1, message).reports
 
     assert vars(back) == {**vars(skip), "$report_type": "TestReport"}
     assert report_payload.read(back)["reason"] == "not here"
@@ -72,11 +74,11 @@ def test_traceback_keeps_its_form(request: pytest.FixtureRequest) -> None:
         for length in (10, 10**6)
     )
 
-    back = report_from_json(request.config, report_to_json(request.config, short))
+    (back,) = decode(request.config, 1, encode(request.config, [short], room=Room())).reports
     assert back.longreprtext == short.longreprtext
     assert back.longrepr.reprcrash.message == "ValueError: xxxxxxxxxx is too much"
 
-    back = report_from_json(request.config, report_to_json(request.config, long))
+    (back,) = decode(request.config, 1, encode(request.config, [long], room=Room())).reports
     assert back.longreprtext.startswith("[")
     assert back.longreprtext.endswith("ValueError")
     assert len(back.longreprtext) < 1.1 * LONGEST_TEXT
@@ -102,10 +104,11 @@ def test_what_a_rank_sends_is_bounded(
         )
         for when in ("setup", "call", "teardown")
     ]
-    told = bounded(pytestconfig, phases, [warned(f"{huge} {n}") for n in range(30)], is_root=False)
+    many = [warned(f"{huge} {n}") for n in range(30)]
+    told = encode(pytestconfig, phases, many, room=Room())
 
     assert len(json.dumps(told)) <= LIMIT_BYTES
-    back = [report_from_json(pytestconfig, data) for data in told["reports"]]
+    back = decode(pytestconfig, 1, told).reports
     assert [report.when for report in back] == ["setup", "call", "teardown"]
     assert back[1].sections[-1][0] == "Captured 19"
     assert told["warnings"][-1]["text"] == "10 more warnings are left out"
@@ -133,13 +136,13 @@ def test_texts_that_fit_are_whole(
     report_payload.set_outcome(call, "measured", "", events)
     report_payload.read(call)["measurement"] = measurement
 
-    told = bounded(pytestconfig, [call], [warned("careful")], is_root=True)
+    told = encode(pytestconfig, [call], [warned("careful")], room=Room(recorded=True))
 
     assert told["reports"][0]["sections"] == [
         ["whole", text],
         ["cut", f"[5 characters left out]\n{text}"],
     ]
-    back = report_from_json(pytestconfig, told["reports"][0])
+    (back,) = decode(pytestconfig, 0, told).reports
     assert report_payload.read(back)["measurement"] == measurement
     assert report_payload.read(back)["events"] == events
     assert told["warnings"] == [warned("careful")]
@@ -153,10 +156,11 @@ def test_ranks_but_the_root_send_no_events(
     events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(2000)]
     report_payload.set_outcome(call, "measured", "", events)
 
-    told = bounded(pytestconfig, [call], [], is_root=False)
+    told = encode(pytestconfig, [call], room=Room())
 
     assert len(json.dumps(told)) < 1000
-    assert "events" not in report_payload.read(report_from_json(pytestconfig, told["reports"][0]))
+    (back,) = decode(pytestconfig, 1, told).reports
+    assert "events" not in report_payload.read(back)
 
 
 def test_properties_that_json_has_no_form_for_are_text(
@@ -173,9 +177,10 @@ def test_properties_that_json_has_no_form_for_are_text(
         ("long", {"many": list(range(10_000))}),
     ]
 
-    told = bounded(pytestconfig, [reported(user_properties=properties)], [], is_root=False)
+    told = encode(pytestconfig, [reported(user_properties=properties)], room=Room())
 
-    found = dict(report_from_json(pytestconfig, told["reports"][0]).user_properties)
+    (back,) = decode(pytestconfig, 1, told).reports
+    found = dict(back.user_properties)
     long = found.pop("long")
     assert found == {
         "pairs": "{('a', 1): 2}",
@@ -201,3 +206,34 @@ def test_warning_names_its_ranks_and_its_category(warned: Callable[..., Json]) -
     assert old["location"] == ("test_x.py", 4, "f")
     assert odd["warning_message"].category is UserWarning
     assert str(odd["warning_message"].message) == "[all ranks] Peculiar: odd"
+
+
+def test_under_torchrun_a_rank_sends_the_end_of_its_traceback_alone(
+    pytestconfig: pytest.Config, reported: ReportMaker
+) -> None:
+    """There it says what went wrong; what was captured stays in the rank's log."""
+    frames = "frame\n" * 4000
+    failed = reported(
+        "call",
+        "failed",
+        longrepr=f"{frames}E   no luck",
+        reason="RuntimeError: no luck",
+        sections=[("Captured stdout call", "text")],
+        user_properties=[("memory", 3)],
+    )
+    ending = decode(pytestconfig, 1, encode(pytestconfig, [failed], room=rank.ROOM))
+    (report,) = ending.reports
+    assert report.longreprtext.endswith("frame\nE   no luck")
+    assert len(report.longreprtext) < 1.01 * rank.ROOM.longest
+    assert (report.sections, report.user_properties) == ([], [])
+    assert ending.reason == "RuntimeError: no luck"
+
+
+def test_that_a_test_ends_the_session_is_told(pytestconfig: pytest.Config) -> None:
+    """With its reason, which has a limit, and its exit code."""
+    with pytest.raises(pytest.exit.Exception) as exit:
+        pytest.exit("enough" * 1000, returncode=9)
+    message = encode(pytestconfig, [], room=Room()) | exit_to_json(exit.value)
+    ending = decode(pytestconfig, 1, json.loads(json.dumps(message)))
+    assert ending.exit_code == 9
+    assert ending.exit == ("enough" * 1000)[: report_payload.LONGEST_REASON]

@@ -1,0 +1,198 @@
+"""Reports of one benchmark on their way from a rank to rank zero or a controller, as JSON."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gpubench_plugin.errors import text_of
+from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.launchers.outcome import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubench_plugin.records import Json
+
+
+LIMIT_BYTES: Final = 64 * 1024
+"""The most a rank sends of one benchmark, beside what is recorded of it."""
+LONGEST_TEXT: Final = 12_000
+"""Characters kept of one text where there is room; of a traceback or an output the end matters."""
+_RESERVED_BYTES: Final = 4096
+"""Left for what is sent beside reports and warnings."""
+_RECORDED: Final = ("measurement", "events")
+"""The parts of a report's payload that are recorded: those of rank zero alone are read."""
+_SHORTEST_REASON: Final = 100
+_MOST_SECTIONS: Final = 6
+_MOST_PROPERTIES: Final = 50
+_MOST_WARNINGS: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What there is room for: the longest text in characters, captured output, what is recorded."""
+
+    longest: int = LONGEST_TEXT
+    captured: bool = True
+    recorded: bool = False
+
+
+def encode(
+    config: pytest.Config,
+    reports: Sequence[pytest.TestReport],
+    warnings: Sequence[Json] = (),
+    *,
+    room: Room,
+) -> Json:
+    """The `reports` of one benchmark and its `warnings`, with texts as long as there is `room`.
+
+    All together are less than `LIMIT_BYTES`, but for what is recorded. Of many warnings the first
+    are kept, and the number of those left out.
+    """
+    whole = [_serialized(config, report) for report in reports]
+    longest = room.longest
+    while True:
+        message: Json = {
+            "reports": [_shortened(data, longest, room) for data in whole],
+            "warnings": _first(warnings, longest),
+        }
+        if longest == 0 or len(json.dumps(message)) <= LIMIT_BYTES - _RESERVED_BYTES:
+            break
+        longest //= 2
+    if room.recorded:
+        for shortened, data in zip(message["reports"], whole, strict=True):
+            payload = data[report_payload.ATTRIBUTE]
+            recorded = {name: _plain(payload[name]) for name in _RECORDED if name in payload}
+            shortened[report_payload.ATTRIBUTE] |= recorded
+    return message
+
+
+def decode(config: pytest.Config, rank: int, message: Json) -> Ending:
+    """What became of a benchmark on `rank`, from what :func:`encode` wrote there."""
+    return Ending(
+        rank=rank,
+        state="ended",
+        reports=tuple(_report_from_json(config, data) for data in message["reports"]),
+        warnings=tuple(message["warnings"]),
+        exit=message.get("exit"),
+        exit_code=message.get("exit_code"),
+    )
+
+
+def exit_to_json(error: BaseException) -> Json:
+    """That the test asked to end the whole session, and why; to be added to what is encoded."""
+    reason = text_of(error)[: report_payload.LONGEST_REASON] or type(error).__name__
+    return {"exit": reason, "exit_code": getattr(error, "returncode", None)}
+
+
+def _serialized(config: pytest.Config, report: pytest.TestReport) -> Json:
+    data: Json | None = config.hook.pytest_report_to_serializable(config=config, report=report)
+    assert data is not None, "pytest itself implements the hook"
+    data["longreprtext"] = report.longreprtext
+    return {report_payload.ATTRIBUTE: {}, **data}
+
+
+def _shortened(data: Json, longest: int, room: Room) -> Json:
+    """The report as JSON values; a text of more than `longest` characters loses its beginning."""
+    data, longrepr = dict(data), data["longrepr"]
+    text = data.pop("longreprtext")
+    if isinstance(longrepr, dict) and len(json.dumps(longrepr, default=str)) > 2 * longest:
+        longrepr = text
+    data["longrepr"] = _cut(longrepr, longest)
+    data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], longest) if room.captured else []
+    properties = data["user_properties"][:_MOST_PROPERTIES] if room.captured else []
+    data["user_properties"] = [[_short(part, longest) for part in pair] for pair in properties]
+    payload = data[report_payload.ATTRIBUTE]
+    data[report_payload.ATTRIBUTE] = {
+        name: value[: max(longest, _SHORTEST_REASON)] if name == "reason" else value
+        for name, value in payload.items()
+        if name not in _RECORDED
+    }
+    return {name: _plain(value) for name, value in data.items()}
+
+
+def _report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
+    """The report as it was; JSON's lists are pytest's tuples again."""
+    if isinstance(data["longrepr"], list):  # of a skip
+        data["longrepr"] = tuple(data["longrepr"])
+    data["location"] = tuple(data["location"])
+    for name in ("sections", "user_properties"):
+        data[name] = [tuple(pair) for pair in data[name]]
+    data[report_payload.ATTRIBUTE] = report_payload.from_json(data[report_payload.ATTRIBUTE])
+    report = config.hook.pytest_report_from_serializable(config=config, data=data)
+    assert isinstance(report, pytest.TestReport)
+    return report
+
+
+def warning_to_json(
+    message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
+) -> Json:
+    """A warning as ``pytest_warning_recorded`` tells it."""
+    return {
+        "category": message.category.__name__,
+        "text": str(message.message),
+        "filename": message.filename,
+        "lineno": message.lineno,
+        "when": when,
+        "nodeid": nodeid,
+        "location": location,
+    }
+
+
+def warning_from_json(data: Json, ranks: str) -> dict[str, Any]:
+    """The arguments of ``pytest_warning_recorded`` for a warning of those `ranks`.
+
+    A category that is not one of Python's own becomes a plain warning that names it.
+    """
+    category = getattr(builtins, data["category"], None)
+    text = data["text"]
+    if not (isinstance(category, type) and issubclass(category, Warning)):
+        category, text = UserWarning, f"{data['category']}: {text}"
+    return {
+        "warning_message": warnings.WarningMessage(
+            category(f"[{ranks}] {text}"), category, data["filename"], data["lineno"]
+        ),
+        "when": data["when"],
+        "nodeid": data["nodeid"],
+        "location": data["location"] and tuple(data["location"]),
+    }
+
+
+def _first(warnings: Sequence[Json], longest: int) -> list[Json]:
+    shown = [{**one, "text": _cut(one["text"], longest)} for one in warnings[:_MOST_WARNINGS]]
+    if left_out := len(warnings) - len(shown):
+        shown.append({**warnings[-1], "text": f"{left_out} more warnings are left out"})
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON values, what JSON knows nothing of as text."""
+    try:
+        return json.loads(json.dumps(value, default=str))
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, a circle
+        return repr(value)
+
+
+def _short(value: Any, longest: int) -> Any:
+    """`value` as JSON values, or the end of its text where that is too long."""
+    if isinstance(value, str):
+        return _cut(value, longest)
+    plain = _plain(value)
+    text = plain if isinstance(plain, str) else json.dumps(plain)
+    return plain if len(text) <= longest else _cut(text, longest)
+
+
+def _cut(value: Any, longest: int) -> Any:
+    """`value` with every text in it cut to its end."""
+    if isinstance(value, str) and len(value) > longest:
+        left_out = len(value) - longest
+        return f"[{left_out} characters left out]\n{value[left_out:]}"
+    if isinstance(value, list | tuple):
+        return [_cut(part, longest) for part in value]
+    return value
