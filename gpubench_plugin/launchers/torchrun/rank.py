@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.environment import WakingClock
     from gpubench_plugin.launchers.deadlines import Deadline
-    from gpubench_plugin.launchers.signals import Notice
     from gpubench_plugin.launchers.torchrun.store import Assembly
 
 
@@ -45,10 +44,7 @@ class Running:
 
 
 class Member(ABC):
-    """One rank's part in the verdicts, and in ending the session of this process.
-
-    What every rank does alike is here; what each kind does its own way is abstract.
-    """
+    """Base of rank zero's and of another rank's part in the verdicts and in the session's end."""
 
     margin_s: ClassVar[float]
     """Seconds beyond a benchmark's time after which this rank ends the session."""
@@ -93,32 +89,6 @@ class Member(ABC):
     @abstractmethod
     def end_not_begun(self, item: pytest.Item, number: int, why: str) -> list[pytest.TestReport]:
         """Not all ranks came to the benchmark: the reports of it, and the session is to end."""
-
-    @abstractmethod
-    def agree(
-        self, running: Running, reports: Sequence[pytest.TestReport]
-    ) -> list[pytest.TestReport]:
-        """The reports to log, of which every rank logs as many that passed and that failed."""
-
-    @abstractmethod
-    def end_hung(self) -> None:
-        """End this process: the benchmark did not end in time. From another thread."""
-
-    @abstractmethod
-    def end_on(self, notice: Notice) -> None:
-        """End this process: it was asked to, or another rank died. From another thread."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """All benchmarks are over, or the session is: what happens to others matters no more."""
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Part from the others once everything is written."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Put back what was changed in this process."""
 
     @property
     def assembly(self) -> Assembly:
