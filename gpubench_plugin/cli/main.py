@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands import Command, Exit
+from gpubench_plugin.environment import passwords_in, redacted
 from gpubench_plugin.errors import GpubenchError, NothingComparable, RegistryError, ResultsError
 from gpubench_plugin.reports import printable
 
@@ -83,7 +84,6 @@ def _refused(error: OSError) -> str:
 
 def _unforeseen(error: Exception, arguments: Sequence[str]) -> str:
     """One line for `error`; its traceback, without secrets, goes into a file of this user's."""
-    from gpubench_plugin.environment import passwords_in, redacted
 
     def harmless(text: str) -> str:
         for password in passwords_in([*arguments, *os.environ.values()]):

@@ -52,7 +52,7 @@ def _all(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Colum
         "outcome": Column(title="outcome", cells=[m.outcome for m in measurements]),
         "step": _numbers("step", [step(m, glyphs) for m in measurements]),
         "throughput": throughputs(measurements, glyphs),
-        "tflops": _metric(measurements, "TFLOP/s", "tflops", _three_digits),
+        "tflops": _metric(measurements, "TFLOP/s", "tflops", lambda flops: significant(flops, 3)),
         "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
         "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
         "doubts": _flags("doubts", [doubts(m.flags) for m in measurements]),
@@ -82,24 +82,16 @@ def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:
 def _metric(
     measurements: Sequence[Measurement], title: str, name: str, show: Callable[[float], str]
 ) -> Column:
-    return _numbers(title, [_shown(m, name, show) for m in measurements])
+    metrics = (m.metrics.get(name) for m in measurements)
+    return _numbers(title, ["" if metric is None else show(metric.value) for metric in metrics])
 
 
 def _numbers(title: str, cells: Sequence[str]) -> Column:
     return Column(title=title, cells=cells, numeric=True)
 
 
-def _three_digits(value: float) -> str:
-    return significant(value, 3)
-
-
 def _flags(title: str, flags: Sequence[Sequence[str]]) -> Column:
     return column(title, [", ".join(names) for names in flags])
-
-
-def _shown(measurement: Measurement, name: str, show: Callable[[float], str]) -> str:
-    metric = measurement.metrics.get(name)
-    return "" if metric is None else show(metric.value)
 
 
 def step(measurement: Measurement, glyphs: Glyphs) -> str:

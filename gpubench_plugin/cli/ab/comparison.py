@@ -29,6 +29,7 @@ from gpubench_plugin.environment import counted, json_files
 from gpubench_plugin.errors import ResultsError
 from gpubench_plugin.launchers import ended_by_signals
 from gpubench_plugin.records import Comparison
+from gpubench_plugin.reports.formats import Page
 from gpubench_plugin.results import new_run_id
 
 if TYPE_CHECKING:
@@ -261,8 +262,6 @@ def rendered(
     comparison: Comparison, format_name: str, *, width: int = 80, color: bool = False
 ) -> str:
     """The comparison in that format."""
-    from gpubench_plugin.reports.formats import Page
-
     form: Format = catalog.load("formats", format_name)
     return form([comparison], Page(width=width, color=color))
 

@@ -95,6 +95,16 @@ class Asked:
         return MOST_PAIRS if self.until_decided else self.pairs
 
     @property
+    def judging(self) -> dict[str, Any]:
+        """How the launches are judged, as arguments of :class:`Findings`."""
+        return {
+            "limits": self.limits,
+            "limits_from": self.limits_from,
+            "allow_incomparable": self.allow_incomparable,
+            "exempt": self.exempt,
+        }
+
+    @property
     def complete(self) -> bool:
         """Whether no argument was hidden when it was written down."""
         return not any(HIDDEN in argument for argument in self.arguments)

@@ -110,14 +110,7 @@ class Trial:
     def _rehearsed(self) -> Findings:
         """What the first rehearsal finds; its rounds are those of all later launches."""
         base, head = self._runs(self._state.rehearsal() or self._rehearse(None))
-        findings = Findings(
-            base,
-            head,
-            limits=self._asked.limits,
-            limits_from=self._asked.limits_from,
-            allow_incomparable=self._asked.allow_incomparable,
-            exempt=self._asked.exempt,
-        )
+        findings = Findings(base, head, **self._asked.judging)
         self._freeze(base, head)
         return findings
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.environment import json_files
+from gpubench_plugin.errors import RegistryError, UsageProblem, not_one_of
+from gpubench_plugin.reports import Glyphs, glyphs_for, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpubench_plugin.compare.baselines import Baselines, Resolver
-    from gpubench_plugin.reports import Glyphs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,6 @@ class Places:
         In the end their notes are told, of which one says that it cannot; also where the block
         raises, but for a RegistryError, which says it itself.
         """
-        from gpubench_plugin.errors import RegistryError
-
         with self.resolver() as resolver:
             baselines = resolver.baselines()
             if baselines.unanswered:
@@ -129,8 +128,6 @@ def add_last(parser: argparse.ArgumentParser, default: int, *, zero: str = "") -
 
 def say_json(document: Mapping[str, Any]) -> None:
     """Write a JSON document to the standard output."""
-    from gpubench_plugin.environment import json_files
-
     say([json_files.text({"schema_version": 1, **document}, indent=2)])
 
 
@@ -147,8 +144,6 @@ def say_text(text: str) -> None:
 
 def note(lines: Iterable[str]) -> None:
     """Write `lines`, which are no part of the answer, to the standard error."""
-    from gpubench_plugin.reports import printable
-
     sys.stderr.write("".join(f"gpubench: {printable(line)}\n" for line in lines))
 
 
@@ -164,6 +159,4 @@ def colored(environ: Mapping[str, str], *, terminal: bool) -> bool:
 
 def glyphs() -> Glyphs:
     """The signs that the standard output can show."""
-    from gpubench_plugin.reports import glyphs_for
-
     return glyphs_for(sys.stdout.encoding)

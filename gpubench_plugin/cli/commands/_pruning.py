@@ -10,6 +10,7 @@ from gpubench_plugin.cli.commands._places import Places, note, say
 from gpubench_plugin.cli.commands.base import Exit
 from gpubench_plugin.environment import byte_size, counted
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -108,8 +109,6 @@ class _Pruning:
 
     def lines(self, directory: RunDirectory) -> Iterator[str]:
         """Remove what goes of one run, and say it."""
-        from gpubench_plugin.reports import printable
-
         named = printable(f"{directory.experiment}/{directory.run_id}")
         try:
             removals = self._removals(directory)
@@ -127,7 +126,6 @@ class _Pruning:
 
     def tidied(self, leftover: Leftover) -> Iterator[str]:
         """Remove what a killed process left, and say it."""
-        from gpubench_plugin.reports import printable
         from gpubench_plugin.results import remove_leftover
 
         try:

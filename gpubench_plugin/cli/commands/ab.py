@@ -11,7 +11,9 @@ from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import add_format
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.cli.commands.compare import LimitOptions
+from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import UsageProblem, not_one_of
+from gpubench_plugin.reports import github
 
 if TYPE_CHECKING:
     import argparse
@@ -191,8 +193,6 @@ def _output(text: str | None) -> Path | None:
 
 def _tell(compared: Compared, form: str, output: Path | None) -> None:
     from gpubench_plugin.cli.ab import rendered, write_files
-    from gpubench_plugin.environment import json_files
-    from gpubench_plugin.reports import github
 
     comparison = compared.comparison
     write_files(compared.folder, comparison)

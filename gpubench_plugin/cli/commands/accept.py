@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.cli.commands._places import Places, add_places, note, say
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.errors import RegistryError, UsageProblem
+from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.reports import printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from gpubench_plugin.compare.baselines import Baseline, Baselines
+    from gpubench_plugin.compare.baselines import Baseline
     from gpubench_plugin.records import Run
 
 
@@ -34,13 +35,12 @@ class Accept(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Move the benchmark's anchor."""
         from gpubench_plugin.compare.baselines import the_benchmark
-        from gpubench_plugin.reports import printable
 
         if not options.reason.strip():
             raise UsageProblem("--reason: empty; allowed: a text that says why it is accepted")
         places = Places.of(options)
         with places.baselines() as (baselines, resolver):
-            name = options.baseline or _the_only(baselines)
+            name = options.baseline or baselines.the_only()
             baseline = baselines.expect(name)
             run = resolver.candidate(options.run_named).run
             measured = [i for i, r in run.results.items() if r.outcome == "measured"]
@@ -50,21 +50,6 @@ class Accept(Command):
         say([f"  {printable(benchmark)}"])
         note(_doubts(run, baseline))
         return Exit.FINE
-
-
-def _the_only(baselines: Baselines) -> str:
-    """The name of the only baseline.
-
-    Raises:
-        UsageProblem: there is none, or there are several.
-        RegistryError: there is none here, and the registry does not answer.
-    """
-    from gpubench_plugin.compare.baselines import one_of
-
-    names = baselines.names()
-    if not names and baselines.unanswered:
-        raise RegistryError(f"which baselines there are is not known: {baselines.unanswered}")
-    return one_of(names, "--baseline")
 
 
 def _doubts(run: Run, baseline: Baseline) -> Iterator[str]:

@@ -9,6 +9,7 @@ from gpubench_plugin.cli.commands._places import Places, add_places, columns, gl
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import GpubenchError, UsageProblem
+from gpubench_plugin.reports import column, lines, printable, wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -122,8 +123,6 @@ def _overruled(candidates: list[Reference], *, force: bool, reason: str) -> list
 
 
 def _described(baseline: Baseline) -> Iterator[str]:
-    from gpubench_plugin.reports import printable
-
     yield f"baseline {printable(baseline.name)}: {counted(len(baseline.runs), 'pinned run')}"
     for run in baseline.runs:
         yield f"  {printable(run)}"
@@ -134,8 +133,6 @@ def _described(baseline: Baseline) -> Iterator[str]:
 
 
 def _remarks(candidates: list[Reference]) -> Iterator[str]:
-    from gpubench_plugin.reports import printable
-
     for one in candidates:
         for remark in one.notes:
             yield f"{printable(one.run.run_id)}: {remark}; pinned all the same"
@@ -144,7 +141,6 @@ def _remarks(candidates: list[Reference]) -> Iterator[str]:
 def _lacking(baseline: Baseline) -> Iterator[str]:
     """How many runs a history lacks before it can judge."""
     from gpubench_plugin.compare import FEWEST
-    from gpubench_plugin.reports import printable
 
     if (pinned := len(baseline.runs)) >= FEWEST:
         return
@@ -173,7 +169,6 @@ def _of_one_sitting(started: list[str]) -> Iterator[str]:
 def _replaced(baseline: Baseline) -> Iterator[str]:
     """What the name stood for before, and what becomes of the levels accepted for that."""
     from gpubench_plugin.compare.baselines import replaced
-    from gpubench_plugin.reports import printable
 
     before = replaced(baseline)
     if before is None:
@@ -191,8 +186,6 @@ def _replaced(baseline: Baseline) -> Iterator[str]:
 
 
 def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
-    from gpubench_plugin.reports import column, lines
-
     rows = [_row(name, baselines) for name in baselines.names()]
     if not rows:
         say([f"no baseline in {baselines.folder}; make one: gpubench baseline set NAME RUN"])
@@ -221,8 +214,6 @@ def _row(name: str, baselines: Baselines) -> tuple[str, ...]:
 
 
 def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> None:
-    from gpubench_plugin.reports import printable, wrapped
-
     baseline = baselines.expect(options.name)
     say(_described(baseline))
     if baseline.acceptances:

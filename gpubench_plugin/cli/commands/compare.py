@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import (
@@ -25,12 +26,7 @@ from gpubench_plugin.config import Limit
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import NothingComparable, UsageProblem, not_one_of
 from gpubench_plugin.records import COMPARED, Comparison, Result, Run, Verdict
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gpubench_plugin.reports.formats import Format
-
+from gpubench_plugin.reports.formats import Format, Page
 
 _OF_A_METRIC: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
 
@@ -241,7 +237,6 @@ def _each_with_the_first(options: argparse.Namespace, limits: LimitOptions) -> S
         NothingComparable: there is no other head.
     """
     from gpubench_plugin.compare import compare_runs
-    from gpubench_plugin.records import Comparison
 
     with Places.of(options).resolver() as resolver:
         named = [resolver.run(text) for text in options.runs]
@@ -290,8 +285,6 @@ def _interrupted(*runs: Run) -> list[str]:
 
 
 def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
-    from gpubench_plugin.reports.formats import Page
-
     page = Page(
         only_changed=only_changed,
         width=shutil.get_terminal_size((80, 24)).columns,

@@ -10,7 +10,7 @@ from typing import ClassVar
 from gpubench_plugin import catalog
 from gpubench_plugin.cli.commands._places import say
 from gpubench_plugin.cli.commands.base import Command, Exit
-from gpubench_plugin.environment import devices
+from gpubench_plugin.environment import collect, devices
 
 _PACKAGES = ("pytest-gpubench", "torch", "pytest", "pytest-benchmark", "transformers", "diffusers")
 
@@ -31,8 +31,6 @@ class Doctor(Command):
 
 def _findings() -> Iterator[str]:
     import torch
-
-    from gpubench_plugin.environment import collect
 
     facts = collect(Path.cwd())
     device = devices.find("auto")

@@ -20,11 +20,17 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.errors import BrokenFile, UsageProblem
+from gpubench_plugin.reports import (
+    Explanation,
+    explanation_as_json,
+    explanation_lines,
+    painted,
+    plain,
+)
 
 if TYPE_CHECKING:
     import argparse
 
-    from gpubench_plugin.reports import Explanation
     from gpubench_plugin.results import RunDirectory
 
 _LATEST: Final = "last"
@@ -52,8 +58,6 @@ class Explain(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print it."""
-        from gpubench_plugin.reports import explanation_as_json, explanation_lines, painted, plain
-
         about = _explained(options.subject, options.benchmark, Places.of(options))
         if options.format == "json":
             say_json(explanation_as_json(about))

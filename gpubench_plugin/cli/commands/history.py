@@ -18,6 +18,7 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.errors import not_one_of
+from gpubench_plugin.reports import trend
 
 if TYPE_CHECKING:
     import argparse
@@ -56,7 +57,6 @@ class History(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Print it."""
         from gpubench_plugin.compare.baselines import Past, courses
-        from gpubench_plugin.reports import trend
         from gpubench_plugin.results.registry import reachable
 
         places = Places.of(options)

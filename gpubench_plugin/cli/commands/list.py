@@ -13,6 +13,7 @@ from gpubench_plugin.cli.commands._places import add_format, glyphs, say
 from gpubench_plugin.cli.commands.base import Command, Exit
 from gpubench_plugin.environment import text
 from gpubench_plugin.errors import not_one_of
+from gpubench_plugin.reports import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 """What is listed where no kind is named."""
@@ -68,8 +69,6 @@ def _meaning(component: object) -> str:
 
 
 def _table(components: Sequence[Listed]) -> Iterator[str]:
-    from gpubench_plugin.reports import column, lines
-
     for number, (kind, group) in enumerate(groupby(components, key=lambda line: line.kind)):
         rows = [(line.name, line.meaning, line.where) for line in group]
         columns = [column("", texts) for texts in zip(*rows, strict=True)]

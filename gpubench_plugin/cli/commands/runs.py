@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -19,7 +21,9 @@ from gpubench_plugin.cli.commands._places import (
     say_json,
 )
 from gpubench_plugin.cli.commands.base import Command, Exit
+from gpubench_plugin.environment import json_files, machine_facts, told_facts
 from gpubench_plugin.errors import GpubenchError, RegistryError, ResultsError, not_one_of
+from gpubench_plugin.reports import column, lines, printable, run_as_json, run_in_full, run_table
 
 if TYPE_CHECKING:
     import argparse
@@ -74,7 +78,6 @@ class Runs(Command):
 
 
 def _list(options: argparse.Namespace, places: Places) -> int:
-    from gpubench_plugin.reports import run_as_json, run_table
     from gpubench_plugin.results import Filter, latest_runs
     from gpubench_plugin.results.registry import reachable
 
@@ -100,7 +103,6 @@ def _list(options: argparse.Namespace, places: Places) -> int:
 
 
 def _show(options: argparse.Namespace, places: Places) -> int:
-    from gpubench_plugin.reports import run_as_json, run_in_full
     from gpubench_plugin.results import RunDirectory, StoredRun
 
     with places.baselines() as (baselines, resolver):
@@ -118,7 +120,6 @@ def _show(options: argparse.Namespace, places: Places) -> int:
 
 
 def _tag(options: argparse.Namespace, places: Places) -> int:
-    from gpubench_plugin.reports import printable
     from gpubench_plugin.results import change_tags, find_run
     from gpubench_plugin.results.registry import reachable
 
@@ -158,9 +159,6 @@ def _tagged(
 
 
 def _artifacts(options: argparse.Namespace, places: Places) -> int:
-    from dataclasses import asdict
-
-    from gpubench_plugin.reports import column, lines
     from gpubench_plugin.results import HASHED_BYTES, artifacts, find_run
 
     def is_hashed(name: str, size: int) -> bool:
@@ -190,7 +188,6 @@ _WIDE: Final = 1000
 
 def _environment(place: RunDirectory | Overview, resolver: Resolver) -> Mapping[str, Any]:
     """The facts of the run's machine by dot key; none where they cannot be read."""
-    from gpubench_plugin.environment import json_files, machine_facts, told_facts
     from gpubench_plugin.results import RunDirectory, StoredRun
 
     try:
@@ -205,8 +202,6 @@ def _environment(place: RunDirectory | Overview, resolver: Resolver) -> Mapping[
 
 def _verdicts(directory: RunDirectory) -> str:
     """How many verdicts of which kind, in words; empty where it was not judged."""
-    from collections import Counter
-
     from gpubench_plugin.results import verdicts as verdict_document
 
     if not directory.verdicts.is_file():

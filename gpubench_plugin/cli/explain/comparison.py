@@ -161,13 +161,7 @@ def _name(launch: Done) -> str:
 
 def _looks(launches: _Launches, asked: Asked, name: str) -> tuple[list[Look], Findings]:
     """What each look said of the benchmark, and the judge after the last one."""
-    findings = Findings(
-        *(launches.rehearsal[side] for side in SIDES),
-        limits=asked.limits,
-        limits_from=asked.limits_from,
-        allow_incomparable=asked.allow_incomparable,
-        exempt=asked.exempt,
-    )
+    findings = Findings(*(launches.rehearsal[side] for side in SIDES), **asked.judging)
     looks = []
     before = [v for v in findings.comparison().verdicts if v.id == name]
     for look in launches.looks:

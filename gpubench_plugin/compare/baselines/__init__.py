@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         baseline_name,
         from_text,
         merged,
-        one_of,
         replaced,
         replayed,
         to_text,

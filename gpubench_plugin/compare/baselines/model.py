@@ -221,20 +221,6 @@ def baseline_name(name: str) -> str:
     return name
 
 
-def one_of(names: Iterable[str], option: str) -> str:
-    """The only one of `names`, for a command that was given none.
-
-    Raises:
-        UsageProblem: there are several, or none.
-    """
-    known = list(names)
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        raise UsageProblem(f"{option}: there is no baseline yet; make one: gpubench baseline set")
-    raise UsageProblem(f"{option}: there are several, name one: {', '.join(known)}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Merge:
     """The merged `baseline`, and why changes of one copy do not count because of the other's."""

@@ -157,6 +157,24 @@ class Baselines:
         shared = self._copies()
         return tuple(name for name in self._every(shared) if self._is_listed(name, shared))
 
+    def the_only(self) -> str:
+        """The name of the only baseline, for a command that was given none.
+
+        Raises:
+            UsageProblem: there is none, or there are several.
+            RegistryError: there is none here, and the registry does not answer.
+        """
+        names = self.names()
+        if len(names) > 1:
+            raise UsageProblem(f"--baseline: there are several, name one: {', '.join(names)}")
+        if not names and self.unanswered:
+            raise RegistryError(f"which baselines there are is not known: {self.unanswered}")
+        if not names:
+            raise UsageProblem(
+                "--baseline: there is no baseline yet; make one: gpubench baseline set"
+            )
+        return names[0]
+
     def get(self, name: str) -> Baseline | None:
         """The baseline called so; None where none is known, see `unanswered`.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.compare.baselines import KIND, BaselineFile, Baselines, one_of
+from gpubench_plugin.compare.baselines import KIND, BaselineFile, Baselines
 from gpubench_plugin.environment import not_written, stored
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.results.registry import Registry
@@ -114,13 +114,18 @@ def test_an_acceptance_needs_a_reason_and_a_baseline(tmp_path: Path) -> None:
         baselines.expect("mian")
 
 
-def test_the_only_baseline_need_not_be_named() -> None:
-    """Of several one has to be named."""
-    assert one_of(["main"], "--baseline") == "main"
-    with pytest.raises(UsageProblem, match="name one: a, b"):
-        one_of(["a", "b"], "--baseline")
+def test_the_only_baseline_need_not_be_named(tmp_path: Path) -> None:
+    """Of several one has to be named; whether there is one the registry may know alone."""
+    baselines = Baselines(tmp_path)
     with pytest.raises(UsageProblem, match="there is no baseline yet"):
-        one_of([], "--baseline")
+        baselines.the_only()
+    with pytest.raises(RegistryError, match="is not known: it is down"):
+        Baselines(tmp_path, unanswered="it is down").the_only()
+    baselines.set("a", [RUN], branch=None)
+    assert baselines.the_only() == "a"
+    baselines.set("b", [RUN], branch=None)
+    with pytest.raises(UsageProblem, match="name one: a, b"):
+        baselines.the_only()
 
 
 @pytest.mark.parametrize(
