@@ -44,13 +44,15 @@ def condensed(samples: Samples) -> Samples:
     worth no flag: no metric looks at its groups. A sketch is left out, since of several no maximum
     can be taken value by value: the medians of rounds beside it stand for the durations.
     """
-    whole = samples
-    samples = replace(samples, sketch=None)
-    kept = _with_blocks_merged(_with_fewer_durations(samples))
-    if len(samples.warmup_s) > WARMUPS:
-        kept = replace(kept, warmup_s=tuple(map(fsum, _merged(samples.warmup_s, WARMUPS))))
+    kept = replace(
+        _with_fewer_durations(samples),
+        block_s=tuple(map(fsum, _merged(samples.block_s, BLOCKS))),
+        block_calls=tuple(map(sum, _merged(samples.block_calls, BLOCKS))),
+        warmup_s=tuple(map(fsum, _merged(samples.warmup_s, WARMUPS))),
+        sketch=None,
+    )
     timed = (kept.durations_s, kept.block_s)
-    if whole.sketch is None and timed == (samples.durations_s, samples.block_s):
+    if samples.sketch is None and timed == (samples.durations_s, samples.block_s):
         return kept
     return kept.flagged(CONDENSED)
 
@@ -66,27 +68,10 @@ def _with_fewer_durations(samples: Samples) -> Samples:
             durations_per_round=1,
             reduced_from=samples.timing,
         )
-    return replace(
-        samples,
-        durations_s=_thinned(samples.durations_s, DURATIONS),
-        reduced_from=samples.timing,
-    )
-
-
-def _with_blocks_merged(samples: Samples) -> Samples:
-    return replace(
-        samples,
-        block_s=tuple(map(fsum, _merged(samples.block_s, BLOCKS))),
-        block_calls=tuple(map(sum, _merged(samples.block_calls, BLOCKS))),
-    )
-
-
-def _thinned(values: Sequence[float], limit: int) -> tuple[float, ...]:
-    """At most `limit` of `values`, evenly by position."""
-    count = len(values)
-    return (
-        tuple(values[at * count // limit] for at in range(limit)) if count > limit else (*values,)
-    )
+    count = len(samples.durations_s)
+    kept = min(count, DURATIONS)
+    durations_s = tuple(samples.durations_s[at * count // kept] for at in range(kept))
+    return replace(samples, durations_s=durations_s, reduced_from=samples.timing)
 
 
 def _merged(values: Sequence[T], limit: int) -> Iterator[Sequence[T]]:
@@ -223,24 +208,19 @@ def _times(samples: Samples, rank: int, host: str) -> RankTimes:
 
 
 def _quantiles(samples: Samples, ordered: Sequence[float]) -> list[float | None]:
-    if samples.sketch is not None:
-        if not samples.sketch.kll:
-            return [None] * len(_FRACTIONS)
+    import numpy as np
+
+    if samples.sketch is None:
+        quantiles = np.quantile(ordered, _FRACTIONS).tolist()
+    elif samples.sketch.kll:
         quantiles = samples.sketch.quantiles(_FRACTIONS)
     else:
-        quantiles = [_quantile(ordered, fraction) for fraction in _FRACTIONS]
+        return [None] * len(_FRACTIONS)
     count = samples.timing.durations
     return [
         value if tells_quantile(count, fraction) else None
         for value, fraction in zip(quantiles, _FRACTIONS, strict=True)
     ]
-
-
-def _quantile(ordered: Sequence[float], fraction: float) -> float:
-    """The quantile, interpolated linearly between neighbours, as numpy does by default."""
-    place = fraction * (len(ordered) - 1)
-    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return low + (high - low) * (place - math.floor(place))
 
 
 def _packed(samples: Samples) -> Json:

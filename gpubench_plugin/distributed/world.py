@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import usable_cores
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -106,10 +107,4 @@ def threads_per_rank(
     """
     if configured is not None:
         return configured
-    return max(1, (_usable_cores() if cores is None else cores) // local_ranks)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return max(1, (cores or usable_cores() or os.cpu_count() or 1) // local_ranks)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         told_facts,
     )
     from gpubench_plugin.environment.git import OF_HOOKS, commit_facts, run_git
-    from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes
+    from gpubench_plugin.environment.hardware import cpu_facts, memory_bytes, usable_cores
     from gpubench_plugin.environment.helper_threads import (
         HelperThread,
         idents_here,

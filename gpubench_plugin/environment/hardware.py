@@ -154,7 +154,7 @@ def cpu_facts(
         "model": cpu_model(cpu_file),
         "physical_cores": len(cores) or None,
         "logical_cores": os.cpu_count(),
-        "usable_cores": _usable_cores(),
+        "usable_cores": usable_cores(),
         "quota_cores": _quota(_read(quota_file)),
         "governor": _governor(cpu_folder),
         "boost": _boost(cpu_folder),
@@ -184,7 +184,8 @@ def memory_bytes() -> int | None:
         return None
 
 
-def _usable_cores() -> int | None:
+def usable_cores() -> int | None:
+    """The cores that this process may run on, if the system tells."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else None
 
