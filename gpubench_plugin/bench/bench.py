@@ -177,7 +177,7 @@ class Bench:
             self._parts.include(subject)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(step, setup, teardown)
-        before = self._group.traffic
+        before = self._group.control.traffic
         used = self._parts.end_watching() or has_been_used(timed)
         with naming_what_is_not_deterministic():
             check = self._prepare(subject)
@@ -197,7 +197,7 @@ class Bench:
         own = self._observation(samples, work, {**check.facts, **facts, **memory})
         measurement = self._conclude(own, check)
         if self._group.world.size > 1:
-            self._notes.log({"event": "traffic", **asdict(self._group.traffic - before)})
+            self._notes.log({"event": "traffic", **asdict(self._group.control.traffic - before)})
             self._keep(samples)
         # Its own pause, which then has nothing to do, makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.

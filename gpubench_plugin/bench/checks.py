@@ -176,7 +176,7 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
         _folder(request),
         settings={key: str(value) for key, value in settings.items()},
         device=group.device,
-        gather=group.gather,
+        gather=group.control.gather,
         agreement=group.agreement,
     )
 

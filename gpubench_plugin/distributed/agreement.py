@@ -20,22 +20,17 @@ class RankAgreement:
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None):
-        self._group = group
+        self.group = group
         self.world_size: int = 1 if group is None else group.size()
-
-    @property
-    def group(self) -> dist.ProcessGroup | None:
-        """The gloo group of the hosts; None of a single rank."""
-        return self._group
 
     def decide(self, proposal: int) -> int:
         """Rank zero's proposal, on every rank; no rank returns before all have asked."""
-        if self._group is None:
+        if self.group is None:
             return proposal
         # A broadcast would let rank zero go on alone; a reduction needs the word of every rank.
-        opinion = proposal if self._group.rank() == 0 else _NO_OPINION
+        opinion = proposal if self.group.rank() == 0 else _NO_OPINION
         decision = torch.tensor(opinion, dtype=torch.int64)
-        dist.all_reduce(decision, dist.ReduceOp.MAX, group=self._group)
+        dist.all_reduce(decision, dist.ReduceOp.MAX, group=self.group)
         return int(decision.item())
 
     def mean(self, values: Sequence[float]) -> list[float]:
@@ -44,8 +39,8 @@ class RankAgreement:
         Every rank must call it, with equally many values.
         """
         means = torch.tensor(values, dtype=torch.float64)
-        if self._group is not None:
-            dist.all_reduce(means, group=self._group)
+        if self.group is not None:
+            dist.all_reduce(means, group=self.group)
         return [float(mean) for mean in means / self.world_size]
 
     def barrier(self) -> None:

@@ -60,6 +60,8 @@ class ControlPlane:
         self._store = store
         self._world = world
         self._timeout_s = timeout.total_seconds()
+        of_all_s = 0.0 if world.is_root else world.size * _PAUSE_PER_RANK_S
+        self._longest_pause_s = max(_LONGEST_PAUSE_S, of_all_s)
         self._operations = 0
         self._published: dict[str, int] = {}
         self._bytes_read = 0
@@ -92,8 +94,12 @@ class ControlPlane:
         earlier, self._published = self._published, {}
         # The root's own record takes the same way through JSON, so that all are alike.
         yield json.loads(json.dumps(record))
-        for rank in self._others:
-            yield self._take(f"{key}/{rank}", rank, doing, within_s)
+        for rank in range(1, self._world.size):
+            of_rank = f"{key}/{rank}"
+            self._await(of_rank, rank, doing, within_s)
+            record, parts = self._read(of_rank)
+            self._delete(of_rank, parts)
+            yield record
         # Whoever sent something now has read what was published before: nobody need confirm it.
         for published, parts in earlier.items():
             self._delete(published, parts)
@@ -155,10 +161,6 @@ class ControlPlane:
         """
         self._operations = operation - 1
 
-    @property
-    def _others(self) -> range:
-        return range(1, self._world.size)
-
     def _begin(self, operation: str, tag: str) -> tuple[str, str]:
         """Post where this rank is; the key of the operation's messages and what it does."""
         self._operations += 1
@@ -175,12 +177,6 @@ class ControlPlane:
         # Written last: whoever sees it can read all parts.
         self._set(key, f"{len(more)} {first}")
         return len(more)
-
-    def _take(self, key: str, rank: int, doing: str, within_s: float | None) -> Json:
-        self._await(key, rank, doing, within_s)
-        record, parts = self._read(key)
-        self._delete(key, parts)
-        return record
 
     def _read(self, key: str) -> tuple[Json, int]:
         parts, _, first = self._get(key).partition(b" ")
@@ -225,12 +221,6 @@ class ControlPlane:
                 )
             sleep(pause)
             pause = min(2 * pause, self._longest_pause_s)
-
-    @property
-    def _longest_pause_s(self) -> float:
-        if self._world.is_root:
-            return _LONGEST_PAUSE_S
-        return max(_LONGEST_PAUSE_S, self._world.size * _PAUSE_PER_RANK_S)
 
     def _position(self, rank: int) -> tuple[int, str]:
         if not self._store.check([f"at/{rank}"]):

@@ -220,9 +220,9 @@ def _require_memory(what: str, needed: int, group: ProcessGroup, device: torch.d
     """Let all ranks go on, or none: one alone would wait for the others."""
     local_ranks = group.world.local_size
     mine = {"free": free_bytes(device, local_ranks=local_ranks, shared=group.shared)}
-    told = group.gather(f"memory for {what}", mine) or [mine]
+    told = group.control.gather(f"memory for {what}", mine) or [mine]
     known = [rank["free"] for rank in told if rank["free"] is not None]
-    least = group.publish(f"memory for {what}", {"free": min(known, default=None)})["free"]
+    least = group.control.publish(f"memory for {what}", {"free": min(known, default=None)})["free"]
     if least is not None and least < needed:
         raise Unsupported(
             f"{what}: takes {byte_size(needed)} per rank, {byte_size(least)} are free"

@@ -24,7 +24,6 @@ from gpubench_plugin.errors import MeasurementError, UsageProblem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.distributed.control_plane import Traffic
     from gpubench_plugin.distributed.world import World
     from gpubench_plugin.records import Json
 
@@ -43,10 +42,10 @@ _groups = count()
 class ProcessGroup:
     """The ranks of `world`, joined by constructing this and left by :meth:`close`.
 
-    The default group that collectives use has the `backend`; control messages and the agreement
-    of the ranks have a store and a group of their own. A default group that exists already, made
-    by a conftest say, is used with its own backend and outlives this. With `shared`, all ranks of
-    a host work on one `device`.
+    The default group that collectives use has the `backend`; messages between the ranks (`control`)
+    and their `agreement` have a store and a group of their own. A default group that exists
+    already, made by a conftest say, is used with its own backend and outlives this. With `shared`,
+    all ranks of a host work on one `device`.
 
     Raises:
         UsageProblem: the backend does not fit the device, the ranks cannot meet, or the default
@@ -70,10 +69,12 @@ class ProcessGroup:
         with ExitStack() as leaving:
             leaving.enter_context(_gloo_on_loopback(world))
             self._join_default_group(PrefixStore("group", store), timeout, leaving)
-            self.agreement = _agreement(world, timeout, leaving)
+            group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=timeout)
+            if group is not None:
+                leaving.callback(_leave, group)
+            self.agreement = RankAgreement(group)
             self._leaving = leaving.pop_all()
-        control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
-        self._control = control
+        self.control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
 
     @property
     def is_joined(self) -> bool:
@@ -100,8 +101,8 @@ class ProcessGroup:
         try:
             agreed = self._all_sound(mine, within_s) if self.world.is_root else None
             if agreed is None:
-                self.gather("soundness", mine)
-            told = self._control.decide(
+                self.control.gather("soundness", mine)
+            told = self.control.decide(
                 "soundness", agreed, otherwise={"sound": False}, within_s=2 * within_s
             )
         except dist.DistError:  # the store is gone
@@ -111,7 +112,7 @@ class ProcessGroup:
     def _all_sound(self, mine: Json, within_s: float) -> Json:
         """Rank zero's conclusion from what it hears of the ranks in that time."""
         try:
-            records = list(self.collect("soundness", mine, within_s=within_s))
+            records = list(self.control.collect("soundness", mine, within_s=within_s))
         except MeasurementError:
             return {"sound": False}
         return {"sound": all(record["sound"] for record in records)}
@@ -120,59 +121,6 @@ class ProcessGroup:
     def key(self) -> tuple[str, torch.device, bool]:
         """What one is asked for by: backend, device, and whether the ranks share that."""
         return self.backend, self.device, self.shared
-
-    def gather(self, tag: str, record: Json) -> list[Json] | None:
-        """Every rank's record in the order of ranks, on rank zero; None on the others at once.
-
-        Every rank must call it, with the same `tag`.
-
-        Raises:
-            MeasurementError: another rank is elsewhere, or does not come in time.
-        """
-        return self._control.gather(tag, record)
-
-    def collect(self, tag: str, record: Json, *, within_s: float | None = None) -> Iterator[Json]:
-        """Like :meth:`gather`, but rank zero holds one record at a time; the others get none.
-
-        Every rank must call it, with the same `tag`, and rank zero take all records.
-
-        Raises:
-            MeasurementError: another rank is elsewhere, or does not come in time.
-        """
-        return self._control.collect(tag, record, within_s=within_s)
-
-    def publish(
-        self, tag: str, record: Json | None = None, *, within_s: float | None = None
-    ) -> Json:
-        """Rank zero's record, on every rank; the others need not give one.
-
-        Every rank must call it, with the same `tag`.
-
-        Raises:
-            MeasurementError: another rank is elsewhere, or does not come in time.
-        """
-        return self._control.publish(tag, record, within_s=within_s)
-
-    def wait_for_all(self, tag: str) -> None:
-        """Return once every rank is here; rank zero returns last.
-
-        Raises:
-            MeasurementError: another rank is elsewhere, or does not come in time.
-        """
-        self._control.wait_for_all(tag)
-
-    def arrive(self, place: str) -> None:
-        """Show the others that this rank has come to `place`; who waits for it then gives up."""
-        self._control.arrive(place)
-
-    def skip_to(self, operation: int) -> None:
-        """Go on with the control message of that number; ranks that parted meet again there."""
-        self._control.skip_to(operation)
-
-    @property
-    def traffic(self) -> Traffic:
-        """The bytes that this rank has exchanged in control messages so far."""
-        return self._control.traffic
 
     def close(self) -> None:
         """Leave the groups that were made here. Closing twice does nothing.
@@ -304,14 +252,6 @@ def bound_device(device: torch.device, world: World, *, shared: bool = False) ->
             "distributed.share_device=true"
         )
     return device
-
-
-def _agreement(world: World, timeout: timedelta, leaving: ExitStack) -> RankAgreement:
-    if world.size == 1:
-        return RankAgreement()
-    group = dist.new_group(backend="gloo", timeout=timeout)
-    leaving.callback(_leave, group)
-    return RankAgreement(group)
 
 
 def _leave(group: dist.ProcessGroup | None) -> None:

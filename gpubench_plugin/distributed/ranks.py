@@ -49,7 +49,7 @@ class Ranks:
         if self._group is None or self._group.key != key or lost:
             self.close()
             self._group = ProcessGroup(self.world, device=device, backend=wanted, shared=shared)
-            self._group.skip_to(self._operation)
+            self._group.control.skip_to(self._operation)
         return self._group
 
     def is_sound(self, within_s: float) -> bool:
@@ -81,13 +81,13 @@ class Ranks:
         """Before the test with that number: the ranks agree on where their control messages are."""
         self._operation = number * OPERATIONS
         if self._group is not None:
-            self._group.skip_to(self._operation)
+            self._group.control.skip_to(self._operation)
 
     def arrive(self, number: int, place: str) -> None:
         """After the test with that number: who still waits for this rank in it waits in vain."""
         if self._group is not None:
-            self._group.skip_to((number + 1) * OPERATIONS - 1)
-            self._group.arrive(place)
+            self._group.control.skip_to((number + 1) * OPERATIONS - 1)
+            self._group.control.arrive(place)
 
     def leave(self) -> None:
         """Wait until every rank is about to leave, then close the group.
@@ -97,7 +97,7 @@ class Ranks:
         """
         try:
             if self._group is not None:
-                self._group.wait_for_all("leave")
+                self._group.control.wait_for_all("leave")
         except MeasurementError as error:
             sys.stderr.write(f"gpubench: {error}\n")
         finally:

@@ -45,6 +45,10 @@ _COMPARED: Final = (
 """The words for the fields of `Calls` and for the calls of each block."""
 
 
+_Columns = dict[str, "array[float]"]
+"""The values that the ranks have under each name, 8 bytes each."""
+
+
 class Aggregate:
     """The reports of the ranks of one benchmark as one, in whatever order they come.
 
@@ -57,16 +61,16 @@ class Aggregate:
         self._first: RankReport | None = None
         self._longest: Samples | None = None
         self._ranks: list[RankTimes] = []
-        self._work = _Columns()
-        self._facts = _Columns()
+        self._work: _Columns = {}
+        self._facts: _Columns = {}
         self._flags: dict[str, tuple[int, int]] = {}
 
     def add(self, report: RankReport) -> None:
         """Take in what one rank tells."""
         rank = report.times.rank
         self._ranks.append(report.times)
-        self._work.add(asdict(report.work))
-        self._facts.add(report.facts)
+        _append(self._work, asdict(report.work))
+        _append(self._facts, report.facts)
         for place, flag in enumerate(report.samples.flags):
             self._flags[flag] = min((rank, place), self._flags.get(flag, (rank, place)))
         if self._first is None or self._longest is None:
@@ -92,14 +96,14 @@ class Aggregate:
     @property
     def work(self) -> Work:
         """The work of one call on all ranks; an amount that a rank does not know is left out."""
-        return Work(**{name: math.fsum(values) for name, values in self._work.whole().items()})
+        return Work(**{name: math.fsum(values) for name, values in self._of_all(self._work)})
 
     @property
     def facts(self) -> dict[str, float]:
         """The largest of each fact that every rank has; of losses and phases the mean."""
         return {
             name: math.fsum(values) / len(values) if name.startswith(_MEANS) else max(values)
-            for name, values in self._facts.whole().items()
+            for name, values in self._of_all(self._facts)
         }
 
     @property
@@ -107,23 +111,15 @@ class Aggregate:
         """A row for each rank, in their order."""
         return tuple(sorted(self._ranks, key=lambda times: times.rank))
 
+    def _of_all(self, columns: _Columns) -> list[tuple[str, array[float]]]:
+        """The columns in which every rank has a value."""
+        return [(n, column) for n, column in columns.items() if len(column) == len(self._ranks)]
 
-class _Columns:
-    """The values that the ranks have under each name, 8 bytes each."""
 
-    def __init__(self) -> None:
-        self._rows = 0
-        self._columns: dict[str, array[float]] = {}
-
-    def add(self, row: Mapping[str, float | None]) -> None:
-        self._rows += 1
-        for name, value in row.items():
-            if value is not None:
-                self._columns.setdefault(name, array("d")).append(value)
-
-    def whole(self) -> dict[str, array[float]]:
-        """The columns in which every row has a value."""
-        return {n: column for n, column in self._columns.items() if len(column) == self._rows}
+def _append(columns: _Columns, row: Mapping[str, float | None]) -> None:
+    for name, value in row.items():
+        if value is not None:
+            columns.setdefault(name, array("d")).append(value)
 
 
 def _longest(one: Samples, other: Samples) -> Samples:
@@ -173,7 +169,8 @@ class Reduction:
     """
 
     def __init__(self, group: ProcessGroup, benchmark: str, *, grace_s: float | None = None):
-        self._group = group
+        self._world = group.world
+        self._control = group.control
         self._benchmark = benchmark
         self._grace_s = grace_s
         self._alone = group.world.size == 1
@@ -203,14 +200,13 @@ class Reduction:
         """
         if self._alone:
             return own
-        world = self._group.world
         report = RankReport.of(
-            own.samples, own.work, own.facts, rank=world.rank, host=socket.gethostname()
+            own.samples, own.work, own.facts, rank=self._world.rank, host=socket.gethostname()
         )
         aggregate = Aggregate()
-        for told in self._group.collect(f"samples {self._benchmark}", report.to_json()):
+        for told in self._control.collect(f"samples {self._benchmark}", report.to_json()):
             aggregate.add(RankReport.from_json(told))
-        if not world.is_root:
+        if not self._world.is_root:
             return own
         return replace(
             own,
@@ -218,7 +214,7 @@ class Reduction:
             ranks=aggregate.ranks,
             work=aggregate.work,
             facts=aggregate.facts,
-            world_size=world.size,
+            world_size=self._world.size,
         )
 
     def concluded(self, failure: Exception | None) -> None:
@@ -236,15 +232,16 @@ class Reduction:
 
     def _failures(self, failure: BaseException | None) -> str:
         """What went wrong on any rank, of many the first; nothing where nothing did."""
-        tag, rank = f"check {self._benchmark}", self._group.world.rank
+        tag, rank = f"check {self._benchmark}", self._world.rank
         said = "" if failure is None else f"rank {rank}: {text_of(failure)}"[:_LONGEST_REASON]
         within_s = None if failure is None else self._grace_s
-        gathered = self._group.collect(tag, {"failure": said}, within_s=within_s)
+        gathered = self._control.collect(tag, {"failure": said}, within_s=within_s)
         failures = [told["failure"] for told in gathered if told["failure"]]
         shown = listed(failures, _REASONS, separator="; ")
-        return str(self._group.publish(tag, {"failure": shown}, within_s=within_s)["failure"])
+        told = self._control.publish(tag, {"failure": shown}, within_s=within_s)
+        return str(told["failure"])
 
     def _problem(self, failure: Exception | None) -> str:
         said = "" if failure is None else text_of(failure)[:_LONGEST_REASON]
-        told = self._group.publish(f"result {self._benchmark}", {"problem": said})
+        told = self._control.publish(f"result {self._benchmark}", {"problem": said})
         return str(told["problem"])

@@ -114,9 +114,9 @@ class TorchrunRank(RunsBenchmarks):
         )
         digest = secondary.digest_of(self._order)
         mine = {"digest": digest, **Peer.this_process().to_json()}
-        told = group.gather("collection", mine)
+        told = group.control.gather("collection", mine)
         proposal = None if told is None else self._proposal(told)
-        agreed = group.publish("run", proposal)
+        agreed = group.control.publish("run", proposal)
         if "ids" in agreed:
             self._member.finish()
             raise self._difference(group, agreed["ids"])
@@ -217,10 +217,11 @@ class TorchrunRank(RunsBenchmarks):
         }
 
     def _difference(self, group: ProcessGroup, of_root: Sequence[str]) -> UsageProblem:
-        told = group.gather("difference", difference(list(self._order), of_root))
+        told = group.control.gather("difference", difference(list(self._order), of_root))
         said = None if told is None else {"message": message(told)}
-        published = group.publish("difference", said)
-        group.wait_for_all("parting")  # rank zero, who may host the store, must not go first
+        published = group.control.publish("difference", said)
+        # Rank zero, who may host the store, must not go first.
+        group.control.wait_for_all("parting")
         return UsageProblem(published["message"])
 
     def _assemble(self) -> Assembly:

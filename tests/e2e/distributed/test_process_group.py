@@ -73,11 +73,11 @@ def test_world_of_one_has_collectives_and_talks_to_itself() -> None:
         total = torch.ones(3)
         dist.all_reduce(total)
         assert torch.ones(3).equal(total)
-        assert group.gather("tag", {"a": (1, 2)}) == [{"a": [1, 2]}]
-        assert group.publish("tag", {"b": 1}) == {"b": 1}
+        assert group.control.gather("tag", {"a": (1, 2)}) == [{"a": [1, 2]}]
+        assert group.control.publish("tag", {"b": 1}) == {"b": 1}
         assert (group.agreement.world_size, group.agreement.decide(5)) == (1, 5)
         group.agreement.barrier()
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
 
 
 def test_world_of_one_whose_group_a_benchmark_destroyed_gets_another() -> None:

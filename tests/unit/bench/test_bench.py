@@ -45,6 +45,7 @@ class Group:
 
     def __init__(self, *, rank: int = 0, size: int = 1, told: Json | None = None):
         self.world = SimpleNamespace(rank=rank, size=size, is_root=rank == 0)
+        self.control = self
         self.told = told
 
     def collect(self, tag: str, record: Json, *, within_s: float | None = None) -> list[Json]:

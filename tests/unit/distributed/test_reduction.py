@@ -44,8 +44,7 @@ class Group:
 
     def __init__(self, store: dist.HashStore, world: World):
         self.world = world
-        control = ControlPlane(store, world, timeout=timedelta(seconds=60))
-        self.collect, self.publish = control.collect, control.publish
+        self.control = ControlPlane(store, world, timeout=timedelta(seconds=60))
 
 
 def on_ranks(

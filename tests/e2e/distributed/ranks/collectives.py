@@ -119,7 +119,7 @@ def main() -> None:
                 "spoilt": {s.__name__: complaint(s, kind, made("1KiB")) for s in SPOILERS},
                 "idle": idle_timed_calls(kind, made("1KiB")),
             }
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
     Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
 
 

@@ -97,7 +97,7 @@ def main() -> None:
     with ProcessGroup(World.from_environment(os.environ), device=CPU) as group:
         for name in PARALLELISMS:
             found[name] = converged(name, group)
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
     found["alone"] = converged()
     Path(sys.argv[1], f"{group.world.rank}.json").write_text(json.dumps(found))
 

@@ -132,12 +132,12 @@ def main() -> None:
         found = {case: outputs_of(case, group, world) for case in CASES}
         patient = Transport(device=CPU, staged=False, timeout=timedelta(seconds=60))
         found["mismatches"] = mismatches(patient, world)
-        group.wait_for_all("mismatches")
+        group.control.wait_for_all("mismatches")
         # The last thing: gloo ends a connection on which something was waited for in vain.
         if not world.is_root:
             hasty = Transport(device=CPU, staged=False, timeout=timedelta(seconds=0.2))
             found["silence"] = refusal(lambda: hasty.receive(EXPECTED))
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
         if world.is_root:
             found["lost"] = refusal(lambda: lose(patient))
     Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))

@@ -191,7 +191,7 @@ def main() -> None:
             "pipeline": {schedule: pipeline(schedule, group) for schedule in SCHEDULES},
             **everything(group),
         }
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
     Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
 
 

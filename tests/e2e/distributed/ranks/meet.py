@@ -21,9 +21,9 @@ heard = {}
 with ProcessGroup(world, device=torch.device("cpu")) as group:
     if not world.is_root:
         time.sleep(0.2)  # the root comes first and has to wait
-    heard["gathered"] = group.gather("name", {"rank": world.rank})
-    heard["again"] = group.gather("name", {"twice": world.rank})
-    heard["published"] = group.publish("verdict", {"from": 0} if world.is_root else None)
+    heard["gathered"] = group.control.gather("name", {"rank": world.rank})
+    heard["again"] = group.control.gather("name", {"twice": world.rank})
+    heard["published"] = group.control.publish("verdict", {"from": 0} if world.is_root else None)
     proposal = 7 if world.is_root else 1000
     heard["decided"] = group.agreement.decide(proposal)
     group.agreement.barrier()
@@ -32,10 +32,10 @@ with ProcessGroup(world, device=torch.device("cpu")) as group:
     heard["total"] = total.item()
     heard["backend"] = dist.get_backend()
     heard["off_loopback"] = [port for port in listeners() if not on_loopback(port)]
-    group.wait_for_all("leave")
+    group.control.wait_for_all("leave")
 heard["left"] = not dist.is_initialized()
 with ProcessGroup(world, device=torch.device("cpu")) as second:
-    heard["second"] = second.gather("name", {"second": world.rank})
+    heard["second"] = second.control.gather("name", {"second": world.rank})
     heard["sound"] = [second.is_sound(30.0)]
     if not world.is_root:
         dist.barrier(async_op=True)
@@ -44,5 +44,5 @@ with ProcessGroup(world, device=torch.device("cpu")) as third:
     if not world.is_root:
         dist.destroy_process_group()
     heard["sound"].append(third.is_sound(0.2))
-    third.wait_for_all("leave")
+    third.control.wait_for_all("leave")
 Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(heard))

@@ -88,7 +88,7 @@ def main() -> None:
             world, lambda made: made._tokens.register_hook(torch.neg), part="combine"
         )
         found["right again"] = complaint(world, lambda made: None)
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
     Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
 
 

@@ -119,7 +119,7 @@ def checkpointed(group, folder):
             folder if group.world.is_root else None,
             settings={"parallelism": "ddp"},
             device=CPU,
-            gather=group.gather,
+            gather=group.control.gather,
             agreement=group.agreement,
         )
 
@@ -149,7 +149,7 @@ def main() -> None:
         found = {case: compared(trainer_of(group, *parts)) for case, parts in CASES.items()}
         found["apart"] = compared(trainer_of(group, *CASES["ddp fp32"][:3], (), apart=True))
         found["checkpoint"] = checkpointed(group, folder / "checkpoints")
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
     (folder / f"{world.rank}.json").write_text(json.dumps(found))
 
 

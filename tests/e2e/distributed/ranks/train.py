@@ -251,7 +251,7 @@ def main() -> None:
             section = DistributedSection(**options)
             parallelism = catalog.load("parallelism", name)(group, section)
             found["options"][case] = compared(made(configured("mlp")), parallelism, world)
-        group.wait_for_all("leave")
+        group.control.wait_for_all("leave")
     if world.is_root:
         found["one_process"] = trained("fp32")
     Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
