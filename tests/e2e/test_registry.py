@@ -44,7 +44,7 @@ def test_sessions_are_indexed_beside_their_runs(project: Project) -> None:
     assert run.code == 0, run.out
     with Registry.open("", run.results) as registry:
         (row,) = registry.runs()
-    assert (row.run_id, row.status) == (run.results.glob("*/*/").__next__().name, "complete")
+    assert (row.run_id, row.state) == (run.results.glob("*/*/").__next__().name, "complete")
 
 
 def test_what_is_no_registry_is_refused_before_anything_is_measured(project: Project) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpubench_plugin.cli.main import main as main_command
-from gpubench_plugin.compare.baselines import Baselines, document
+from gpubench_plugin.compare.baselines import Baselines, model
 from gpubench_plugin.results import change_tags, runs_in, tags_of, verdicts
 from gpubench_plugin.results.registry import Registry, database, documents, ingest, schema
 
 LOADED = (
-    document,
+    model,
     database,
     documents,
     ingest,
