@@ -11,7 +11,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import fsum, inf, isclose
+from math import fsum, inf, isclose, isfinite
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
@@ -395,10 +395,27 @@ class Measurement(BenchmarkRecord):
         level: float = self.configuration.get("measure", {}).get("confidence", CONFIDENCE)
         return level
 
+    def finite(self) -> Measurement:
+        """The same record without numbers that are not finite, which its flags name.
+
+        JSON has no word for them: one metric does not cost the others their place in a file.
+        """
+        lost = tuple(f"not_finite:{n}" for n, m in self.metrics.items() if not isfinite(m.value))
+        launches = tuple(
+            replace(launch, metrics=_finite(launch.metrics)) for launch in self.per_launch
+        )
+        return replace(
+            self, metrics=_finite(self.metrics), flags=self.flags + lost, per_launch=launches
+        )
+
     def without_samples(self) -> Measurement:
         """The same record, as far as it is kept in memory: the run's journal has the samples."""
         launches = tuple(replace(launch, samples=None) for launch in self.per_launch)
         return replace(self, samples=None, per_launch=launches)
+
+
+def _finite(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    return {name: metric for name, metric in metrics.items() if isfinite(metric.value)}
 
 
 RunStatus = Literal["complete", "failed", "interrupted"]

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import machine_facts, stored, told_facts
 from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
-from gpubench_plugin.records import Benchmark, Metric, Result, Run
+from gpubench_plugin.records import Metric, Result, Run
 from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
+from gpubench_plugin.results.reader import of_summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,14 +250,8 @@ def _own(name: str, ours: Mapping[str, Any], options: Mapping[str, Any]) -> Resu
         name,
         strict=True,
     )
-    values = {metric: m.value for metric, m in benchmark.metrics.items()}
-    return Result(
-        **{shared.name: getattr(benchmark, shared.name) for shared in fields(Benchmark)},
-        metrics={metric: Metric(name=metric, **vars(m)) for metric, m in benchmark.metrics.items()},
-        launches=benchmark.per_launch or (values,),
-        configuration=by_dot_key(told(options, pedantic=is_pedantic(benchmark.settings))),
-        work=None if benchmark.work is None else benchmark.work.known,
-    )
+    configuration = by_dot_key(told(options, pedantic=is_pedantic(benchmark.settings)))
+    return replace(of_summary(benchmark), configuration=configuration)
 
 
 def _metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:

@@ -6,7 +6,6 @@ and to go on with it.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -428,7 +427,7 @@ def summarised(path: Path, document: object, label: str) -> Run:
 
     wrong = _untrue(document)
     summary = parsed(document, str(path))
-    results = {benchmark.id: _of_summary(benchmark) for benchmark in summary.benchmarks}
+    results = {benchmark.id: of_summary(benchmark) for benchmark in summary.benchmarks}
     for node_id, reason in wrong.items():
         results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
     return _run(
@@ -464,7 +463,8 @@ def _untrue(document: object) -> dict[str, str]:
     return found
 
 
-def _of_summary(benchmark: SummaryBenchmark) -> Result:
+def of_summary(benchmark: SummaryBenchmark) -> Result:
+    """The result of a benchmark in a summary."""
     metrics = {
         name: Metric(name=name, value=m.value, unit=m.unit, better=m.better)
         for name, m in benchmark.metrics.items()
@@ -474,13 +474,12 @@ def _of_summary(benchmark: SummaryBenchmark) -> Result:
 
 def _of_measurement(measurement: Measurement) -> Result:
     """The same as what the summary says of `measurement`: numbers that are none are left out."""
-    finite = {n: m for n, m in measurement.metrics.items() if math.isfinite(m.value)}
-    lost = tuple(f"not_finite:{n}" for n in measurement.metrics if n not in finite)
+    finite = measurement.finite()
     per_launch = [
-        {n: m.value for n, m in launch.metrics.items() if math.isfinite(m.value)}
-        for launch in measurement.per_launch
+        {name: metric.value for name, metric in launch.metrics.items()}
+        for launch in finite.per_launch
     ]
-    return _result(replace(measurement, flags=measurement.flags + lost), finite, per_launch)
+    return _result(finite, finite.metrics, per_launch)
 
 
 def _result(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpubench_plugin.environment import Cell
-    from gpubench_plugin.records import Measurement, Metric, RunRecord
+    from gpubench_plugin.records import Measurement, RunRecord
 
 FORMAT: Final = stored.Format(what="summary of gpubench", newest=3, limit=json_files.LIMIT_BYTES)
 """The version grows with every change; older files stay readable, newer ones are refused."""
@@ -132,25 +132,21 @@ def parsed(fields: object, where: str) -> Summary:
 
 def fields_of(measurement: Measurement) -> Json:
     """What the summary says of a benchmark: its record without samples, numbers that are finite."""
-    metrics = {n: m for n, m in measurement.metrics.items() if math.isfinite(m.value)}
-    lost = (f"not_finite:{n}" for n in measurement.metrics if n not in metrics)
-    record = stored.dumped(measurement.without_samples())
+    finite = measurement.finite().without_samples()
+    record = stored.dumped(finite)
     del record["samples"]
     return {
         **record,
         "metrics": {
             name: {"value": float(metric.value), "unit": metric.unit, "better": metric.better}
-            for name, metric in metrics.items()
+            for name, metric in finite.metrics.items()
         },
-        "per_launch": [finite_values(launch.metrics) for launch in measurement.per_launch],
-        "slowest_rank": measurement.slowest_rank and measurement.slowest_rank.rank,
-        "flags": (*measurement.flags, *lost),
+        "per_launch": [
+            {name: float(metric.value) for name, metric in launch.metrics.items()}
+            for launch in finite.per_launch
+        ],
+        "slowest_rank": finite.slowest_rank and finite.slowest_rank.rank,
     }
-
-
-def finite_values(metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """The values by metric that JSON has a word for."""
-    return {name: float(m.value) for name, m in metrics.items() if math.isfinite(m.value)}
 
 
 def table_text(measurements: Sequence[Measurement]) -> str:
