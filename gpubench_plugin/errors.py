@@ -20,12 +20,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class GpubenchError(Exception):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from gpubench_plugin.config.explain import shown
 from gpubench_plugin.config.layers import Layer
 from gpubench_plugin.config.sections import Preset
 from gpubench_plugin.config.yaml_reader import read
 from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 

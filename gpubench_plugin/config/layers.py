@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 Key = tuple[str, ...]
 """The way to a value: ``("training", "batch_size")``; users write it with dots."""

@@ -14,17 +14,13 @@ has the cases ``test_llama_train[fp32-ws1]``, ``test_llama_train[compiled-fp32-w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpubench_plugin.errors import UsageProblem, nearest, not_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 Ranks = int | tuple[int, ...] | str
 

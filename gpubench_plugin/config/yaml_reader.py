@@ -9,16 +9,14 @@ object.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
 
 import yaml
 
 from gpubench_plugin.environment import files
 from gpubench_plugin.errors import GpubenchError, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 10_000

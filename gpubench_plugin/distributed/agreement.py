@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import distributed as dist
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _NO_OPINION: Final = torch.iinfo(torch.int64).min
 

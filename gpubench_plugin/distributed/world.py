@@ -6,15 +6,12 @@ Imports no torch.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import usable_cores
 from gpubench_plugin.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 LISTENER: Final = "GPUBENCH_STORE_FD"
 """Names the descriptor, inherited by rank zero, of the socket on which it is to serve the store."""

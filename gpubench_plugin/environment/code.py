@@ -15,15 +15,12 @@ import os
 import re
 import sys
 from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from importlib.machinery import ModuleSpec
+from typing import Final
 
 _LARGEST_READ: Final = 16 * 1024 * 1024
 """Bytes up to which a file is told from another by its contents."""

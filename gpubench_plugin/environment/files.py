@@ -14,15 +14,12 @@ import re
 import secrets
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Final
+from pathlib import Path
+from typing import IO, Final
 
 from gpubench_plugin.errors import BrokenFile, ResultsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WRITE: Final = (

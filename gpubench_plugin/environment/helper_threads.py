@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final
 
 _NOTE: Final = re.compile(r"^helper thread (0x[0-9a-f]+) (begins|ends)\n", re.MULTILINE)
 _HEAD: Final = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)\b")

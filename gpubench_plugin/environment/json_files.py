@@ -10,14 +10,11 @@ import math
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from gpubench_plugin.environment import files
 from gpubench_plugin.errors import BrokenFile, ResultsError, UsageProblem, nearest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 LIMIT_BYTES: Final = 1 << 30
 """Of files that hold every sample of a run. 5,000 benchmarks with 2,400 samples of 20 bytes each

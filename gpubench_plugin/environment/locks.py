@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Self
+from pathlib import Path
+from typing import Final, Self
 from weakref import WeakSet
 
 from gpubench_plugin.errors import ResultsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class KernelLock:

@@ -7,11 +7,9 @@ counts as a secret.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 HIDDEN: Final = "***"
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Final
 
 Cell = str | float | None
 

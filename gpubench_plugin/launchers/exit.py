@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import pytest
 
 from gpubench_plugin.errors import text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 LONGEST_S: Final = 20.0
 """torchrun gives its ranks 30 s after it has asked them to end."""

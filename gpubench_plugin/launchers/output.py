@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from typing import TYPE_CHECKING, Final, TextIO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TextIO
 
 GANG: Final = "GPUBENCH_GANG"
 """Names the folder of a gang; its presence makes a process a rank of that gang."""

@@ -10,22 +10,18 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
 
 from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.launchers.watchdog import or_die
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
-
 
 GRACE_S: Final = 1.0
 """How long the main thread may take to notice Ctrl-C before it is taken to be deep in C."""

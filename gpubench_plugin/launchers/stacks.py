@@ -9,15 +9,13 @@ import faulthandler
 import os
 import signal
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import idents_here, idents_noted, note_in, without_helpers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 SIGNAL: Final = signal.SIGUSR1
 

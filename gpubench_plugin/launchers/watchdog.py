@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import threading
 import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import HelperThread, WakingClock, nap_s
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _STDERR: Final = os.dup(2)
 """Shown even while pytest captures what tests write: this module is loaded before any test runs."""

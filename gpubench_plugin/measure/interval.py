@@ -15,15 +15,13 @@ autocorrelations (C. J. Geyer, Practical Markov chain Monte Carlo, Statistical S
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.measure.student import expanded_t
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # Up to here the central binomial probability is computed in exact integers; above, where they
 # grow too long, by lgamma.

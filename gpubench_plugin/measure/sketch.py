@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.records import Sketch, kll_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # The library states the error that 99 % of all sketches keep to at a given rank. That is 2.58
 # standard deviations; twice as many are exceeded by one sketch in four million.

@@ -7,17 +7,15 @@ import gc
 import os
 import random
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 # The places of torch with an fp32_precision, parents before children: setting a parent sets the
 # children that follow it.

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 FEWEST: Final = 10
 """Fewer rounds have no trend that could be told from noise."""

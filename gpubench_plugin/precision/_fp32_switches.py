@@ -12,14 +12,12 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class _Operation(Protocol):

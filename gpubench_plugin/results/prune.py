@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import files
 from gpubench_plugin.errors import ResultsError
@@ -30,10 +31,6 @@ from gpubench_plugin.results.run_directory import (
     under_removal,
 )
 from gpubench_plugin.results.tags import FILE as TAGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 HASHED_BYTES: Final = 1 << 30
 """The largest file that is hashed unasked: 0.7 s on an idle core, 10 s on a busy machine."""

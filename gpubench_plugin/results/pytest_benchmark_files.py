@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from gpubench_plugin.environment import machine_facts, stored, told_facts
 from gpubench_plugin.errors import BrokenFile, UsageProblem, nearest
@@ -20,11 +21,6 @@ from gpubench_plugin.records import Metric, Result, Run
 from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 from gpubench_plugin.results.reader import of_summary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 TIMER: Final = "perf_counter"
 """pytest-benchmark's own clock, wall time of the host: that of files that name none."""

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import listed, write
 from gpubench_plugin.errors import ResultsError, UsageProblem, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 LONGEST: Final = 80
 """Characters in an experiment or a tag: a run id stays far below the 255 bytes of a file name."""

@@ -6,12 +6,10 @@ controller, which collects nothing itself, then ends the session as a usage erro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MESSAGE: Final = (
     "-n (pytest-xdist): benchmarks that run beside each other disturb each other; run them without "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,6 @@ from torch import Tensor, nn
 from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.records import Check, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Loss = Callable[[nn.Module], Tensor]
 """The loss of one batch, computed by a module that is given."""

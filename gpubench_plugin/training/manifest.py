@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import IO, Any, Final, Self
 
 import torch
 from torch import Tensor
 
 from gpubench_plugin.environment import files, json_files, listed, stored
 from gpubench_plugin.errors import ResultsError, Unsupported, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
 
 _AT_ONCE: Final = 1 << 20
 

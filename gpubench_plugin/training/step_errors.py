@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.flags import UNCHECKED
 from gpubench_plugin.records import Check
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,13 +21,10 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1  # prctl(2), <linux/prctl.h>
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import distributed as dist
@@ -14,9 +15,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
 from gpubench_plugin.errors import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _LISTS: Final = (nn.ModuleList, nn.Sequential)

@@ -10,11 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Final
 
 _ALL_IS_WELL: Final = "done"
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import resource
 from array import array
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from time import perf_counter_ns, process_time_ns
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from gpubench_plugin.flags import DESCHEDULED
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # Below this share of processor time per wall time a single-threaded step was kept from running.
 _RUNNING_SHARE = 0.98

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, NamedTuple, Self
 
 SHARE: Final = 0.05
 """From this share of the time of the timed blocks on. A process alone on its machine has hardly

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from gpubench_plugin.flags import GROWING_MEMORY
 from gpubench_plugin.measure.state import return_free_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _STATM: Final = Path("/proc/self/statm")
 

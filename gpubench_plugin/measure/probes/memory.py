@@ -5,14 +5,12 @@ from __future__ import annotations
 import resource
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import ModuleType
+from typing import Self
 
 import torch
 
 from gpubench_plugin.flags import SINCE_START
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 # Writing 5 to clear_refs sets the peak back to what is resident now: Linux, proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")

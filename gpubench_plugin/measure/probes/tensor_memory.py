@@ -9,9 +9,10 @@ and what is counted on accelerators.
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torch import Tensor, UntypedStorage
 from torch._C._autograd import (
@@ -21,9 +22,6 @@ from torch._C._autograd import (
 )
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 from torch.multiprocessing.reductions import StorageWeakRef
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _ALLOCATION: Final = "memory_alloc"
 """The kind of a profiler's event that takes memory, or with a negative number gives it back."""

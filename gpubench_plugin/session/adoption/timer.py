@@ -8,11 +8,8 @@ cannot fork any more.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 KINDS: Final = ("cuda", "xpu")
 """Accelerators of which torch says whether it has started them."""
