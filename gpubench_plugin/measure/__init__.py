@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         interval_ranks,
         median_interval,
     )
-    from gpubench_plugin.measure.loop import Progress, measure
+    from gpubench_plugin.measure.loop import measure
     from gpubench_plugin.measure.measurement import (
         FIRST_METHOD,
         MEASURING_METHOD,

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.run_list import Filter, latest_runs
     from gpubench_plugin.results.sources import read_run
     from gpubench_plugin.results.summary import (
-        UtcTime,
         table_text,
         write_summary,
     )
