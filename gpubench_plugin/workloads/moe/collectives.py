@@ -10,7 +10,11 @@ from torch.autograd import Function
 from torch.distributed import _functional_collectives as funcol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
+
+    Collective = Callable[[Tensor, dist.ProcessGroup], Tensor]
 
 # From torch 2.13 on the old names warn.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -42,14 +46,12 @@ def exchanged_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 def all_gather(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Every rank's `rows`, equally many of each, in the order of ranks."""
-    gathered: Tensor = _AllGather.apply(rows, group)  # type: ignore[no-untyped-call] # torch does not declare it
-    return gathered
+    return _applied(_gathered, rows, group, adjoint=_scattered)
 
 
 def reduce_scatter(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """The sum over the ranks of `rows`, of which each rank gets its part."""
-    own: Tensor = _ReduceScatter.apply(rows, group)  # type: ignore[no-untyped-call] # torch does not declare it
-    return own
+    return _applied(_scattered, rows, group, adjoint=_gathered)
 
 
 def copied_to(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -58,18 +60,12 @@ def copied_to(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     Source of this and of :func:`summed_over`: the functions f and g of Shoeybi et al., Megatron-LM,
     section 3, https://arxiv.org/abs/1909.08053
     """
-    if group is None:
-        return rows
-    same: Tensor = _CopiedTo.apply(rows, group)  # type: ignore[no-untyped-call] # torch does not declare it
-    return same
+    return rows if group is None else _applied(_same, rows, group, adjoint=_sum)
 
 
 def summed_over(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     """The sum of `rows` over the ranks of `group`, on every rank."""
-    if group is None:
-        return rows
-    whole: Tensor = _SummedOver.apply(rows, group)  # type: ignore[no-untyped-call] # torch does not declare it
-    return whole
+    return rows if group is None else _applied(_sum, rows, group, adjoint=_same)
 
 
 def _gathered(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -90,44 +86,26 @@ def _sum(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     return whole
 
 
-class _AllGather(Function):
+def _same(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
+    return rows.view_as(rows)
+
+
+def _applied(
+    collective: Collective, rows: Tensor, group: dist.ProcessGroup, *, adjoint: Collective
+) -> Tensor:
+    """The result of a linear `collective`, through which gradients go back by its `adjoint`."""
+    result: Tensor = _Linear.apply(rows, group, collective, adjoint)  # type: ignore[no-untyped-call] # torch does not declare it
+    return result
+
+
+class _Linear(Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _gathered(rows, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _scattered(gradients[0], ctx.group), None
-
-
-class _ReduceScatter(Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _scattered(rows, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _gathered(gradients[0], ctx.group), None
-
-
-class _CopiedTo(Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return rows.view_as(rows)
+    def forward(
+        ctx: Any, rows: Tensor, group: dist.ProcessGroup, exchange: Collective, adjoint: Collective
+    ) -> Tensor:
+        ctx.group, ctx.adjoint = group, adjoint
+        return exchange(rows, group)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _sum(gradients[0], ctx.group), None
-
-
-class _SummedOver(Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-        return _sum(rows, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0], None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.adjoint(gradients[0], ctx.group), None, None, None
