@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,14 +12,12 @@ from torch import distributed as dist
 from gpubench_plugin.errors import Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
     from torch import Tensor
 
     from gpubench_plugin.config import MoeSection
-
-
-Ranks = Sequence[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,32 +57,19 @@ class ParallelGroups:
             Unsupported: the sizes do not divide the number of ranks, or the experts.
         """
         tensor, expert, data = sizes(section, world_size)
-        tensor_index = rank % tensor
-        expert_index = rank // tensor % expert
-        data_index = rank // (tensor * expert)
+        grid = torch.arange(world_size).view(data, expert, tensor)
         made: list[dist.ProcessGroup] = []
 
-        def axis(size: int, index: int, other: Callable[[int], tuple[int, ...]]) -> Axis:
-            members = sorted({other(one) for one in range(world_size)})
+        def axis(rows: Tensor, size: int) -> Axis:
+            members: list[list[int]] = rows.reshape(-1, size).tolist()
+            (index,) = (row.index(rank) for row in members if rank in row)
             return Axis(size=size, index=index, group=_joined(members, rank, world_size, made))
 
         return cls(
-            tensor=axis(tensor, tensor_index, lambda r: _row(r // tensor * tensor, 1, tensor)),
-            expert=axis(
-                expert,
-                expert_index,
-                lambda r: _row(
-                    r // (tensor * expert) * tensor * expert + r % tensor, tensor, expert
-                ),
-            ),
-            data=axis(
-                data, data_index, lambda r: _row(r % (tensor * expert), tensor * expert, data)
-            ),
-            tokens=axis(
-                expert * data,
-                data_index * expert + expert_index,
-                lambda r: _row(r % tensor, tensor, expert * data),
-            ),
+            tensor=axis(grid, tensor),
+            expert=axis(grid.transpose(1, 2), expert),
+            data=axis(grid.permute(1, 2, 0), data),
+            tokens=axis(grid.permute(2, 0, 1), data * expert),
             made=made,
         )
 
@@ -123,12 +107,8 @@ def _not_divided(key: str, value: int, what: str, of: int) -> Unsupported:
     return Unsupported(f"{key}={value}: does not divide {what}; allowed: {allowed}")
 
 
-def _row(start: int, stride: int, length: int) -> tuple[int, ...]:
-    return tuple(range(start, start + stride * length, stride))
-
-
 def _joined(
-    members: Sequence[Ranks], rank: int, world_size: int, made: list[dist.ProcessGroup]
+    members: Sequence[list[int]], rank: int, world_size: int, made: list[dist.ProcessGroup]
 ) -> dist.ProcessGroup | None:
     """The group of this `rank` among `members`, which together are all ranks."""
     if len(members[0]) == 1:
@@ -137,7 +117,7 @@ def _joined(
         return dist.group.WORLD
     own = None
     for ranks in members:  # every rank takes part in making every group
-        group = dist.new_group(list(ranks))
+        group = dist.new_group(ranks)
         if rank in ranks:
             made.append(group)
             own = group

@@ -7,14 +7,16 @@ everywhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from math import prod
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import Tensor
+Numbers = TypeVar("Numbers", int, Tensor)
 
 _MASK: Final = 2**32 - 1
 _CHUNK: Final = 2**24
@@ -27,10 +29,8 @@ def uniform(shape: Sequence[int], *, bound: float, seed: int, stream: int, devic
     A `stream` is a sequence of its own under one `seed`: each weight has one, so that a rank draws
     its experts without drawing the others'. Drawing advances no generator.
     """
-    count = 1
-    for length in shape:
-        count *= length
-    key = _mixed_number(_mixed_number(seed & _MASK) ^ (stream & _MASK))
+    count = prod(shape)
+    key = _mixed(_mixed(seed & _MASK) ^ (stream & _MASK))
     values = torch.empty(count, dtype=torch.float32, device=device)
     for start in range(0, count, _CHUNK):
         end = min(start + _CHUNK, count)
@@ -40,18 +40,12 @@ def uniform(shape: Sequence[int], *, bound: float, seed: int, stream: int, devic
     return values.reshape(tuple(shape))
 
 
-def _mixed(numbers: Tensor) -> Tensor:
-    """A bijection of 32-bit numbers in int64 whose every output bit hangs on every input bit.
+def _mixed(numbers: Numbers) -> Numbers:
+    """A bijection of 32-bit numbers, of which every output bit hangs on every input bit.
 
-    Source: the hash lowbias32, https://nullprogram.com/blog/2018/07/31/. No product leaves int64:
-    the second multiplier is taken modulo 2**32 as a negative number.
+    Source: the hash lowbias32, https://nullprogram.com/blog/2018/07/31/. No product leaves a
+    tensor's int64: the second multiplier is taken modulo 2**32 as a negative number.
     """
     numbers = ((numbers ^ (numbers >> 16)) * 0x7FEB352D) & _MASK
     numbers = ((numbers ^ (numbers >> 15)) * (0x846CA68B - 2**32)) & _MASK
     return numbers ^ (numbers >> 16)
-
-
-def _mixed_number(number: int) -> int:
-    number = ((number ^ (number >> 16)) * 0x7FEB352D) & _MASK
-    number = ((number ^ (number >> 15)) * 0x846CA68B) & _MASK
-    return number ^ (number >> 16)

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.config import MoeSection, PositiveFloat, PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
-from gpubench_plugin.workloads.moe.dispatchers.local import Local
+from gpubench_plugin.workloads.moe.dispatchers.base import Local
 from gpubench_plugin.workloads.moe.experts import KINDS
 from gpubench_plugin.workloads.moe.experts.base import drawn, drawn_router
 from gpubench_plugin.workloads.moe.groups import Placement

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads.moe.dispatchers.all_gather import AllGather
 from gpubench_plugin.workloads.moe.dispatchers.all_to_all import AllToAll
-from gpubench_plugin.workloads.moe.dispatchers.local import Local
+from gpubench_plugin.workloads.moe.dispatchers.base import Local
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher

@@ -84,13 +84,7 @@ class AllGather(Dispatcher[Gathered]):
 
     def combine_preprocess(self, travel: Gathered) -> Gathered:
         """What this rank's experts add to each of all tokens."""
-        rows = weighted_sum(
-            travel.rows,
-            order=travel.order,
-            weights=travel.weights,
-            tokens=len(travel.weights),
-        )
-        return replace(travel, rows=rows)
+        return replace(travel, rows=weighted_sum(travel.rows, travel.order, travel.weights))
 
     def combine(self, travel: Gathered) -> Gathered:
         """The sums over the ranks, of which each gets those of its tokens."""

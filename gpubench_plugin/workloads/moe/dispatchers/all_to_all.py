@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpubench_plugin.workloads.moe.collectives import all_to_all, exchanged_counts
-from gpubench_plugin.workloads.moe.dispatchers.base import (
-    Dispatcher,
-    Travel,
-    by_place,
-    compute_dtype,
-    weighted_output,
-)
+from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher, Travel, weighted_output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,12 +47,7 @@ class AllToAll(Dispatcher[Exchanged]):
         The host has to know the lengths: the device is waited for, once.
         """
         ranks, per_rank = self.placement.ranks, self.placement.per_rank
-        order, counts = by_place(
-            self.placement.places(routing.experts),
-            kept=routing.kept,
-            total=self.placement.experts,
-        )
-        rows = tokens.to(compute_dtype(tokens))[order // routing.experts.shape[1]]
+        rows, order, counts = self.visiting_rows(tokens, routing)
         asked = counts.view(ranks, per_rank)
         coming = exchanged_counts(asked, self._group)  # of each rank, for each expert here
         lengths: list[list[int]] = torch.stack((asked.sum(1), coming.sum(1))).tolist()

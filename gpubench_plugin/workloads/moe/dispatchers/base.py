@@ -1,4 +1,4 @@
-"""What a dispatcher is: the phases on both sides of the experts, and what goes through them."""
+"""What a dispatcher is, the phases on both sides of the experts, and the one within a rank."""
 
 from __future__ import annotations
 
@@ -69,6 +69,12 @@ class Dispatcher(ABC, Generic[T]):
         """Send the rows back to their tokens' ranks."""
         return travel
 
+    def visiting_rows(self, tokens: Tensor, routing: Routing) -> tuple[Tensor, Tensor, Tensor]:
+        """A row of `tokens` for each visit, ordered by place; that order; the visits of places."""
+        places = self.placement.places(routing.experts)
+        order, counts = by_place(places, kept=routing.kept, total=self.placement.experts)
+        return tokens.to(compute_dtype(tokens))[order // places.shape[1]], order, counts
+
     @abstractmethod
     def combine_postprocess(self, travel: T) -> Tensor:
         """The output (tokens × width): the weighted sum of what a token's experts computed."""
@@ -103,19 +109,33 @@ def visits_of(places: Tensor, total: int) -> Tensor:
     return counts.scatter_add(0, places, torch.ones_like(places))
 
 
-def weighted_sum(rows: Tensor, *, order: Tensor, weights: Tensor, tokens: int) -> Tensor:
-    """For each of `tokens` the sum of its `rows`, each times its weight; in fp32.
+def weighted_sum(rows: Tensor, order: Tensor, weights: Tensor) -> Tensor:
+    """For each token the sum of its `rows`, each times its weight; in fp32.
 
     The k weights of a token stand in `weights` (tokens × k), and `order` says which visit each row
     is.
     """
     scaled = rows.float() * weights.flatten()[order].unsqueeze(1)
-    total = scaled.new_zeros((tokens, rows.shape[1]))
+    total = scaled.new_zeros((len(weights), rows.shape[1]))
     return total.index_add(0, order // weights.shape[1], scaled)
 
 
 def weighted_output(travel: Travel) -> Tensor:
     """The output for the tokens of a `travel` that has come back, in their dtype."""
-    weights = travel.routing.weights
-    output = weighted_sum(travel.rows, order=travel.order, weights=weights, tokens=len(weights))
-    return output.to(travel.dtype)
+    return weighted_sum(travel.rows, travel.order, travel.routing.weights).to(travel.dtype)
+
+
+class Local(Dispatcher[Travel]):
+    """The dispatcher of a rank that has all experts: tokens are ordered by expert, and stay.
+
+    Without a capacity no shape depends on the routing.
+    """
+
+    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Travel:
+        """A row for each visit, ordered by place."""
+        rows, order, counts = self.visiting_rows(tokens, routing)
+        return Travel(rows=rows, counts=counts, order=order, routing=routing, dtype=tokens.dtype)
+
+    def combine_postprocess(self, travel: Travel) -> Tensor:
+        """The weighted sums, in the dtype of the tokens."""
+        return weighted_output(travel)
