@@ -30,7 +30,7 @@ from gpubench_plugin.bench.fixtures import (
     collective,
     gpubench,
 )
-from gpubench_plugin.bench.generation import decode, prefill
+from gpubench_plugin.bench.generation import _gpubench_generation, decode, prefill
 from gpubench_plugin.bench.systems import diffusion, moe_layer
 from gpubench_plugin.bench.targets import convergence, exposed_communication
 from gpubench_plugin.bench.training import (
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "_gpubench_carrier",
+    "_gpubench_generation",
     "_gpubench_parts",
     "_gpubench_setting",
     "collective",

@@ -11,6 +11,7 @@ from torch._subclasses import FakeTensorMode
 from gpubench_plugin.environment import timed_s
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.records import Check, Work
+from gpubench_plugin.workloads import CachedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.measure import Log
     from gpubench_plugin.precision import Precision
-    from gpubench_plugin.workloads import CachedModel, CausalLanguageModel
+    from gpubench_plugin.workloads import CausalLanguageModel
 
 Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]
@@ -45,6 +46,8 @@ class Generation:
     """
 
     least_new_tokens: ClassVar[int]
+    reads: ClassVar[str]
+    """The method of :class:`.CachedModel` that a call runs."""
 
     def __init__(
         self,
@@ -72,23 +75,40 @@ class Generation:
         self._workload = workload
         self._precision = precision
         self._device = device
-        self._model: CachedModel = workload.cached(
-            module.eval(),
-            sequences=sequences,
-            length=self._length,
-            dtype=_DTYPE.get(precision.compute_dtype, torch.float32),
-            device=device,
-        )
+        dtype = _DTYPE.get(precision.compute_dtype, torch.float32)
+        self._model = self._cached(module, dtype, device)
         generator = torch.Generator(device).manual_seed(seed)
         batch = workload.synthetic_batch(sequences, device=device, generator=generator)
         self._prompt = batch.inputs[:, : self.prompt_tokens].contiguous()
         self._compile = compile
+        chosen = _greedy(getattr(self._model, self.reads))
+        self._chosen = chosen if compile is None else compile(chosen)
         self._logits: Tensor | None = None
         self.calls = 0
 
     @property
     def _length(self) -> int:
         return self.prompt_tokens + self.new_tokens
+
+    def _cached(self, module: nn.Module, dtype: torch.dtype, device: torch.device) -> CachedModel:
+        return CachedModel(
+            self._workload.section.name,
+            module.eval(),
+            sequences=self.sequences,
+            length=self._length,
+            dtype=dtype,
+            device=device,
+        )
+
+    def _call(self, tokens: Tensor) -> Tensor:
+        """One call of the model; the token chosen for each row."""
+        # Compiled code guards on inference tensors, so it gets ordinary ones.
+        without_gradients = torch.inference_mode if self._compile is None else torch.no_grad
+        with without_gradients(), self._precision.forward_context(self._device):
+            _next_graph(self._compile, self._device)
+            self._logits = None  # captured graphs reuse their memory
+            self._logits, token = self._chosen(tokens)
+        return token
 
     def begin(self) -> None:
         """Nothing is counted."""
@@ -123,37 +143,26 @@ class Generation:
         if self._logits is not None and not bool(torch.isfinite(self._logits).all()):
             raise CorrectnessError("the logits of the last timed call are not finite")
 
-    def _run_without_data(self, call: Callable[[CachedModel, Tensor], object], tokens: int) -> None:
-        """One `call` of the model on so many tokens of each row; weights and cache have no data."""
-        workload = self._workload.without_data()
+    def _run_without_data(self, tokens: int) -> None:
+        """One call on so many tokens of each row; weights and cache have no data."""
         with FakeTensorMode(), torch.no_grad():
-            model = workload.cached(
-                workload.build().eval(),
-                sequences=self.sequences,
-                length=self._length,
-                dtype=torch.float32,
-                device=torch.device("cpu"),
-            )
-            call(model, torch.zeros(self.sequences, tokens, dtype=torch.long))
+            module = self._workload.without_data().build()
+            model = self._cached(module, torch.float32, torch.device("cpu"))
+            getattr(model, self.reads)(torch.zeros(self.sequences, tokens, dtype=torch.long))
 
 
 class Prefill(Generation):
     """Takes in the prompt and chooses the first token: one call of :meth:`step` is one prompt."""
 
     least_new_tokens = 0
-
-    def __init__(self, **arguments: Any):
-        super().__init__(**arguments)
-        self._step = _prepared(self._model.first, self._compile)
-        self._token: Tensor | None = None
+    reads = "first"
+    _token: Tensor | None = None
 
     def step(self) -> None:
         """All prompts from an empty cache to their first tokens: the hot path."""
         self._model.rewind(0)
-        with _without_gradients(self._compile), self._precision.forward_context(self._device):
-            _next_graph(self._compile, self._device)
-            self._logits = self._token = None  # captured graphs reuse their memory
-            self._logits, self._token = self._step(self._prompt)
+        self._token = None  # captured graphs reuse its memory
+        self._token = self._call(self._prompt)
         self.calls += 1
 
     def prepare(self, log: Log) -> Check:
@@ -190,7 +199,7 @@ class Prefill(Generation):
 
     def flops_step(self) -> None:
         """One call on tensors without data, for a FLOP counter."""
-        self._run_without_data(lambda model, prompt: model.first(prompt), self.prompt_tokens)
+        self._run_without_data(self.prompt_tokens)
 
 
 class Decode(Generation):
@@ -202,10 +211,10 @@ class Decode(Generation):
     """
 
     least_new_tokens = 1
+    reads = "next"
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
-        self._step = _prepared(self._model.next, self._compile)
         self._token = torch.zeros(self.sequences, 1, dtype=torch.long, device=self._device)
         self._left = 0
 
@@ -214,11 +223,7 @@ class Decode(Generation):
         if not self._left:
             self._model.rewind(self.prompt_tokens)
             self._left = self.new_tokens
-        with _without_gradients(self._compile), self._precision.forward_context(self._device):
-            _next_graph(self._compile, self._device)
-            self._logits = None  # captured graphs reuse their memory
-            self._logits, token = self._step(self._token)
-            self._token.copy_(token)
+        self._token.copy_(self._call(self._token))
         self._left -= 1
         self.calls += 1
 
@@ -261,7 +266,7 @@ class Decode(Generation):
 
     def flops_step(self) -> None:
         """One call on tensors without data, for a FLOP counter."""
-        self._run_without_data(lambda model, token: model.next(token), 1)
+        self._run_without_data(1)
 
 
 def _greedy(logits_of: Callable[[Tensor], Tensor]) -> Greedy:
@@ -272,16 +277,6 @@ def _greedy(logits_of: Callable[[Tensor], Tensor]) -> Greedy:
         return logits, logits.argmax(dim=-1, keepdim=True)
 
     return chosen
-
-
-def _prepared(logits_of: Callable[[Tensor], Tensor], compile: Compile | None) -> Greedy:
-    step = _greedy(logits_of)
-    return step if compile is None else compile(step)
-
-
-def _without_gradients(compile: Compile | None) -> Any:
-    """Compiled code guards on inference tensors, so it gets ordinary ones."""
-    return torch.inference_mode() if compile is None else torch.no_grad()
 
 
 def _next_graph(compile: Compile | None, device: torch.device) -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.workloads._decoder import decoder_stages
     from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
     from gpubench_plugin.workloads.base import Batch, Stages, Workload
+    from gpubench_plugin.workloads.llama import decoder_stages
 
 __getattr__ = lazy_names(__name__)

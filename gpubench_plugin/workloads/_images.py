@@ -59,6 +59,11 @@ class ImageClassifier(Workload[S]):
         coloured = scaled.expand(-1, self.channels, -1, -1)
         return Batch(coloured.contiguous(memory_format=self.memory_format), labels)
 
+    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Logits, N×classes."""
+        logits: Tensor = module(batch.inputs)
+        return logits
+
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The mean cross entropy, in fp32 whatever the precision of the logits."""
         return cross_entropy(self.forward(module, batch).float(), batch.targets)

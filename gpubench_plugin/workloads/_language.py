@@ -39,9 +39,16 @@ class CachedModel:
         dtype: torch.dtype,
         device: torch.device,
     ):
+        config = module.config
+        heads = config.num_attention_heads
         self._module = module
-        self._cache = _static_cache(
-            name, module.config, sequences=sequences, length=length, dtype=dtype, device=device
+        self._cache = _cast_cache(name, dtype)(config=config, max_cache_len=length)
+        self._cache.early_initialization(
+            batch_size=sequences,
+            num_heads=getattr(config, "num_key_value_heads", heads),
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            dtype=dtype,
+            device=device,
         )
         self._seen: list[Tensor] = [layer.cumulative_length for layer in self._cache.layers]
         self._slots = torch.arange(length, device=device)
@@ -77,16 +84,8 @@ class CachedModel:
         return logits[:, -1]
 
 
-def _static_cache(
-    name: str | None,
-    config: Any,
-    *,
-    sequences: int,
-    length: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Any:
-    """An allocated static cache of transformers that takes keys and values in any precision."""
+def _cast_cache(name: str | None, dtype: torch.dtype) -> Any:
+    """The class of transformers' static cache, which takes keys and values in any precision."""
     (static_cache,) = from_library(name, "transformers", "StaticCache")
 
     class Cast(static_cache):  # type: ignore[misc,valid-type] # imported when it is needed
@@ -95,16 +94,7 @@ def _static_cache(
         def update(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> Any:
             return super().update(keys.to(dtype), values.to(dtype), *args, **kwargs)
 
-    cache = Cast(config=config, max_cache_len=length)
-    heads = config.num_attention_heads
-    cache.early_initialization(
-        batch_size=sequences,
-        num_heads=getattr(config, "num_key_value_heads", heads),
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        dtype=dtype,
-        device=device,
-    )
-    return cache
+    return Cast
 
 
 ATTENTION = "gpubench_sdpa"
@@ -140,6 +130,8 @@ class LanguageSection(ModelSection):
 class RotarySection(LanguageSection):
     """The sizes where heads share keys and values, and pairs of features turn with the position."""
 
+    vocabulary: PositiveInt = Field(32000, description="Different tokens")
+    sequence_length: PositiveInt = Field(2048, description="Tokens of a sample")
     key_value_heads: PositiveInt = Field(4, description="Heads of keys and values; divides heads")
 
     @model_validator(mode="after")
@@ -211,8 +203,12 @@ class LanguageModel(Workload[S]):
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The mean cross entropy over the targets, in fp32; a target of −100 does not count."""
-        logits = self.forward(module, batch)
-        return cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten())
+        return token_loss(self.forward(module, batch), batch.targets)
+
+
+def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean cross entropy of `logits`, N×L×vocabulary, with all `targets`, N×L, in fp32."""
+    return cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
 class CausalLanguageModel(LanguageModel[S]):
@@ -244,25 +240,6 @@ class CausalLanguageModel(LanguageModel[S]):
                 f"{length} tokens and their targets"
             )
         return _shifted(tokens)
-
-    def cached(
-        self,
-        module: nn.Module,
-        *,
-        sequences: int,
-        length: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> CachedModel:
-        """The built `module` with room for keys and values of `sequences`×`length` tokens."""
-        return CachedModel(
-            self.section.name,
-            module,
-            sequences=sequences,
-            length=length,
-            dtype=dtype,
-            device=device,
-        )
 
 
 def _shifted(tokens: Tensor) -> Batch:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import torch
 from pydantic import Field, model_validator
-from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.config import PositiveFloat, PositiveInt
-from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection
+from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection, token_loss
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ WITHOUT_DATA = "gpubench_grouped_mm_without_data"
 class MixtureSection(RotarySection):
     """The sizes of a transformer whose feed-forward layers are experts."""
 
+    width: PositiveInt = Field(1024, description="Features of a token")
+    heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
     experts: PositiveInt = Field(description="Experts in each layer")
     experts_per_token: PositiveInt = Field(description="Of them, those that a token visits")
     experts_implementation: Literal["eager", "grouped"] = Field(
@@ -97,8 +98,8 @@ class MixtureOfExperts(CausalLanguageModel[S]):
         if not module.training or self._grouped == WITHOUT_DATA:
             return super().loss(module, batch)
         output = module(input_ids=batch.inputs, output_router_logits=True)
-        prediction = cross_entropy(output.logits.float().flatten(0, 1), batch.targets.flatten())
         router: Tensor = output.aux_loss.float()
+        prediction = token_loss(output.logits, batch.targets)
         return prediction + self.section.router_loss_weight * router
 
     def without_data(self) -> Self:

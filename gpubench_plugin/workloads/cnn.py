@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 from torch import nn
@@ -11,11 +10,6 @@ from torch import nn
 from gpubench_plugin.config import PositiveInt
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gpubench_plugin.workloads.base import Batch
 
 
 class CNNSection(ImageSection):
@@ -58,8 +52,3 @@ class CNN(ImageClassifier[CNNSection]):
         hidden = self.section.hidden_size
         layers += [nn.Flatten(), nn.Linear(widths[-1] * self._side**2, hidden), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(hidden, self.section.classes))
-
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×classes."""
-        logits: Tensor = module(batch.inputs)
-        return logits

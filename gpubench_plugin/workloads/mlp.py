@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 from torch import nn
 
 from gpubench_plugin.config import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gpubench_plugin.workloads.base import Batch
 
 
 class MLPSection(ImageSection):
@@ -39,8 +33,3 @@ class MLP(ImageClassifier[MLPSection]):
         for inputs, outputs in pairwise(widths):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         return nn.Sequential(*layers[:-1])
-
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×classes."""
-        logits: Tensor = module(batch.inputs)
-        return logits

@@ -13,11 +13,7 @@ from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 class QwenMoeSection(MixtureSection):
     """The sizes; by default half of Qwen3-30B-A3B's width and experts, a quarter of its layers."""
 
-    width: PositiveInt = Field(1024, description="Features of a token")
-    heads: PositiveInt = Field(16, description="Heads of attention, which share the width")
     intermediate_size: PositiveInt = Field(512, description="Features inside an expert")
-    vocabulary: PositiveInt = Field(32000, description="Different tokens")
-    sequence_length: PositiveInt = Field(2048, description="Tokens of a sample")
     experts: PositiveInt = Field(64, description="Experts in each layer")
     experts_per_token: PositiveInt = Field(8, description="Of them, those that a token visits")
 
