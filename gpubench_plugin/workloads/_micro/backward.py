@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 
 
 class Chains:
-    """As many equal stacks of linear layers as there are graphs, which share no parameter.
+    """As many equal stacks of linear layers as there are `graphs`, which share no parameter.
 
-    Args:
-        graphs: how many.
-        layers: linear layers of each, with a ReLU after each.
-        size: features of a layer, and rows of its input.
-        device: where they are.
+    A ReLU follows each of the `layers`; `size` is a layer's features and the rows of its input.
     """
 
     def __init__(self, *, graphs: int, layers: int, size: int, device: torch.device) -> None:

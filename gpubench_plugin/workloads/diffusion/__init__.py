@@ -9,8 +9,11 @@ from gpubench_plugin import lazy_names
 from gpubench_plugin.workloads.diffusion.workload import Diffusion
 
 if TYPE_CHECKING:
-    from gpubench_plugin.workloads.diffusion.building import build_pipeline
-    from gpubench_plugin.workloads.diffusion.pipeline import Pipeline, ideal_speed_up
+    from gpubench_plugin.workloads.diffusion.pipeline import (
+        Pipeline,
+        build_pipeline,
+        ideal_speed_up,
+    )
     from gpubench_plugin.workloads.diffusion.schedulers import (
         REMAINDERS,
         SPLIT_SAFE,

@@ -63,13 +63,8 @@ class Denoising:
     """Takes any sample through any range of steps; a step depends on nothing outside itself.
 
     Latent images are fp32 between the steps, whatever the network computes in. The noise that a
-    step draws is seeded by `seed`, sample and step.
-
-    Args:
-        module: the network, on `device`.
-        workload: how to call it.
-        schedule: the time steps.
-        texts: the text of each sample, N×tokens×features, on `device`.
+    step draws is seeded by `seed`, sample and step. `texts` are those of the samples,
+    N×tokens×features, on the `device` of the `module`.
     """
 
     def __init__(

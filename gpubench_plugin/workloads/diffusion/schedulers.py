@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 class SplitSafe:
     """A scheduler of diffusers of which any rank can take the steps from some step on.
 
-    Args:
-        draws: whether a step draws noise, for which it is given a generator.
-        together: the evaluations of the network in one step, between which it keeps state.
-        noises_by_beta: whether it takes the arguments of the schedule of betas.
-        options: what else it is made with.
+    A step that `draws` noise is given a generator; between the `together` evaluations of the
+    network in a step it keeps state. `noises_by_beta` says whether it takes the arguments of the
+    schedule of betas, `options` what else it is made with.
     """
 
     draws: bool = False
@@ -67,7 +65,8 @@ def split_safe(name: str) -> SplitSafe:
 class Schedule:
     """The time steps of one scheduler, and its steps from any of them on.
 
-    `beta_schedule` says how noise grows with time, as diffusers' schedulers are told.
+    `beta_schedule` says how noise grows with time, as diffusers' schedulers are told. See
+    :class:`SplitSafe` for `together` and `draws`.
 
     Raises:
         Unsupported: diffusers is not installed, the steps of the scheduler cannot be split, or it
@@ -77,42 +76,30 @@ class Schedule:
     def __init__(
         self, name: str, *, steps: int, beta_schedule: Mapping[str, Any], device: torch.device
     ):
-        self.name, self._kind = name, split_safe(name)
+        kind = split_safe(name)
+        self.together, self.draws = kind.together, kind.draws
         (scheduler_class,) = from_library(
             f"diffusion.scheduler={name}", "diffusers", SCHEDULERS[name]
         )
-        betas = beta_schedule if self._kind.noises_by_beta else {}
+        betas = beta_schedule if kind.noises_by_beta else {}
         with warnings.catch_warnings():
             # Some hand tensors to numpy in a way that numpy 2 calls deprecated.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._template = scheduler_class(**betas, **self._kind.options)
-            self._set_timesteps(steps)
+            self._template = scheduler_class(**betas, **kind.options)
+            try:
+                self._template.set_timesteps(steps)
+            except ValueError as error:
+                raise Unsupported(
+                    f"diffusion.denoising_steps={steps}: {name} refuses: {error}"
+                ) from error
         # The scheduler computes with numbers on the host, the network takes one on its device.
         self.timesteps: Tensor = self._template.timesteps
         self.on_device: tuple[Tensor, ...] = self.timesteps.to(device).split(1)
-
-    def _set_timesteps(self, steps: int) -> None:
-        try:
-            self._template.set_timesteps(steps)
-        except ValueError as error:
-            raise Unsupported(
-                f"diffusion.denoising_steps={steps}: {self.name} refuses: {error}"
-            ) from error
 
     @property
     def total(self) -> int:
         """Evaluations of the network per sample: not always the number of steps asked for."""
         return len(self.timesteps)
-
-    @property
-    def together(self) -> int:
-        """Evaluations of one step, which one rank has to do."""
-        return self._kind.together
-
-    @property
-    def draws(self) -> bool:
-        """Whether a step draws noise."""
-        return self._kind.draws
 
     @property
     def initial_scale(self) -> float:
@@ -138,14 +125,9 @@ def steps_of(
 ) -> range:
     """The steps of `rank` among `total`, counted from zero.
 
-    Without a remainder they start at ``rank * (total // world_size)``.
-
-    Args:
-        rank: whose.
-        world_size: the number of ranks.
-        total: the time steps of the scheduler, each one evaluation of the network.
-        remainder: who takes what is left; ``refuse`` refuses that.
-        together: the evaluations that make up one step of the solver; ranks part between steps.
+    Without a `remainder` they start at ``rank * (total // world_size)``; who takes what is left is
+    one of :data:`REMAINDERS`, and ``refuse`` refuses that. As many evaluations as `together` make
+    up one step of the solver; ranks part between steps.
 
     Raises:
         Unsupported: steps would be left out, a rank would have none, or a step of the solver

@@ -95,11 +95,8 @@ class Transport:
     host to host, `staged` through the host where they live on a device. Headers travel between
     the hosts, so that looking at one does not wait for a device.
 
-    Args:
-        device: where latent images live.
-        staged: whether they have to be copied to the host to be sent.
-        timeout: how long to wait for a message, or for one to be taken.
-        headers: the gloo group that carries the headers; None: the default group.
+    `timeout` is how long to wait for a message, or for one to be taken; `headers` is the gloo group
+    that carries the headers, None for the default group.
     """
 
     def __init__(

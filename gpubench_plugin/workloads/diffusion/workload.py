@@ -22,12 +22,8 @@ class Denoised(NamedTuple):
 class DummyUNet(nn.Module):
     """Convolutions down and up again with a skip between, told the time step and the text.
 
-    It stands in for a U-Net: its inputs and outputs, one level, and little to compute.
-
-    Args:
-        channels: of the latent image, which comes out with as many.
-        width: channels inside.
-        text_width: features of a token.
+    It stands in for a U-Net: its inputs and outputs, one level of `width` channels, and little to
+    compute.
     """
 
     def __init__(self, *, channels: int, width: int, text_width: int):
@@ -40,12 +36,10 @@ class DummyUNet(nn.Module):
         self.outward = nn.Conv2d(2 * width, channels, 3, padding=1)
 
     def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> Denoised:
-        """The noise in `sample`, N×C×H×W.
+        """The noise in `sample`, noised latent images, N×C×H×W, of which H and W are even.
 
-        Args:
-            sample: noised latent images, N×C×H×W; H and W are even.
-            timestep: how far the noising has gone, one number for all or N of them.
-            encoder_hidden_states: the text, N×tokens×features.
+        `timestep` is how far the noising has gone, one number for all or N of them, and
+        `encoder_hidden_states` the text, N×tokens×features.
         """
         text = encoder_hidden_states.mean(dim=1)
         time = timestep.expand(len(sample)).to(text.dtype)[:, None] / 1000

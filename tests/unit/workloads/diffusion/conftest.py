@@ -12,7 +12,7 @@ import torch
 from gpubench_plugin import catalog
 from gpubench_plugin.config import DiffusionSection
 from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.workloads.diffusion import building
+from gpubench_plugin.workloads.diffusion import build_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ def make_pipeline(unet: Any) -> Callable[..., Pipeline]:
     def make(*, ranks: Ranks | None = None, kept: Any = None, **keys: Any) -> Pipeline:
         module, workload = unet
         group = ranks or Ranks()
-        return building.build_pipeline(
+        return build_pipeline(
             module,
             workload,
             section=DiffusionSection(**{"denoising_steps": 4, **keys}),

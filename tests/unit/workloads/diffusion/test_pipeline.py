@@ -15,7 +15,7 @@ import torch
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import CorrectnessError, Unsupported
 from gpubench_plugin.measure.probes import count_flops
-from gpubench_plugin.workloads.diffusion import building, ideal_speed_up
+from gpubench_plugin.workloads.diffusion import build_pipeline, ideal_speed_up
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from tests.unit.workloads.diffusion.conftest import Place, Ranks, Wire
 
@@ -230,7 +230,7 @@ def test_workload_without_steps_is_unsupported() -> None:
     """A classifier cannot be asked to denoise."""
     mlp = catalog.load("workloads", "mlp")
     with pytest.raises(Unsupported, match=r"model.name=mlp: has no denoising steps"):
-        building.build_pipeline(
+        build_pipeline(
             None,
             mlp(mlp.Section(name="mlp")),
             section=None,
@@ -262,6 +262,6 @@ def test_tensors_go_through_the_host_only_where_they_must(
     """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
     hosts = object()
     section = type("Section", (), {"receive_timeout_s": 2.0})
-    transport = building._transport(section, torch.device(device), backend, hosts)  # type: ignore[arg-type] # a stand-in
+    transport = pipelines._transport(section, torch.device(device), backend, hosts)  # type: ignore[arg-type] # a stand-in
     assert (transport._wire.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)
