@@ -21,7 +21,6 @@ from gpubench_plugin.bench.step import (
     TimedStep,
     has_been_used,
     refuse_contradiction,
-    refuse_lazy,
     refuse_unfinished,
 )
 from gpubench_plugin.config import fixture_names
@@ -125,13 +124,11 @@ class Bench:
             MeasurementError: the numbers cannot be true.
             Unsupported: an operation has no deterministic form, and must have one.
         """
+        amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         try:
-            return self._measured(
-                step,
-                {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops},
-                setup=setup,
-                teardown=teardown,
-            )
+            stated_work = self._claim(amounts)
+            timed = TimedStep.of(step, self._case.id, setup=setup, teardown=teardown)
+            return self._measured(timed, stated_work)
         except BaseException as error:  # the test may catch it, and pass
             self._notes.raised(error)
             raise
@@ -157,26 +154,16 @@ class Bench:
             raise UsageProblem(f"{self._case.id}: gpubench.record({name!r}) was said twice")
         self._own[name] = OwnMetric(name=name, value=value, unit=unit, better=better)
 
-    def _measured(
-        self,
-        given_step: object,
-        amounts: Mapping[str, object],
-        *,
-        setup: Step | None,
-        teardown: Step | None,
-    ) -> Measurement:
+    def _measured(self, timed: TimedStep, stated_work: Work) -> Measurement:
         from gpubench_plugin.measure import Tracers
-        from gpubench_plugin.results import pytest_benchmark
+        from gpubench_plugin.results import append, pytest_benchmark
         from gpubench_plugin.training import naming_what_is_not_deterministic
 
-        stated_work = self._claim(amounts)
-        timed = TimedStep.of(given_step, self._case.id)
-        refuse_lazy(self._case.id, setup=setup, teardown=teardown)
-        step, subject = timed.call, timed.subject
+        subject = timed.subject
         if subject is not None:
             self._parts.include(subject)
         if pytest_benchmark.measuring_disabled(self._carrier):
-            return self._run_once(step, setup, teardown)
+            return self._run_once(timed)
         before = self._group.control.traffic
         used = self._parts.end_watching() or has_been_used(timed)
         with naming_what_is_not_deterministic():
@@ -186,19 +173,28 @@ class Bench:
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
                 refuse_contradiction(stated_work, own_work, subject, self._case.id)
-            samples, facts = self._measure(timed, stated_work, setup, teardown)
+            samples, facts = self._measure(timed, stated_work)
         samples = samples.flagged(*check.flags)
         if unseen or first_s is not None:
             samples = replace(samples, first_step_s=None if unseen else first_s)
-        samples, products, memory = self._take_census(samples, timed, setup, teardown)
+        samples, products, memory = self._take_census(samples, timed)
         check = replace(check, correctness={**check.correctness, **products})
-        self._profile(step, setup, teardown)
+        self._profile(timed)
         work = self._work(stated_work, own_work, subject)
-        own = self._observation(samples, work, {**check.facts, **facts, **memory})
+        own = Observation(
+            samples=samples,
+            work=work,
+            device=self._device.type,
+            device_name=self._case.device.model,
+            precision="" if self._precision is None else self._precision.compute_dtype,
+            world_size=1,
+            facts={**check.facts, **facts, **memory},
+        )
         measurement = self._conclude(own, check)
         if self._group.world.size > 1:
             self._notes.log({"event": "traffic", **asdict(self._group.control.traffic - before)})
-            self._keep(samples)
+            if self._context.ranks_folder is not None:
+                append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
         # Its own pause, which then has nothing to do, makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
         Tracers().paused(partial(pytest_benchmark.carry, self._carrier, measurement))
@@ -220,11 +216,11 @@ class Bench:
                 )
         return Work(**{name: float(cast("float", amount)) for name, amount in stated.items()})
 
-    def _run_once(self, step: Step, setup: Step | None, teardown: Step | None) -> Measurement:
+    def _run_once(self, timed: TimedStep) -> Measurement:
         from gpubench_plugin.results import pytest_benchmark
 
-        result = pytest_benchmark.run_once(self._carrier, step, setup, teardown)
-        refuse_unfinished(result, step, self._case.id)
+        result = pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
+        refuse_unfinished(result, timed.call, self._case.id)
         self._result, self._has_result = result, True
         self._notes.not_measured = "measuring is off (--benchmark-disable)"
         return self._case.record("not_measured", self._notes.not_measured)
@@ -241,9 +237,7 @@ class Bench:
         self._reduction.checked(failure)
         return check
 
-    def _measure(
-        self, timed: TimedStep, stated: Work, setup: Step | None, teardown: Step | None
-    ) -> tuple[Samples, dict[str, float]]:
+    def _measure(self, timed: TimedStep, stated: Work) -> tuple[Samples, dict[str, float]]:
         from gpubench_plugin.measure import Tracers, measure
         from gpubench_plugin.measure.clocks import clock_for
         from gpubench_plugin.measure.probes import (
@@ -268,7 +262,7 @@ class Bench:
                 failure = error
             self._reduction.checked(failure)
             if tensors is not None:
-                tensors.watch(partial(_once, timed.brief, setup, teardown))
+                tensors.watch(timed.run_briefly)
             growth.begin()
 
         def block_ended(rounds: int, half_width: float) -> None:
@@ -287,8 +281,8 @@ class Bench:
                 section=section,
                 agreement=self._group.agreement,
                 frozen=self._case.rounds,
-                setup=setup,
-                teardown=teardown,
+                setup=timed.setup,
+                teardown=timed.teardown,
                 contention=Contention(),
                 on_first=first_ended,
                 on_timed=first.begin,
@@ -304,7 +298,7 @@ class Bench:
                 facts.update(counted, **self._parts.facts(subject))
         if first.wrapped is not None and stated.flops is not None:
             self._work(stated, first.wrapped.work(), first.wrapped)  # refused if not those counted
-        self._show_tracers(tracers, timed, setup, teardown)
+        self._show_tracers(tracers, timed)
         grown = growth.flags(samples.block_calls, samples.calls_per_duration)
         flags = (*memory.flags, *grown, *throttling.flags, *suspension.flags, *tracers.flags)
         return samples.flagged(*flags), facts
@@ -327,9 +321,7 @@ class Bench:
             "processors": float(os.cpu_count() or 0),
         }
 
-    def _show_tracers(
-        self, tracers: Tracers, timed: TimedStep, setup: Step | None, teardown: Step | None
-    ) -> None:
+    def _show_tracers(self, tracers: Tracers, timed: TimedStep) -> None:
         """Run a step once more where coverage, say, has not followed any; a subject's check was.
 
         One that fails then, as it has nothing left to read, takes nothing from what was measured.
@@ -339,10 +331,10 @@ class Bench:
         unseen = tracers.were_paused and timed.subject is None and not counted
         if self._group.agreement.decide(int(unseen)):
             with suppress(Exception):
-                _once(timed.call, setup, teardown)
+                timed.run()
 
     def _take_census(
-        self, samples: Samples, timed: TimedStep, setup: Step | None, teardown: Step | None
+        self, samples: Samples, timed: TimedStep
     ) -> tuple[Samples, dict[str, Any], dict[str, float]]:
         """What one more call, untimed, works on: correctness and facts of it.
 
@@ -354,7 +346,7 @@ class Bench:
             return samples, {}, {}
         from gpubench_plugin.measure.probes import take_census
 
-        census = take_census(partial(_once, timed.brief, setup, teardown))
+        census = take_census(timed.run_briefly)
         if tensors is not None:
             tensors.add_older(None if census is None else census.inputs)
         facts = {} if tensors is None else tensors.facts
@@ -386,7 +378,7 @@ class Bench:
         )
         return counted.total or None
 
-    def _profile(self, step: Step, setup: Step | None, teardown: Step | None) -> None:
+    def _profile(self, timed: TimedStep) -> None:
         """Trace a few extra steps, on every rank alike; rank zero writes the trace."""
         section, run = self._case.configuration.profiling, self._context.run
         if not section.enabled:
@@ -394,22 +386,10 @@ class Bench:
         from gpubench_plugin.measure.probes import profile
 
         profile(
-            partial(_once, step, setup, teardown),
+            timed.run,
             section=section,
             device=self._device,
             path=None if run is None else run.traces / f"{file_name(self._case)}.json",
-        )
-
-    def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
-        """What this rank saw."""
-        return Observation(
-            samples=samples,
-            work=work,
-            device=self._device.type,
-            device_name=self._case.device.model,
-            precision="" if self._precision is None else self._precision.compute_dtype,
-            world_size=1,
-            facts=facts,
         )
 
     def _conclude(self, own: Observation, check: Check) -> Measurement:
@@ -427,23 +407,6 @@ class Bench:
             failure = error
         self._reduction.concluded(failure)
         return measurement
-
-    def _keep(self, samples: Samples) -> None:
-        """Write this rank's samples, all of them, into its own file of the run."""
-        from gpubench_plugin.results import append
-
-        folder = self._context.ranks_folder
-        if folder is not None:
-            append(folder, self._group.world.rank, self._case.id, samples)
-
-
-def _once(step: Step, setup: Step | None, teardown: Step | None) -> None:
-    """One untimed call with what belongs to it."""
-    if setup is not None:
-        setup()
-    step()
-    if teardown is not None:
-        teardown()
 
 
 def _is_amount(amount: object) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.bench.setting import Setting
+    from gpubench_plugin.bench.fixtures import Setting
     from gpubench_plugin.training import (
         Checkpointing,
         Checkpoints,

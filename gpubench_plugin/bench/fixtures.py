@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
@@ -15,9 +16,33 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.parts import Parts
     from gpubench_plugin.config import Case, Configuration
     from gpubench_plugin.distributed import Exchange, ProcessGroup
+    from gpubench_plugin.distributed.parallelism import Parallelism
     from gpubench_plugin.launchers import BenchmarkState
     from gpubench_plugin.precision import Precision
     from gpubench_plugin.results import BenchmarkFixture
+    from gpubench_plugin.workloads import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The configuration of a benchmark and what it names, resolved once for all fixtures."""
+
+    configuration: Configuration[Any]
+    workload: Workload[Any]
+    device: torch.device
+    precision: Precision
+    group: ProcessGroup
+    parallelism: Parallelism
+
+    @property
+    def ranks_per_batch(self) -> int:
+        """Ranks that work on one and the same batch."""
+        return self.group.world.size if self.parallelism.shares_batch else 1
+
+    @property
+    def global_norm(self) -> Callable[[Iterable[torch.nn.Parameter]], float] | None:
+        """The norm of gradients that are spread over the ranks; None of a single rank."""
+        return self.parallelism.gradient_norm if self.group.world.size > 1 else None
 
 
 def case_of(request: pytest.FixtureRequest) -> Case:

@@ -15,7 +15,6 @@ from collections.abc import (
     Mapping,
 )
 from concurrent.futures import Future
-from dataclasses import dataclass
 from dis import get_instructions
 from functools import cache, partial
 from inspect import getclosurevars
@@ -92,17 +91,19 @@ def unfinished(result: object, step: Callable[..., object], measure: str) -> str
                 f"work nobody has done; {remedy}"
             )
     if what := _uncalled(result, step):
+        name, to_write = what
         return (
-            f"a call of the step returned {what.name} instead of calling it; write "
-            f"{measure}({what.to_write}), not {measure}(lambda: {what.name})"
+            f"a call of the step returned {name} instead of calling it; write "
+            f"{measure}({to_write}), not {measure}(lambda: {name})"
         )
     # Of a step that has done something, functions and models may be results.
     idle = _looks_up_only(step)
     for value in _inside(result):
         if (idle or _is_own_step(value)) and (what := _uncalled(value, step)):
+            name, to_write = what
             return (
-                f"a call of the step returned a {type(result).__name__} with {what.name} in it "
-                f"instead of calling it; write {measure}({what.to_write})"
+                f"a call of the step returned a {type(result).__name__} with {name} in it "
+                f"instead of calling it; write {measure}({to_write})"
             )
     return None
 
@@ -164,27 +165,22 @@ def _inside(result: object) -> Iterator[object]:
     return itertools.islice(result.values() if isinstance(result, dict) else result, _LOOKED_AT)
 
 
-@dataclass(frozen=True)
-class _Uncalled:
-    """What a step has returned instead of calling it, and what is to be measured in its place."""
+def _uncalled(result: object, step: Callable[..., object]) -> tuple[str, str] | None:
+    """Where `result` is a step itself, or something that `step` only names: its name.
 
-    name: str
-    to_write: str
-
-
-def _uncalled(result: object, step: Callable[..., object]) -> _Uncalled | None:
-    """What to call where `result` is a step itself, or something that `step` only names."""
+    And what is to be measured in its place.
+    """
     if _is_subject(result):
         name = f"{_owner_name(result, step)}.step"
-        return _Uncalled(name, name)
+        return name, name
     if isinstance(result, partial) and _is_own_step(result):
         name = f"{_owner_name(_innermost(result).__self__, step)}.step"
-        return _Uncalled(f"partial({name})", name)
+        return f"partial({name})", name
     if function := _function_name(result, step):
-        return _Uncalled(function, function)
+        return function, function
     # Anything else that can be called, a model for one, may be what a step has changed.
     if callable(result) and _looks_up_only(step) and (callee := _name_of(result, step)):
-        return _Uncalled(callee, f"lambda: {callee}(…)")
+        return callee, f"lambda: {callee}(…)"
     return None
 
 

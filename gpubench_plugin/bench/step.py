@@ -28,41 +28,69 @@ _LONGEST: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class TimedStep:
-    """A callable, and the subject whose step it is; None: it is nobody's."""
+    """A callable, and the subject whose step it is; None: it is nobody's.
+
+    `setup` and `teardown` run around every call.
+    """
 
     call: Step
     subject: Subject | None
+    setup: Step | None
+    teardown: Step | None
 
-    @property
-    def brief(self) -> Step:
+    def run(self) -> None:
+        """One untimed call with what belongs to it."""
+        self._run(self.call)
+
+    def run_briefly(self) -> None:
         """What computes as a call does, and may be shorter: the start of a whole training."""
-        step: Step = getattr(self.subject, "brief_step", self.call)
-        return step
+        self._run(getattr(self.subject, "brief_step", self.call))
+
+    def _run(self, call: Step) -> None:
+        if self.setup is not None:
+            self.setup()
+        call()
+        if self.teardown is not None:
+            self.teardown()
 
     @classmethod
-    def of(cls, given: object, benchmark: str) -> TimedStep:
+    def of(
+        cls, given: object, benchmark: str, *, setup: Step | None, teardown: Step | None
+    ) -> TimedStep:
         """What was `given` to be timed in `benchmark`: a subject, its own step, or any callable.
 
         Raises:
-            UsageProblem: it cannot be called: it may be what a call has returned.
+            UsageProblem: it cannot be called: it may be what a call has returned; or a call of
+                `setup` or `teardown` does none of its work.
         """
-        if (subject := _subject(given)) is not None:
-            return cls(call=subject.step, subject=subject)
-        if isinstance(given, type) and hasattr(given, "flops_step"):
-            raise UsageProblem(
-                f"{benchmark}: gpubench({given.__name__}): that is a class; pass what its fixture "
-                "made"
-            )
-        if not callable(given):
-            raise UsageProblem(
-                f"{benchmark}: gpubench({_shown(given)}): that cannot be called; pass the step "
-                "itself, not what a call of it returned: gpubench(trainer), "
-                "gpubench(lambda: a @ b)"
-            )
-        owner = _subject(getattr(given, "__self__", None))
-        function = getattr(given, "__func__", None)
-        own = owner is not None and function is getattr(type(owner), "step", None)
-        return cls(call=given, subject=owner if own else None)
+        call, subject = _call_of(given, benchmark)
+        for name, function in (("setup", setup), ("teardown", teardown)):
+            if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
+                raise UsageProblem(
+                    f"{benchmark}: {name}: a call of it returns before its work is done; pass a "
+                    "function that does it: asyncio.run(…), or a loop over what it yields"
+                )
+        return cls(call=call, subject=subject, setup=setup, teardown=teardown)
+
+
+def _call_of(given: object, benchmark: str) -> tuple[Step, Subject | None]:
+    """What to call, and the subject whose step it is."""
+    if (subject := _subject(given)) is not None:
+        return subject.step, subject
+    if isinstance(given, type) and hasattr(given, "flops_step"):
+        raise UsageProblem(
+            f"{benchmark}: gpubench({given.__name__}): that is a class; pass what its fixture made"
+        )
+    if not callable(given):
+        raise UsageProblem(
+            f"{benchmark}: gpubench({_shown(given)}): that cannot be called; pass the step "
+            "itself, not what a call of it returned: gpubench(trainer), "
+            "gpubench(lambda: a @ b)"
+        )
+    owner = _subject(getattr(given, "__self__", None))
+    function = getattr(given, "__func__", None)
+    own = owner is not None and function is getattr(type(owner), "step", None)
+    return given, owner if own else None
 
 
 class FirstCall:
@@ -169,20 +197,6 @@ def refuse_unfinished(result: object, step: Step, benchmark: str) -> None:
     if problem := unfinished(result, step, "gpubench"):
         close(result)
         raise UsageProblem(f"{benchmark}: {problem}")
-
-
-def refuse_lazy(benchmark: str, **functions: Step | None) -> None:
-    """Refuse functions, by what they are for, of which a call does none of their work.
-
-    Raises:
-        UsageProblem: naming what one is for.
-    """
-    for name, function in functions.items():
-        if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
-            raise UsageProblem(
-                f"{benchmark}: {name}: a call of it returns before its work is done; pass a "
-                "function that does it: asyncio.run(…), or a loop over what it yields"
-            )
 
 
 def refuse_contradiction(stated: Work, own: Work, subject: Subject, benchmark: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.bench.setting import Setting
+    from gpubench_plugin.bench.fixtures import Setting
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed.parallelism import Parallelism
     from gpubench_plugin.training import Convergence, Course, ExposedCommunication, Trainer

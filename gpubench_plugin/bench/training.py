@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.bench.checks import checkpointing_of, reference_of, resumption_of, seeds_of
-from gpubench_plugin.bench.fixtures import case_of, parts_of
+from gpubench_plugin.bench.fixtures import Setting, case_of, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
 
-    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.config import Configuration
     from gpubench_plugin.distributed import ProcessGroup
     from gpubench_plugin.distributed.parallelism import Parallelism
@@ -53,7 +52,6 @@ def _gpubench_setting(
 ) -> Setting:
     """The setting, whose parallelism is what ``distributed.parallelism`` names."""
     from gpubench_plugin import catalog
-    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.errors import Unsupported
 
     section = gpubench_config.distributed
