@@ -10,13 +10,18 @@ import hashlib
 from abc import abstractmethod
 from importlib.resources import files
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import torch
 
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.training.data._loading import epoch_of, held_out_of, require_enough, steps_of
-from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
+from gpubench_plugin.training.data._loading import (
+    epoch_of,
+    held_out_of,
+    held_out_rows,
+    require_enough,
+)
+from gpubench_plugin.training.data.base import DataSource
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -33,6 +38,12 @@ class Table(NamedTuple):
     training: tuple[NDArray[Any], ...]
     held_out: tuple[NDArray[Any], ...]
 
+    @classmethod
+    def split(cls, *columns: NDArray[Any]) -> Self:
+        """The rows of `columns` to train on, and the others: see :func:`.held_out_rows`."""
+        parts = held_out_rows(len(columns[0]))
+        return cls(*(tuple(column[rows] for column in columns) for rows in parts))
+
 
 class InMemory(DataSource):
     """A table in a seeded order, the same in every epoch. A subclass reads and says what it is.
@@ -43,33 +54,17 @@ class InMemory(DataSource):
         UsageProblem: there are more ranks than samples.
     """
 
-    def __init__(
-        self,
-        workload: Workload[Any],
-        *,
-        batch_size: int,
-        device: torch.device,
-        world_size: int = 1,
-        rank: int = 0,
-        seed: int = 0,
-        convert: Convert = unchanged,
-    ):
-        super().__init__(workload, batch_size=batch_size, device=device)
-        self._workload = workload
-        self._device = device
-        self._convert = convert
-        table = self.read(workload)
-        count, held_out = len(table.training[0]), len(table.held_out[0])
-        source = type(self).__name__.lower()
-        require_enough(count, world_size=world_size, of=f"data.source={source}")
-        self.steps_per_epoch = steps_of(count, batch_size=batch_size, world_size=world_size)
-        order = epoch_of(count, batch_size=batch_size, world_size=world_size, rank=rank, seed=seed)
-        self._batches = self._batch(table.training, order).split(batch_size)
-        self._endless = cycle(self._batches)
-        self._held_out_columns = table.held_out
-        self._held_out_share = held_out_of(
-            held_out, batch_size=batch_size, world_size=world_size, rank=rank
+    def _open(self) -> None:
+        training, self._held_out_columns = self.read(self._workload)
+        count = len(training[0])
+        require_enough(
+            count, world_size=self._world_size, of=f"data.source={type(self).__name__.lower()}"
         )
+        order = epoch_of(count, seed=self._seed, **self._share)
+        self.steps_per_epoch = len(order) // self.batch_size
+        self._batches = self._batch(training, order).split(self.batch_size)
+        self._endless = cycle(self._batches)
+        self._held_out_share = held_out_of(len(self._held_out_columns[0]), **self._share)
 
     @abstractmethod
     def read(self, workload: Workload[Any]) -> Table:

@@ -69,13 +69,7 @@ def epoch_of(
     """
     shuffled = np.random.default_rng((seed, epoch)).permutation(count)
     own = shuffled[rank::world_size][: count // world_size]
-    steps = steps_of(count, batch_size=batch_size, world_size=world_size)
-    return np.resize(own, steps * batch_size)
-
-
-def steps_of(count: int, *, batch_size: int, world_size: int) -> int:
-    """Batches of a rank in one pass over the data."""
-    return -(-(count // world_size) // batch_size)
+    return np.resize(own, -(-len(own) // batch_size) * batch_size)
 
 
 def held_out_of(count: int, *, batch_size: int, world_size: int, rank: int) -> list[Indices]:

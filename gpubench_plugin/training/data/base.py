@@ -48,6 +48,17 @@ class DataSource(ABC, Iterator["Batch"]):
         convert: Convert = unchanged,
     ):
         self.batch_size = batch_size
+        self._workload = workload
+        self._device = device
+        self._world_size = world_size
+        self._rank = rank
+        self._seed = seed
+        self._convert = convert
+        self._share = {"batch_size": batch_size, "world_size": world_size, "rank": rank}
+        self._open()
+
+    def _open(self) -> None:
+        """Make ready what the first batch needs; the arguments are attributes of the same names."""
 
     @classmethod
     def configured(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, Table, unpacked
-from gpubench_plugin.training.data._loading import held_out_rows
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -33,13 +32,9 @@ class Diabetes(InMemory):
 
     def read(self, workload: Workload[Any]) -> Table:
         """Features and targets, normalised."""
-        columns = read_diabetes()
-        training, held_out = held_out_rows(len(columns[0]))
-        normalised = [_normalised(column, by=column[training]) for column in columns]
-        return Table(
-            tuple(column[training] for column in normalised),
-            tuple(column[held_out] for column in normalised),
-        )
+        table = Table.split(*read_diabetes())
+        training, held_out = (tuple(map(_normalised, part, table.training)) for part in table)
+        return Table(training, held_out)
 
     def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:
         """Rows of the table."""
@@ -60,6 +55,6 @@ def read_diabetes(
     )
 
 
-def _normalised(column: NDArray[np.float64], *, by: NDArray[np.float64]) -> NDArray[np.float32]:
+def _normalised(column: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float32]:
     normalised: NDArray[np.float32] = ((column - by.mean(0)) / by.std(0)).astype(np.float32)
     return normalised

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, Table, unpacked
-from gpubench_plugin.training.data._loading import held_out_rows
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -26,12 +25,7 @@ class Digits(InMemory):
 
     def read(self, workload: Workload[Any]) -> Table:
         """Images and labels."""
-        columns = read_digits()
-        training, held_out = held_out_rows(len(columns[0]))
-        return Table(
-            tuple(column[training] for column in columns),
-            tuple(column[held_out] for column in columns),
-        )
+        return Table.split(*read_digits())
 
     def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:
         """Images of the model's size."""

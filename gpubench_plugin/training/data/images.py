@@ -19,7 +19,7 @@ from gpubench_plugin.training.data._image_files import (
     read_mnist,
 )
 from gpubench_plugin.training.data._loading import Loader, batch_from, held_out_of, require_enough
-from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
+from gpubench_plugin.training.data.base import DataSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,45 +49,30 @@ class Images(DataSource):
     """
 
     def __init__(
-        self,
-        workload: Workload[Any],
-        *,
-        batch_size: int,
-        device: torch.device,
-        world_size: int = 1,
-        rank: int = 0,
-        seed: int = 0,
-        convert: Convert = unchanged,
-        section: DataSection | None = None,
+        self, workload: Workload[Any], *, section: DataSection | None = None, **arguments: Any
     ):
-        super().__init__(workload, batch_size=batch_size, device=device)
-        section = section or DataSection(source="images")
-        self._workload = workload
-        self._device = device
-        self._convert = convert
+        self._section = section or DataSection(source="images")
+        super().__init__(workload, **arguments)
+
+    def _open(self) -> None:
+        section, workload, device = self._section, self._workload, self._device
         self._pictures = pictures = _read(section, workload)
         _require_room(pictures, workload)
         require_enough(
-            len(pictures.training), world_size=world_size, of=f"data.path={section.path}"
+            len(pictures.training), world_size=self._world_size, of=f"data.path={section.path}"
         )
         self._loader = Loader(
             pictures.training,
             section=section,
-            batch_size=batch_size,
-            world_size=world_size,
-            rank=rank,
-            seed=seed,
+            seed=self._seed,
             pinned=device.type == "cuda" if section.pin_memory is None else section.pin_memory,
             device=device,
+            **self._share,
         )
         self.steps_per_epoch = self._loader.steps_per_epoch
         held_out = pictures.held_out
-        self._held_out_share = (
-            []
-            if held_out is None
-            else held_out_of(len(held_out), batch_size=batch_size, world_size=world_size, rank=rank)
-        )
-        first_rows = self._loader.rows(epoch=0)[:batch_size]
+        self._held_out_share = [] if held_out is None else held_out_of(len(held_out), **self._share)
+        first_rows = self._loader.rows(epoch=0)[: self.batch_size]
         self._first = self._batch(*batch_from(pictures.training, first_rows))
 
     @classmethod

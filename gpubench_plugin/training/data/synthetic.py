@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from gpubench_plugin.training.data.base import Convert, DataSource, unchanged
+from gpubench_plugin.training.data.base import DataSource
 from gpubench_plugin.training.seeding import synthetic_seed
 
 if TYPE_CHECKING:
-    from gpubench_plugin.workloads import Batch, Workload
+    from gpubench_plugin.workloads import Batch
 
 
 class Synthetic(DataSource):
     """The workload's synthetic batch; every rank has its own."""
 
-    def __init__(
-        self,
-        workload: Workload[Any],
-        *,
-        batch_size: int,
-        device: torch.device,
-        world_size: int = 1,
-        rank: int = 0,
-        seed: int = 0,
-        convert: Convert = unchanged,
-    ):
-        super().__init__(workload, batch_size=batch_size, device=device)
-        generator = torch.Generator(device).manual_seed(synthetic_seed(seed, world_size, rank))
-        batch = workload.synthetic_batch(batch_size, device=device, generator=generator)
-        self._batch = convert(batch)
+    def _open(self) -> None:
+        seed = synthetic_seed(self._seed, self._world_size, self._rank)
+        generator = torch.Generator(self._device).manual_seed(seed)
+        batch = self._workload.synthetic_batch(
+            self.batch_size, device=self._device, generator=generator
+        )
+        self._batch = self._convert(batch)
 
     def __next__(self) -> Batch:
         """The batch."""
