@@ -27,8 +27,7 @@ tiny presets show is in ``docs/evidence/bands.md``, which ``tools/evidence/bands
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -42,23 +41,14 @@ if TYPE_CHECKING:
     from gpubench_plugin.config import MeasureSection
 
 
-@dataclass(frozen=True, kw_only=True)
-class Band:
+class Band(NamedTuple):
     """The largest relative errors: of the loss of a step, and of the norm of its gradient."""
 
     loss: float
     gradient_norm: float
 
-    def covering(self, other: Band) -> Band:
-        """The wider of both."""
-        return Band(
-            loss=max(self.loss, other.loss),
-            gradient_norm=max(self.gradient_norm, other.gradient_norm),
-        )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Bands:
+class Bands(NamedTuple):
     """Those of the `first` step, and of the `later` ones."""
 
     first: Band
@@ -66,14 +56,11 @@ class Bands:
 
     def covering(self, other: Bands) -> Bands:
         """The wider of both, each by itself."""
-        return Bands(first=self.first.covering(other.first), later=self.later.covering(other.later))
+        return Bands(*(Band(*map(max, *pair)) for pair in zip(self, other, strict=True)))
 
 
 def _bands(first: tuple[float, float], later: tuple[float, float]) -> Bands:
-    return Bands(
-        first=Band(loss=first[0], gradient_norm=first[1]),
-        later=Band(loss=later[0], gradient_norm=later[1]),
-    )
+    return Bands(Band(*first), Band(*later))
 
 
 # First the loss, then the gradient; those of the first step, then those of later ones. The largest

@@ -44,7 +44,10 @@ def deterministic(device: torch.device) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     found = torch.get_deterministic_debug_mode(), cudnn.deterministic, cudnn.benchmark
     variable = os.environ.get(_WORKSPACE)
-    _require_workspace(device, variable)
+    if device.type == "cuda" and variable not in {None, *_WORKSPACES}:
+        raise Unsupported(
+            f"training.deterministic: {_WORKSPACE}={variable}; allowed: {', '.join(_WORKSPACES)}"
+        )
     try:
         if device.type == "cuda":
             os.environ.setdefault(_WORKSPACE, _WORKSPACES[0])
@@ -96,13 +99,6 @@ def seeds_of(seed: int, *, world_size: int) -> Json:
 def synthetic_seed(seed: int, world_size: int, rank: int) -> int:
     """The seed of a rank's synthetic batches: no two ranks of one experiment have the same."""
     return seed * world_size + rank
-
-
-def _require_workspace(device: torch.device, variable: str | None) -> None:
-    if device.type == "cuda" and variable not in {None, *_WORKSPACES}:
-        raise Unsupported(
-            f"training.deterministic: {_WORKSPACE}={variable}; allowed: {', '.join(_WORKSPACES)}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
