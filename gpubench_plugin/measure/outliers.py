@@ -32,6 +32,8 @@ def has_outliers(durations_s: Sequence[float]) -> bool:
 
     ordered = sorted(durations_s)
     middle = median(ordered)
-    bulk = max(float(np.quantile(ordered, _BULK)) - middle, _LEAST_BULK * middle)
+    with np.errstate(invalid="ignore"):  # infinite durations are refused where they are recorded
+        end = float(np.quantile(ordered, _BULK))
+    bulk = max(end - middle, _LEAST_BULK * middle)
     limit = middle + _REACH * bulk
     return sum(duration > limit for duration in ordered) > _SHARE * len(ordered)
