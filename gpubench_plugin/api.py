@@ -8,20 +8,15 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final, TextIO
 
 from gpubench_plugin.config import FLAGS, RUN_FILE
 from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TextIO
-
-    from gpubench_plugin.records import RunRecord
+from gpubench_plugin.records import RunRecord
 
 Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[str]] | None
 

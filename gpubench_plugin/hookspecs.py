@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpubench_plugin.records import Measurement, Metric, Observation
+from gpubench_plugin.records import Measurement, Metric, Observation
 
 LAUNCHER: Final = "gpubench-launcher"
 """Name of the one plugin that runs a session's benchmarks (:mod:`gpubench_plugin.launchers`)."""

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
-from gpubench_plugin.compare.comparison import compare_history
+from gpubench_plugin.compare.comparison import Options, compare_history
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.compare.matching import match
 from gpubench_plugin.compare.plain import family
 from gpubench_plugin.environment import counted
-
-if TYPE_CHECKING:
-    from gpubench_plugin.compare.comparison import Options
-    from gpubench_plugin.records import Comparison, Run, Verdict
-
+from gpubench_plugin.records import Comparison, Run, Verdict
 
 AGAIN: Final = 2
 """How often a benchmark with an alarm is launched again."""

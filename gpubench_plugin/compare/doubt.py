@@ -6,15 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import listed
 from gpubench_plugin.flags import DOUBTS, doubts
 from gpubench_plugin.measure import interval_ranks
-from gpubench_plugin.records import CONFIDENCE
-
-if TYPE_CHECKING:
-    from gpubench_plugin.records import Result, Run, Verdict
+from gpubench_plugin.records import CONFIDENCE, Result, Run, Verdict
 
 _CONFIDENCE: Final = "measure.confidence"
 _MEMORY: Final = "_bytes"

@@ -8,18 +8,15 @@ from __future__ import annotations
 import difflib
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from gpubench_plugin.errors import UsageProblem, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
     from gpubench_plugin.config.layers import Key, Merged

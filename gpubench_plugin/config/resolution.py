@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -19,16 +21,9 @@ from gpubench_plugin import catalog
 from gpubench_plugin.config import explain
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, directories, find, overlay
-from gpubench_plugin.config.layers import Layer, Merged, merge, nested, profile_layers
+from gpubench_plugin.config.layers import Key, Layer, Merged, merge, nested, profile_layers
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection, Preset
 from gpubench_plugin.errors import UsageProblem, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from gpubench_plugin.config.layers import Key
-
 
 _WHOLE: Final = ("data", "global_batch_size")
 _PART: Final = ("training", "batch_size")

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, Final
+from pathlib import Path
+from typing import ClassVar, Final
 
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.errors import GpubenchError, UsageProblem, not_one_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpubench_plugin.records import Json, Samples
+from gpubench_plugin.records import Json, Samples
 
 FORMAT: Final = stored.Format(what="file of rounds", newest=1)
 

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.distributed.rank_report import RankReport
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import CorrectnessError, MeasurementError, text_of
-from gpubench_plugin.records import Samples, Work
+from gpubench_plugin.records import Observation, RankTimes, Samples, Work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpubench_plugin.distributed.process_group import ProcessGroup
-    from gpubench_plugin.records import Observation, RankTimes
 
 
 _MEANS: Final = ("loss_", "phase_")

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from gpubench_plugin.distributed.world import LISTENER
+from gpubench_plugin.distributed.world import LISTENER, World
 from gpubench_plugin.errors import UsageProblem
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
-
-    from gpubench_plugin.distributed.world import World
 
 
 def store_for(world: World) -> Store:

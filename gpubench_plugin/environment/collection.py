@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.git import commit_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts, memory_bytes
 from gpubench_plugin.environment.instrumentation import interpreter_facts
 from gpubench_plugin.environment.redaction import recorded_variables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-    from types import ModuleType
-
-    from gpubench_plugin.records import Json
+from gpubench_plugin.records import Json
 
 SCHEMA_VERSION: Final = 1
 

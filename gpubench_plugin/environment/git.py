@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from gpubench_plugin.environment.redaction import redacted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gpubench_plugin.records import Json
+from gpubench_plugin.records import Json
 
 _TIMEOUT_S: Final = 10.0
 """A repository on a slow network disk must not hold up a run for longer."""

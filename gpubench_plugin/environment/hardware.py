@@ -10,17 +10,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.environment.devices import CPU_FILE, cpu_model
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.records import Json
-
+from gpubench_plugin.records import Json
 
 DRIVER_FILES: Final = Path("/proc/driver/nvidia")
 

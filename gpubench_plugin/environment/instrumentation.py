@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tracemalloc
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpubench_plugin.records import Json
+from gpubench_plugin.records import Json
 
 _USUAL_ALLOCATORS: Final = frozenset({"", "default", "pymalloc"})
 

@@ -10,10 +10,9 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from gpubench_plugin.records import Json
+from gpubench_plugin.records import Json
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SELF = Path("/proc/self")

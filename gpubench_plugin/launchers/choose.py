@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import UsageProblem
-from gpubench_plugin.launchers.context import case_on_ranks, context_of
-from gpubench_plugin.launchers.in_process import InProcess, has_debugger
+from gpubench_plugin.launchers.context import RunContext, case_on_ranks, context_of
+from gpubench_plugin.launchers.in_process import InProcess, RunsBenchmarks, has_debugger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config import Case
-    from gpubench_plugin.launchers.context import RunContext
-    from gpubench_plugin.launchers.in_process import RunsBenchmarks
     from gpubench_plugin.launchers.output import Valve
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from gpubench_plugin.environment import Arrivals
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.launchers import report_payload, reports, stacks
-from gpubench_plugin.launchers.context import context_of, state_of
+from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Patience
 from gpubench_plugin.launchers.exit import end_session
 from gpubench_plugin.launchers.outcome import Ending, judge
@@ -21,11 +22,6 @@ from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.launchers.signals import Interruption
 from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import forget_last, free, pytest_benchmark
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    from gpubench_plugin.launchers.context import BenchmarkState, RunContext
 
 _DEVICE_FIXTURE: Final = "torch_device"
 

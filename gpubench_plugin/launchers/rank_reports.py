@@ -5,20 +5,16 @@ from __future__ import annotations
 import builtins
 import json
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from gpubench_plugin.errors import text_of
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import Ending
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpubench_plugin.records import Json
-
+from gpubench_plugin.records import Json
 
 LIMIT_BYTES: Final = 64 * 1024
 """The most a rank sends of one benchmark, beside what is recorded of it."""

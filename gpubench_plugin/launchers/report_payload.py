@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.environment import stored
-from gpubench_plugin.records import Measurement
+from gpubench_plugin.records import Json, Measurement, Outcome
 from gpubench_plugin.results.outcomes import kind_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config import Case
-    from gpubench_plugin.records import Json, Outcome
 
 ATTRIBUTE: Final = "gpubench"
 """Attribute of the report, and its name in the report's JSON."""

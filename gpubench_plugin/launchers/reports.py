@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from gpubench_plugin.errors import Unsupported
+from gpubench_plugin.errors import GangError, Unsupported
 from gpubench_plugin.launchers import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpubench_plugin.errors import GangError
     from gpubench_plugin.launchers.outcome import Ending, Verdict
     from gpubench_plugin.records import Json, Outcome
 

@@ -28,13 +28,12 @@ from gpubench_plugin.measure.recording import Recording
 from gpubench_plugin.measure.stopping import Looks, StopRule, rule_for
 from gpubench_plugin.measure.trend import is_trending
 from gpubench_plugin.measure.warmup import warm_up
-from gpubench_plugin.records import Samples
+from gpubench_plugin.records import Samples, Sketch
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import FrozenRounds, MeasureSection
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure.probes import Contention
-    from gpubench_plugin.records import Sketch
 
 Progress = Callable[[int, float], object]
 

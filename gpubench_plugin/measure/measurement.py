@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
-from gpubench_plugin.records import Better, Metric
+from gpubench_plugin.records import Better, Check, Measurement, Metric, Observation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config import Case
-    from gpubench_plugin.records import Check, Measurement, Observation
 
 FIRST_METHOD: Final = 1
 """That of records which name none: all that were written before methods had numbers."""

@@ -11,19 +11,16 @@ JSON has no NaN and no infinity. Such a number is written as null, and the line 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
 
 from gpubench_plugin.environment import KernelLock, files, json_files, stored
 from gpubench_plugin.errors import BrokenFile, ResultsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-    from types import TracebackType
-
-    from gpubench_plugin.records import Json
+from gpubench_plugin.records import Json
 
 _LINE: Final = stored.Format(what="line of a journal", newest=1)
 

@@ -7,15 +7,12 @@ import re
 import resource
 import sys
 import traceback
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from gpubench_plugin.environment import byte_size
 from gpubench_plugin.errors import Unsupported, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpubench_plugin.records import Outcome
+from gpubench_plugin.records import Outcome
 
 _CPU_ALLOCATOR: Final = re.compile(
     r"DefaultCPUAllocator: (can't allocate memory|not enough memory)"

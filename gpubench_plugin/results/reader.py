@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -29,6 +29,8 @@ from gpubench_plugin.errors import BrokenFile, GpubenchError, ResultsError, Usag
 from gpubench_plugin.flags import UNFINISHED
 from gpubench_plugin.records import (
     Benchmark,
+    BenchmarkRecord,
+    Json,
     Measurement,
     Metric,
     Result,
@@ -44,9 +46,6 @@ from gpubench_plugin.results.plausibility import untrue
 from gpubench_plugin.results.tags import tags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpubench_plugin.records import BenchmarkRecord, Json
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.results.summary import SummaryBenchmark
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.environment import files, json_files, redacted_command, stored
 from gpubench_plugin.errors import ResultsError
-from gpubench_plugin.records import RunRecord
+from gpubench_plugin.records import Comparison, Json, Measurement, RunRecord, RunStatus, Samples
 from gpubench_plugin.results.journal import Journal, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from io import TextIOWrapper
 
-    from gpubench_plugin.records import Comparison, Json, Measurement, RunStatus, Samples
     from gpubench_plugin.results.reader import EarlierRun
     from gpubench_plugin.results.run_directory import RunDirectory
 

@@ -7,7 +7,9 @@ machine belongs into another run.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from gpubench_plugin.config import PRECISION_LEFT, former_ids
 from gpubench_plugin.environment import (
@@ -21,15 +23,9 @@ from gpubench_plugin.environment import (
     recorded_lately,
 )
 from gpubench_plugin.errors import UsageProblem
+from gpubench_plugin.records import Json
 from gpubench_plugin.results.reader import EarlierRun, intact
-from gpubench_plugin.results.run_directory import tag_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from gpubench_plugin.records import Json
-    from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, tag_of
 
 
 def reopen(

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.results.reader import Overview, StoredRun
-from gpubench_plugin.results.run_directory import runs_in, tag_of
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gpubench_plugin.results.registry import Registry
-    from gpubench_plugin.results.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ models here, and a test keeps it current::
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
@@ -18,14 +18,20 @@ from pydantic import StringConstraints
 from gpubench_plugin.config import comparable_part
 from gpubench_plugin.environment import csv_text, flat, json_files, redacted_command, stored
 from gpubench_plugin.flags import doubts, notes
-from gpubench_plugin.records import BenchmarkRecord, Better, Json, RunStatus, described
+from gpubench_plugin.records import (
+    BenchmarkRecord,
+    Better,
+    Json,
+    Measurement,
+    RunRecord,
+    RunStatus,
+    described,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from gpubench_plugin.environment import Cell
-    from gpubench_plugin.records import Measurement, RunRecord
 
 FORMAT: Final = stored.Format(what="summary of gpubench", newest=3, limit=json_files.LIMIT_BYTES)
 """The version grows with every change; older files stay readable, newer ones are refused."""

@@ -7,20 +7,16 @@ that were tagged apart from each other, nothing is lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.environment import files, json_files, locked, stored
 from gpubench_plugin.errors import BrokenFile
+from gpubench_plugin.records import Json
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.logical_time import time_after
-from gpubench_plugin.results.run_directory import path_component
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from gpubench_plugin.records import Json
-    from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, path_component
 
 FILE: Final = "tags.json"
 FORMAT: Final = stored.Format(what="file of tags", newest=2, limit=json_files.LIMIT_OF_LABELS_BYTES)

@@ -7,17 +7,13 @@ The published schema is generated from the records here, and a test keeps it cur
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from pathlib import Path
+from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.records import Difference, Json, Verdict, described, is_regression
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from gpubench_plugin.records import Comparison
+from gpubench_plugin.records import Comparison, Difference, Json, Verdict, described, is_regression
 
 FORMAT: Final = stored.Format(what="file of verdicts", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""

@@ -12,13 +12,12 @@ from gpubench_plugin.compare.baselines.model import Reference
 from gpubench_plugin.compare.comparability import Likeness, machine_differences
 from gpubench_plugin.environment import counted, listed, short_commit
 from gpubench_plugin.errors import GpubenchError, RegistryError
-from gpubench_plugin.records import LAST, RunStatus
+from gpubench_plugin.records import LAST, Run, RunStatus
 from gpubench_plugin.results import StoredRun, runs_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.records import Run
     from gpubench_plugin.results.registry import Reachable, Registry
 
 

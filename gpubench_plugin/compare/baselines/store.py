@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,6 @@ from gpubench_plugin.results import is_path_component, path_component, time_afte
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from sqlalchemy import Connection

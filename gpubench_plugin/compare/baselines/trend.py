@@ -6,7 +6,7 @@ It is for the report on a main branch, never for a gate: nothing is judged here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -19,7 +19,6 @@ from gpubench_plugin.errors import GpubenchError, RegistryError
 from gpubench_plugin.results import StoredRun, runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy import float64

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.base import Collective
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # The old name warns on every call since torch 2.13, which has the new one.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.base import Collective
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class AllReduce(Collective):

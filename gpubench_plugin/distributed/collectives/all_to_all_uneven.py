@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.all_to_all import AllToAll
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class AllToAllUneven(AllToAll):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.distributed.collectives.base import Collective
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _ROOT: Final = 0
 

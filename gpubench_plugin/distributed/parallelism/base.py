@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from math import hypot
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -13,8 +13,6 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from gpubench_plugin.config import DistributedSection, TrainingSection
     from gpubench_plugin.distributed.parallelism._stages import PipelinePasses
     from gpubench_plugin.distributed.process_group import ProcessGroup

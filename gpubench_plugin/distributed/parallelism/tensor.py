@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_module
 from torch.distributed.tensor.parallel import (
@@ -20,8 +21,6 @@ from gpubench_plugin.errors import Unsupported, not_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from torch import nn
 
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.workloads import Workload

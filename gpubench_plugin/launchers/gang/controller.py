@@ -19,12 +19,12 @@ from gpubench_plugin.environment import interpreter_options
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers import reports as merging
-from gpubench_plugin.launchers.context import STATE, case_on_ranks
+from gpubench_plugin.launchers.context import STATE, BenchmarkState, case_on_ranks
 from gpubench_plugin.launchers.deadlines import Patience
 from gpubench_plugin.launchers.gang.gang import Gang
 from gpubench_plugin.launchers.gang.launches import over_launches
 from gpubench_plugin.launchers.in_process import InProcess
-from gpubench_plugin.launchers.outcome import judge, named
+from gpubench_plugin.launchers.outcome import Ending, judge, named
 from gpubench_plugin.launchers.output import Output
 from gpubench_plugin.launchers.rank_reports import warning_from_json
 from gpubench_plugin.results import pytest_benchmark
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpubench_plugin.config import Case, FrozenRounds
-    from gpubench_plugin.launchers.context import BenchmarkState
-    from gpubench_plugin.launchers.outcome import Ending
     from gpubench_plugin.records import Measurement
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.environment import WakingClock, any_stopped, is_stopped, nap_s
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.deadlines import Deadline, Muster
+from gpubench_plugin.launchers.deadlines import Deadline, Muster, Patience
 from gpubench_plugin.launchers.gang.processes import Launcher, keep_flights
 from gpubench_plugin.launchers.gang.protocol import Invitation, Wire
 from gpubench_plugin.launchers.outcome import Ending, named
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config import FrozenRounds
-    from gpubench_plugin.launchers.deadlines import Patience
     from gpubench_plugin.launchers.output import Output
     from gpubench_plugin.records import Json
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import fsum
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.measure import t_quantile
-from gpubench_plugin.records import Launch, Metric, RankTimes, Samples, ends_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpubench_plugin.records import Measurement
+from gpubench_plugin.records import Launch, Measurement, Metric, RankTimes, Samples, ends_of
 
 _MOST: Final = 300.0
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.output import GANG
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import MutableMapping
-
-    from gpubench_plugin.records import Json
-
+from gpubench_plugin.records import Json
 
 LONGEST: Final = 2**26
 """Bytes in one message."""

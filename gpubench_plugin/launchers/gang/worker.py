@@ -6,10 +6,12 @@ import gc
 import os
 import queue
 import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import AF_UNIX, socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from gpubench_plugin.config import FrozenRounds
 from gpubench_plugin.environment import HelperThread
 from gpubench_plugin.launchers import report_payload, secondary, signals, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
-from gpubench_plugin.launchers.gang.protocol import Wire
+from gpubench_plugin.launchers.gang.protocol import Invitation, Wire
 from gpubench_plugin.launchers.in_process import RunsBenchmarks
 from gpubench_plugin.launchers.output import Valve
 from gpubench_plugin.launchers.rank_reports import (
@@ -27,14 +29,8 @@ from gpubench_plugin.launchers.rank_reports import (
     exit_to_json,
     warning_to_json,
 )
+from gpubench_plugin.records import Json
 from gpubench_plugin.results import RunDirectory, pytest_benchmark
-
-if TYPE_CHECKING:
-    import warnings
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpubench_plugin.launchers.gang.protocol import Invitation
-    from gpubench_plugin.records import Json
 
 
 class GangRank(RunsBenchmarks):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TextIO
+from pathlib import Path
+from typing import ClassVar, NoReturn, TextIO
 
 import pytest
 
@@ -13,19 +15,11 @@ from gpubench_plugin.launchers import reports as merging
 from gpubench_plugin.launchers import signals, stacks
 from gpubench_plugin.launchers.exit import end_session
 from gpubench_plugin.launchers.outcome import Ending, Verdict
-from gpubench_plugin.launchers.signals import Termination
+from gpubench_plugin.launchers.signals import Notice, Termination
 from gpubench_plugin.launchers.torchrun.peers import offer_stacks, ring
-from gpubench_plugin.launchers.torchrun.rank import Member
-from gpubench_plugin.launchers.torchrun.store import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from gpubench_plugin.launchers.signals import Notice
-    from gpubench_plugin.launchers.torchrun.rank import Running
-    from gpubench_plugin.launchers.torchrun.store import Assembly
-    from gpubench_plugin.records import Json
+from gpubench_plugin.launchers.torchrun.rank import Member, Running
+from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+from gpubench_plugin.records import Json
 
 
 class Follower(Member):

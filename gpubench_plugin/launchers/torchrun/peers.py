@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment import place
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang import how_it_ended
 from gpubench_plugin.launchers.scratch import PrivateFolder
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from gpubench_plugin.records import Json
+from gpubench_plugin.records import Json
 
 _SHOWN: Final = 8
 """Ranks of other hosts that a report points to; their logs lie beside each other."""

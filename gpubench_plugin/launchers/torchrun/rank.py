@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.launchers.rank_reports import Room, encode, exit_to_json
-from gpubench_plugin.launchers.torchrun.store import wait_until
+from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.environment import WakingClock
     from gpubench_plugin.launchers.deadlines import Deadline
-    from gpubench_plugin.launchers.torchrun.store import Assembly
 
 
 ROOM: Final = Room(longest=4000, captured=False)

@@ -7,8 +7,9 @@ both blocked in the kernel: one for signals and the deaths of ranks on this host
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import pytest
 
@@ -17,19 +18,11 @@ from gpubench_plugin.launchers import signals
 from gpubench_plugin.launchers.exit import LONGEST_S, end_session
 from gpubench_plugin.launchers.outcome import Ending, Verdict, judge
 from gpubench_plugin.launchers.rank_reports import decode
-from gpubench_plugin.launchers.signals import ORPHAN_S, Termination
-from gpubench_plugin.launchers.torchrun.peers import offer_stacks, said_of
-from gpubench_plugin.launchers.torchrun.rank import Member, has_agent, session_over
-from gpubench_plugin.launchers.torchrun.store import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpubench_plugin.launchers.signals import Notice
-    from gpubench_plugin.launchers.torchrun.peers import Peers
-    from gpubench_plugin.launchers.torchrun.rank import Running
-    from gpubench_plugin.launchers.torchrun.store import Assembly
-    from gpubench_plugin.records import Json
+from gpubench_plugin.launchers.signals import ORPHAN_S, Notice, Termination
+from gpubench_plugin.launchers.torchrun.peers import Peers, offer_stacks, said_of
+from gpubench_plugin.launchers.torchrun.rank import Member, Running, has_agent, session_over
+from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
+from gpubench_plugin.records import Json
 
 _TEXTS_KEPT: Final = 8
 """Failing ranks whose tracebacks are in the report; every rank's log has its own."""

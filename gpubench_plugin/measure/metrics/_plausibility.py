@@ -6,8 +6,8 @@ A number that cannot be true is refused, with the reason, instead of being repor
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
-from typing import TYPE_CHECKING
 
 from gpubench_plugin.errors import MeasurementError
 from gpubench_plugin.measure.metrics._peaks import (
@@ -19,11 +19,7 @@ from gpubench_plugin.measure.metrics._peaks import (
     ceilings_of,
     flops_peak,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpubench_plugin.records import Metric, Observation, Samples
+from gpubench_plugin.records import Metric, Observation, Samples
 
 
 def timed_s(samples: Samples) -> float:

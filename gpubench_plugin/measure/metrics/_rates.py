@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from gpubench_plugin.flags import FAST_CALLS, STALLS
 from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_second, timed_s
 from gpubench_plugin.measure.student import t_quantile
-from gpubench_plugin.records import CONFIDENCE, Metric, ends_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpubench_plugin.records import Observation, Samples
-
+from gpubench_plugin.records import CONFIDENCE, Metric, Observation, Samples, ends_of
 
 # Consecutive blocks are put into so many batches: neighbours that depend on each other fall into
 # one. An interval of 95 % covers the rate of 100 independent blocks in 94 % of simulated runs, of

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.measure.probes.operations import OperationWatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from gpubench_plugin.measure.probes.operations import Operation
+from gpubench_plugin.measure.probes.operations import Operation, OperationWatch
 
 aten = torch.ops.aten
 Shape = tuple[int, ...]

@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from gpubench_plugin.measure.probes.operations import OperationWatch
-
-if TYPE_CHECKING:
-    from gpubench_plugin.measure.probes.operations import Operation
+from gpubench_plugin.measure.probes.operations import Operation, OperationWatch
 
 _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.float64: "fp64",

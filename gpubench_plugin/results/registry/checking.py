@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import Connection, Select, func, select, text
 
 from gpubench_plugin.environment import counted, listed
 from gpubench_plugin.errors import ResultsError
@@ -17,8 +17,6 @@ from gpubench_plugin.results.run_directory import runs_in
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
-
-    from sqlalchemy import Connection, Select
 
     from gpubench_plugin.results.registry.registry import Registry
 

@@ -10,27 +10,19 @@ import logging
 import os
 import sqlite3
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import quote
 
 from pydantic_core import from_json
-from sqlalchemy import URL, NullPool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from gpubench_plugin.environment import MALFORMED, KernelLock
 from gpubench_plugin.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry.locations import FILE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from sqlalchemy import Connection, Engine
-
-    from gpubench_plugin.results.registry.locations import Location
-
+from gpubench_plugin.results.registry.locations import FILE, Location
 
 _POLL_S: Final = 0.02
 _TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES})

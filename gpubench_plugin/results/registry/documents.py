@@ -5,22 +5,17 @@ A writer merges its text with the stored one and overwrites none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.errors import RegistryError
 from gpubench_plugin.results.registry.rows import stored_text
 from gpubench_plugin.results.registry.tables import DOCUMENTS
 from gpubench_plugin.results.registry.texts import clean, indexed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from sqlalchemy import ColumnElement, Connection
-
 
 ATTEMPTS: Final = 100
 """Each that fails means that another writer succeeded: so many would have to write at once."""

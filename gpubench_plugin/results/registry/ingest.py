@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.environment import files, fingerprint_of, json_files
@@ -30,10 +30,7 @@ from gpubench_plugin.results.tags import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
-
-    from sqlalchemy import Connection, Table
 
     from gpubench_plugin.records import Json, Result, Run
     from gpubench_plugin.results.registry.database import Database

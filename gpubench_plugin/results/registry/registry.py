@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Integer, bindparam, func, select
+from sqlalchemy import Connection, Integer, Row, Select, bindparam, func, select
 
 from gpubench_plugin.records import Result, Run
 from gpubench_plugin.results import run_directory
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
-
-    from sqlalchemy import Connection, Row, Select
 
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.results.tags import TagChange

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,6 @@ from gpubench_plugin.results.registry.database import REBUILD
 from gpubench_plugin.results.registry.tables import BENCHMARKS, FACTS, RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
     from sqlalchemy import Connection, Row
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import inspect, text
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from gpubench_plugin.errors import RegistryError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from gpubench_plugin.results.registry.database import Database
     from gpubench_plugin.results.registry.locations import Location
 

@@ -17,7 +17,7 @@ from gpubench_plugin.flags import CONTENDED, DEPENDENT, DRIFTING, NOT_CONVERGED,
 from gpubench_plugin.launchers import Notes, context_of, state_of
 from gpubench_plugin.measure import Dependence, has_outliers, is_trending, measurement_of
 from gpubench_plugin.measure.probes import Contention
-from gpubench_plugin.records import Check, Observation, Samples, Work
+from gpubench_plugin.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.results import SECTION, pytest_benchmark, settings_of, thinned, told
 from gpubench_plugin.session.adoption.timer import Accelerator, SynchronisedTimer
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config import Case, MeasureSection
     from gpubench_plugin.environment import Device
-    from gpubench_plugin.records import Measurement
     from gpubench_plugin.results import BenchmarkFixture, Recorded
 
 

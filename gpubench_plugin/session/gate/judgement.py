@@ -17,16 +17,14 @@ from gpubench_plugin.compare import alarms, unconfirmed
 from gpubench_plugin.config import limits_given
 from gpubench_plugin.environment import listed
 from gpubench_plugin.errors import GpubenchError
-from gpubench_plugin.records import COMPARED, MISSING, Comparison
-from gpubench_plugin.session.gate.confirmation import not_launched
+from gpubench_plugin.records import COMPARED, MISSING, Comparison, Run, Verdict, VerdictKind
+from gpubench_plugin.session.gate.confirmation import Confirmation, not_launched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpubench_plugin.compare import Options
     from gpubench_plugin.compare.baselines import Reference
-    from gpubench_plugin.records import Run, Verdict, VerdictKind
-    from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.lookup import Kind, Lookup
     from gpubench_plugin.session.recording import Recording
 

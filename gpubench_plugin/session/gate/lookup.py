@@ -21,13 +21,12 @@ from gpubench_plugin.compare.baselines import (
     names_a_run,
 )
 from gpubench_plugin.errors import RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.records import LAST
+from gpubench_plugin.records import LAST, Run
 from gpubench_plugin.results import find_run
 from gpubench_plugin.results.registry import is_expected
 
 if TYPE_CHECKING:
     from gpubench_plugin.config import Settings
-    from gpubench_plugin.records import Run
     from gpubench_plugin.results import RunDirectory
 
 

@@ -6,7 +6,7 @@ Gate items are ordinary tests, one per benchmark, that fail where the benchmark 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 
@@ -16,7 +16,6 @@ from gpubench_plugin.session.gate import report as github
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Sequence
-    from typing import Self
 
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.judgement import Ending, Judgement

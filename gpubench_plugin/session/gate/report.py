@@ -15,7 +15,7 @@ from gpubench_plugin.compare import LABEL
 from gpubench_plugin.environment import counted, redacted_command
 from gpubench_plugin.reports import BAD, DOUBTFUL, GOOD, printable, verdict_lines
 from gpubench_plugin.reports import github as page
-from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED
+from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, Judgement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.records import Comparison
     from gpubench_plugin.reports import Glyphs, Line
-    from gpubench_plugin.session.gate.judgement import Judgement
     from gpubench_plugin.session.gate.lookup import Lookup
 
 
