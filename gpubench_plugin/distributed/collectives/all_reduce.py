@@ -17,21 +17,13 @@ class AllReduce(Collective):
     name = "all-reduce"
     sums = True
     in_place = True
+    whole = True
     grows = True
-
-    @property
-    def parts(self) -> int:
-        """The message stays whole."""
-        return 1
 
     @property
     def bus_factor(self) -> float:
         """Each element needs n - 1 transfers to be summed and n - 1 to spread, over n links."""
         return 2 * (self.world_size - 1) / self.world_size
-
-    def given(self) -> Tensor:
-        """A message of this rank's values."""
-        return self.values(self.rank, count=self.count)
 
     def expected(self) -> Tensor:
         """The sum over the ranks."""

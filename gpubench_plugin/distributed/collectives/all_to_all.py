@@ -27,10 +27,6 @@ class AllToAll(Collective):
         """What a rank has for itself crosses no link: (n - 1) / n where all parts are equal."""
         return 1 - self.weight(self.rank, self.rank) / self.parts
 
-    def given(self) -> Tensor:
-        """A message of this rank's values."""
-        return self.values(self.rank, count=self.count)
-
     def expected(self) -> Tensor:
         """What each rank has for this one, in the order of ranks."""
         return self.joined(map(self._from, range(self.world_size)), count=self.count)

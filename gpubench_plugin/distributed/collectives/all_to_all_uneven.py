@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor
 from torch import distributed as dist
 
@@ -19,21 +20,11 @@ class AllToAllUneven(AllToAll):
 
     name = "all-to-all-uneven"
 
-    def __init__(
-        self,
-        *,
-        rank: int,
-        world_size: int,
-        size_bytes: int,
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-    ):
-        super().__init__(
-            rank=rank, world_size=world_size, size_bytes=size_bytes, device=device, dtype=dtype
-        )
-        ranks = range(world_size)
-        self._to = [self.weight(rank, target) * self.part for target in ranks]
-        self._of = [self.weight(source, rank) * self.part for source in ranks]
+    def __init__(self, **place: Any):
+        super().__init__(**place)
+        ranks = range(self.world_size)
+        self._to = [self.weight(self.rank, target) * self.part for target in ranks]
+        self._of = [self.weight(source, self.rank) * self.part for source in ranks]
 
     def weight(self, source: int, target: int) -> int:
         """One more than the steps from `source` forward to `target`."""

@@ -7,16 +7,13 @@ factors: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterable
+from typing import ClassVar, Final
 
 import torch
+from torch import Tensor
 
 from gpubench_plugin.errors import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch import Tensor
 
 _ALIGNMENT_BYTES: Final = 16
 _LONGEST_PERIOD: Final = 4093
@@ -50,6 +47,9 @@ class Collective(ABC):
     sums: ClassVar[bool] = False
     """Whether what is received is a sum over the ranks."""
 
+    whole: ClassVar[bool] = False
+    """Whether the message stays whole, instead of having a part for each rank."""
+
     def __init__(
         self,
         *,
@@ -64,7 +64,8 @@ class Collective(ABC):
         self.device = device
         self.dtype = dtype
         self._period = self._longest_period()
-        self.part = self._aligned(size_bytes // self.parts) // dtype.itemsize
+        aligned = size_bytes // self.parts // _ALIGNMENT_BYTES * _ALIGNMENT_BYTES
+        self.part = aligned // dtype.itemsize
         if self.part == 0:
             least = self.parts * _ALIGNMENT_BYTES
             raise Unsupported(
@@ -74,7 +75,7 @@ class Collective(ABC):
     @property
     def parts(self) -> int:
         """The number of equal parts in the message."""
-        return self.world_size
+        return 1 if self.whole else self.world_size
 
     @property
     def count(self) -> int:
@@ -91,9 +92,9 @@ class Collective(ABC):
     def bus_factor(self) -> float:
         """Bus bandwidth over algorithm bandwidth: the load of the busiest rank's link per byte."""
 
-    @abstractmethod
     def given(self) -> Tensor:
-        """What this rank gives: a new buffer of :meth:`values`."""
+        """What this rank gives: a new buffer of :meth:`values`, here a whole message."""
+        return self.values(self.rank, count=self.count)
 
     @abstractmethod
     def expected(self) -> Tensor:
@@ -138,10 +139,6 @@ class Collective(ABC):
                 "measure it in fp32, of which only the bytes matter"
             )
         return next(n for n in range(most, 1, -1) if all(n % k for k in range(2, n // 2 + 1)))
-
-    @staticmethod
-    def _aligned(size_bytes: int) -> int:
-        return size_bytes - size_bytes % _ALIGNMENT_BYTES
 
 
 BASE = Collective

@@ -17,20 +17,12 @@ class Broadcast(Collective):
 
     name = "broadcast"
     in_place = True
-
-    @property
-    def parts(self) -> int:
-        """The message stays whole."""
-        return 1
+    whole = True
 
     @property
     def bus_factor(self) -> float:
         """Every element leaves the root over its one link."""
         return 1.0
-
-    def given(self) -> Tensor:
-        """A message of this rank's own values, which those of rank zero replace."""
-        return self.values(self.rank, count=self.count)
 
     def expected(self) -> Tensor:
         """The message of rank zero."""

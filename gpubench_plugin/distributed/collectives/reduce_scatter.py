@@ -22,10 +22,6 @@ class ReduceScatter(Collective):
         """Each element needs n - 1 transfers to be summed, over n links."""
         return (self.world_size - 1) / self.world_size
 
-    def given(self) -> Tensor:
-        """A message of this rank's values."""
-        return self.values(self.rank, count=self.count)
-
     def expected(self) -> Tensor:
         """The part with this rank's number of the sum over the ranks."""
         ranks = range(self.world_size)

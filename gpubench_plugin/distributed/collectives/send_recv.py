@@ -16,20 +16,12 @@ class SendRecv(Collective):
     """
 
     name = "send-recv"
-
-    @property
-    def parts(self) -> int:
-        """The message stays whole."""
-        return 1
+    whole = True
 
     @property
     def bus_factor(self) -> float:
         """Every element leaves its rank over one link."""
         return 1.0
-
-    def given(self) -> Tensor:
-        """A message of this rank's values."""
-        return self.values(self.rank, count=self.count)
 
     def expected(self) -> Tensor:
         """The message of the previous rank."""
@@ -38,15 +30,11 @@ class SendRecv(Collective):
     def run(self, given: Tensor, received: Tensor) -> None:
         """One message out and one in; as a batch, since NCCL would deadlock on one at a time."""
         both = [
-            dist.P2POp(dist.isend, given, self._next),
+            dist.P2POp(dist.isend, given, (self.rank + 1) % self.world_size),
             dist.P2POp(dist.irecv, received, self._previous),
         ]
         for work in dist.batch_isend_irecv(both):
             work.wait()
-
-    @property
-    def _next(self) -> int:
-        return (self.rank + 1) % self.world_size
 
     @property
     def _previous(self) -> int:

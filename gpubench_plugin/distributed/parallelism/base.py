@@ -9,7 +9,9 @@ from math import hypot
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
+from torch import distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 if TYPE_CHECKING:
@@ -82,6 +84,9 @@ class Parallelism:
     shares_batch: ClassVar[bool] = False
     """Whether all ranks work on one and the same batch, rather than each on its own."""
 
+    least_ranks: ClassVar[int] = 1
+    """Fewer have nothing to share."""
+
     where: ClassVar[str] = "any number of ranks"
     """On which ranks and models it runs."""
 
@@ -94,7 +99,15 @@ class Parallelism:
 
         `compute_dtype` is what matrix products compute in: fp32, tf32, fp16 or bf16.
         """
-        return None
+        too_few = self.group.world.size < self.least_ranks
+        return f"needs at least {self.least_ranks} ranks" if too_few else None
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """All ranks in a row, by the default group."""
+        group = dist.group.WORLD
+        assert group is not None
+        return DeviceMesh.from_group(group, self.group.device.type)
 
     def take(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Learn what is to be trained, and how, before the model is built.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final
@@ -10,13 +10,17 @@ from typing import Final
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from gpubench_plugin.distributed.parallelism.base import Compile, Parallelism
 from gpubench_plugin.errors import Unsupported
 
-_DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {
+    None: None,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 _LISTS: Final = (nn.ModuleList, nn.Sequential)
 
 
@@ -68,13 +72,17 @@ class FSDP2(Parallelism):
             _require_no_batch_norm(module, self.section.fsdp_param_dtype)
         if self.group.world.size > 1:
             _copy_from_rank_zero(module)
-        mesh = DeviceMesh.from_group(_default_group(), self.group.device.type)
+        mesh = self.mesh
+        policy = MixedPrecisionPolicy(
+            param_dtype=_DTYPES[self.section.fsdp_param_dtype],
+            reduce_dtype=_DTYPES[self.section.fsdp_reduce_dtype],
+        )
         for part in (*(block for _, _, block in _blocks(module)), module):
             fully_shard(
                 part,
                 mesh=mesh,
                 reshard_after_forward=self.section.reshard_after_forward,
-                mp_policy=self._policy,
+                mp_policy=policy,
             )
         return module
 
@@ -89,13 +97,6 @@ class FSDP2(Parallelism):
             yield
         finally:
             module.set_requires_gradient_sync(True)
-
-    @property
-    def _policy(self) -> MixedPrecisionPolicy:
-        return MixedPrecisionPolicy(
-            param_dtype=_dtype(self.section.fsdp_param_dtype),
-            reduce_dtype=_dtype(self.section.fsdp_reduce_dtype),
-        )
 
 
 def _blocks(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
@@ -134,13 +135,3 @@ def _require_no_batch_norm(module: nn.Module, dtype: str) -> None:
 def _copy_from_rank_zero(module: nn.Module) -> None:
     for tensor in chain(module.parameters(), module.buffers()):
         dist.broadcast(tensor, src=0)
-
-
-def _default_group() -> dist.ProcessGroup:
-    group = dist.group.WORLD
-    assert group is not None
-    return group
-
-
-def _dtype(name: str | None) -> torch.dtype | None:
-    return None if name is None else _DTYPES[name]

@@ -66,6 +66,7 @@ class PipelineParallel(Parallelism):
 
     name = "pipeline"
     where = "2 ranks or more; training of models that have stages: llama"
+    least_ranks = 2
     shares_batch = True
 
     _workload: Workload[Any] | None = None
@@ -75,10 +76,6 @@ class PipelineParallel(Parallelism):
     @property
     def _stage_count(self) -> int:
         return STAGES_PER_RANK[self.section.pipeline_schedule] * self.group.world.size
-
-    def unsupported(self, compute_dtype: str) -> str | None:
-        """A single rank, on which nothing would be a pipeline."""
-        return "needs at least 2 ranks" if self.group.world.size < 2 else None
 
     def take(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Refuse what a schedule cannot do, and find the number of microbatches."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from torch import distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_module
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -22,14 +19,15 @@ from gpubench_plugin.errors import Unsupported, not_one_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
+
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.workloads import Workload
 
 
 class Replicated(ParallelStyle):
     """A layer with the same parameters and the same inputs on every rank.
-
-    Every rank has it as a whole, among other layers that the ranks share.
 
     Its parameters become DTensors, like all others: optimizers, clipping and GradScaler take no
     mixture of the two kinds.
@@ -65,14 +63,11 @@ class TensorParallel(Parallelism):
 
     name = "tensor"
     where = "2 ranks or more; models with a plan: llama"
+    least_ranks = 2
     shares_batch = True
 
     _plan: Mapping[str, str] | None = None
     _compile: Compile | None = None
-
-    def unsupported(self, compute_dtype: str) -> str | None:
-        """A single rank, on which nothing would be shared."""
-        return "needs at least 2 ranks" if self.group.world.size < 2 else None
 
     def take(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Ask the workload for its plan."""
@@ -97,9 +92,7 @@ class TensorParallel(Parallelism):
         """
         if self._plan is None:
             raise Unsupported("tensor: nobody said of which workload this model is")
-        group = dist.group.WORLD
-        assert group is not None
-        mesh = DeviceMesh.from_group(group, self.group.device.type)
+        mesh = self.mesh
         _require_layers(module, self._plan)
         plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}
         parallelize_module(module, mesh, plan)
