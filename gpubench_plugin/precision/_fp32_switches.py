@@ -15,28 +15,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from operator import attrgetter
+from typing import Any, Final, Literal
 
 import torch
 
+_OPERATIONS: Final = (
+    *("cuda.matmul", "cudnn.conv", "cudnn.rnn"),
+    *("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"),
+)
 
-class _Operation(Protocol):
-    """One operation of one backend. Its precision is ``none`` where it follows the general one."""
 
-    fp32_precision: str
+def operations() -> dict[str, Any]:
+    """Every operation whose fp32 can be something else: TF32 on CUDA, TF32 or bf16 on a CPU.
 
-
-def operations() -> dict[str, _Operation]:
-    """Every operation whose fp32 can be something else: TF32 on CUDA, TF32 or bf16 on a CPU."""
-    backends: Any = torch.backends  # which types none of these
-    return {
-        "cuda.matmul": backends.cuda.matmul,
-        "cudnn.conv": backends.cudnn.conv,
-        "cudnn.rnn": backends.cudnn.rnn,
-        "mkldnn.matmul": backends.mkldnn.matmul,
-        "mkldnn.conv": backends.mkldnn.conv,
-        "mkldnn.rnn": backends.mkldnn.rnn,
-    }
+    Its ``fp32_precision`` is ``none`` where it follows the general one.
+    """
+    return {name: attrgetter(name)(torch.backends) for name in _OPERATIONS}
 
 
 @contextmanager
