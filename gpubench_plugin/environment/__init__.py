@@ -46,12 +46,7 @@ if TYPE_CHECKING:
         redacted_command,
     )
     from gpubench_plugin.environment.spreadsheet import Cell, csv_text
-    from gpubench_plugin.environment.waking_clock import (
-        WakingClock,
-        any_stopped,
-        is_stopped,
-        nap_s,
-    )
+    from gpubench_plugin.environment.waking_clock import WakingClock, is_stopped, nap_s
     from gpubench_plugin.environment.words import (
         MOST_DIGITS,
         Scale,

@@ -59,11 +59,9 @@ def file_fingerprint(file: Path) -> bytes:
 
 
 def digests(rootdir: Path, node_ids: Iterable[str]) -> dict[str, str]:
-    """The files of the code by name, relative to `rootdir`: 16 hexadecimal digits of each.
+    """The files behind the benchmarks `node_ids`, by name relative to pytest's `rootdir`.
 
-    Args:
-        rootdir: pytest's, below which the project's code is.
-        node_ids: of the benchmarks, as they have been collected.
+    Of each 16 hexadecimal digits.
     """
     loaded = _loaded(rootdir, list(sys.modules))
     return _digests(rootdir, _with_imported({*_sources(rootdir, node_ids), *loaded}, rootdir))

@@ -50,12 +50,8 @@ def collect(
 ) -> Json:
     """The facts of ``system.json``, as JSON values and without secrets; unknown ones are None.
 
-    Torch is asked only if it is imported already, and CUDA is not initialised.
-
-    Args:
-        rootdir: a folder of the repository that is measured.
-        environ: the environment variables; of these, only known and harmless ones are recorded.
-        more: facts of other plugins; a name that exists already is replaced.
+    Torch is asked only if it is imported already, and CUDA is not initialised. `rootdir` lies in
+    the repository that is measured; `more` has the facts of other plugins, which replace ours.
     """
     facts = {
         "schema_version": SCHEMA_VERSION,

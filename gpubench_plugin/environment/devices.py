@@ -147,9 +147,14 @@ def host() -> Device:
 
 def cpu_model(described: Path = CPU_FILE) -> str:
     """The processor's model name as the kernel has `described` it, or what the platform says."""
-    try:
-        lines = described.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = text_of(described).splitlines()
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
+
+
+def text_of(path: Path) -> str:
+    """What the file at `path` says; nothing where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

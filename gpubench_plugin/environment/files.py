@@ -45,11 +45,11 @@ def read(path: Path, *, limit: int) -> bytes:
         ResultsError: the operating system does not let it be read.
     """
     try:
-        _require_regular(path, path.stat())  # opening a device may already act on it
+        require_regular(path, path.stat())  # opening a device may already act on it
         descriptor = os.open(path, _READ)
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             status = os.fstat(descriptor)
-            _require_regular(path, status)
+            require_regular(path, status)
             _require_within(path, status.st_size, limit)
             data = file.read(status.st_size + 1) or b""
             while more := file.read(max(len(data), 1)):  # one that grows, or tells no size
@@ -87,12 +87,8 @@ def open_to_write(path: Path, *, append: bool = False) -> int:
     return descriptor
 
 
-def require_regular(path: Path, descriptor: int) -> None:
-    """Refuse an open `descriptor` of `path` that is none of a regular file; raises BrokenFile."""
-    _require_regular(path, os.fstat(descriptor))
-
-
-def _require_regular(path: Path, status: os.stat_result) -> None:
+def require_regular(path: Path, status: os.stat_result) -> None:
+    """Refuse what is at `path` unless `status` is a regular file's; raises BrokenFile."""
     if not stat.S_ISREG(status.st_mode):
         raise BrokenFile(f"{path} is {_kind(status)}")
 

@@ -116,8 +116,11 @@ def recorded_lately(key: str) -> bool:
 
 def told_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Other facts by dot key that are worth saying where they differ."""
-    machine = _chosen(environment, _MACHINE)
-    return {k: v for k, v in _chosen(environment, _TOLD).items() if k not in machine}
+    return {
+        key: fact
+        for key, fact in flat(environment).items()
+        if fact is not None and _TOLD.fullmatch(key) and not _MACHINE.fullmatch(key)
+    }
 
 
 def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], timer: str) -> str:
@@ -129,11 +132,6 @@ def fingerprint_of(machine: Mapping[str, Any], settings: Mapping[str, Any], time
     known = {key: fact for key, fact in machine.items() if not _NOT_IN_FINGERPRINTS.fullmatch(key)}
     text = json.dumps([known, dict(settings), timer], sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()[:24]
-
-
-def _chosen(environment: Mapping[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
-    facts = flat(environment)
-    return {k: v for k, v in facts.items() if v is not None and pattern.fullmatch(k)}
 
 
 _FACTS: Final = (

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.environment.devices import CPU_FILE, cpu_model
+from gpubench_plugin.environment.devices import CPU_FILE, cpu_model, text_of
 from gpubench_plugin.records import Json
 
 DRIVER_FILES: Final = Path("/proc/driver/nvidia")
@@ -142,7 +142,7 @@ def cpu_facts(
     that of the usable cores, or all of theirs, in the order of names; `boost` says whether clocks
     above the base clock are allowed. What is not known is None.
     """
-    described = _read(cpu_file)
+    described = text_of(cpu_file)
     cores = set(
         re.findall(r"^physical id\s*:\s*(\d+)$.*?^core id\s*:\s*(\d+)$", described, re.M | re.S)
     )
@@ -151,7 +151,7 @@ def cpu_facts(
         "physical_cores": len(cores) or None,
         "logical_cores": os.cpu_count(),
         "usable_cores": usable_cores(),
-        "quota_cores": _quota(_read(quota_file)),
+        "quota_cores": _quota(text_of(quota_file)),
         "governor": _governor(cpu_folder),
         "boost": _boost(cpu_folder),
     }
@@ -161,13 +161,13 @@ def _governor(folder: Path) -> str | None:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = affinity(0) if affinity else ()
     files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in cores)
-    return " ".join(sorted({_read(file).strip() for file in files} - {""})) or None
+    return " ".join(sorted({text_of(file).strip() for file in files} - {""})) or None
 
 
 def _boost(folder: Path) -> bool | None:
     """The switch of the kernel, or of Intel's driver, which states the opposite."""
     for file, on in (("cpufreq/boost", "1"), ("intel_pstate/no_turbo", "0")):
-        if (switch := _read(folder / file).strip()) in {"0", "1"}:
+        if (switch := text_of(folder / file).strip()) in {"0", "1"}:
             return switch == on
     return None
 
@@ -189,10 +189,3 @@ def usable_cores() -> int | None:
 def _quota(text: str) -> float | None:
     quota, _, period = text.strip().partition(" ")
     return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

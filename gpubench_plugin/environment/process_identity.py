@@ -16,8 +16,8 @@ from gpubench_plugin.records import Json
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SELF = Path("/proc/self")
-_STATE, _START_TIME = 0, 19
-"""Fields 3 and 22 of ``/proc/<pid>/stat``, counted from after the name: proc_pid_stat(5)."""
+STATE, _START_TIME = 0, 19
+"""Fields 3 and 22 of ``/proc/<pid>/stat``, counted from after the name: proc_pidstat_fields(5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,9 @@ class ProcessIdentity:
             return True
         except (OSError, OverflowError):
             return False
-        fields = _stat(self.pid)
+        fields = stat_fields(self.pid)
         return fields is not None and (
-            fields[_STATE] in {"Z", "X"} or int(fields[_START_TIME]) != self.started
+            fields[STATE] in {"Z", "X"} or int(fields[_START_TIME]) != self.started
         )
 
 
@@ -87,26 +87,20 @@ def place() -> str | None:
         if _SELF.readlink() != Path(str(os.getpid())):  # the procfs of another namespace
             return None
         boot = _BOOT.read_text(encoding="ascii").strip()
-        namespaces = _SELF / "ns"
-        clocks = namespaces / "time"  # Linux 5.6
-        return " ".join(
-            str(part)
-            for part in (
-                boot,
-                (namespaces / "pid").readlink(),
-                clocks.readlink() if clocks.is_symlink() else "time:none",
-            )
-        )
+        clocks = _SELF / "ns" / "time"  # Linux 5.6
+        clock = clocks.readlink() if clocks.is_symlink() else "time:none"
+        return f"{boot} {(_SELF / 'ns' / 'pid').readlink()} {clock}"
     except (OSError, ValueError):
         return None
 
 
 def _start_time(pid: int) -> int | None:
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return None if fields is None else int(fields[_START_TIME])
 
 
-def _stat(pid: int) -> list[str] | None:
+def stat_fields(pid: int) -> list[str] | None:
+    """The fields of ``/proc/<pid>/stat`` after the name; None where there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -96,9 +96,7 @@ def _redacted_argument(argument: str) -> str:
 
 
 def _assigns_secret(name: str, value: str) -> bool:
-    if _surely_secret(name):
-        return True
-    return names_a_secret(name) and not _NUMBER.fullmatch(value)
+    return _surely_secret(name) or (names_a_secret(name) and not _NUMBER.fullmatch(value))
 
 
 def _surely_secret(name: str) -> bool:

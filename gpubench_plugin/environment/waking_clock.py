@@ -8,10 +8,11 @@ clock again and again: of the time between two looks no more counts than was to 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from time import monotonic
 from typing import Final
+
+from gpubench_plugin.environment.process_identity import STATE, stat_fields
 
 LONGEST_STOP_S: Final = 3600.0
 """A process that is waited for may be stopped so long in all; from then on the time counts."""
@@ -28,11 +29,8 @@ class WakingClock:
     """Seconds in which this process could run and nobody that it waits for was stopped.
 
     To be read at least every :func:`nap_s` of what is left. A process on a busy machine, which
-    wakes up late again and again, does count: one nap for each. From any thread.
-
-    Args:
-        stopped: whether somebody who is waited for is stopped now; see :func:`is_stopped`.
-        now: a clock in seconds that never goes back.
+    wakes up late again and again, does count: one nap for each. From any thread. `stopped` says
+    whether somebody who is waited for is stopped now; `now` is in seconds and never goes back.
     """
 
     def __init__(
@@ -78,20 +76,9 @@ def nap_s(left: float) -> float:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal or a debugger keeps the process from running (Linux; elsewhere never).
-
-    Its state, ``T`` or ``t``, is the first field after the name; see proc_pid_stat(5).
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] in {"T", "t"}
-
-
-def any_stopped(pids: Iterable[int]) -> bool:
-    """Whether one of the processes is stopped."""
-    return any(map(is_stopped, pids))
+    """Whether a signal or a debugger keeps the process from running (Linux; elsewhere never)."""
+    fields = stat_fields(pid)
+    return fields is not None and fields[STATE] in {"T", "t"}
 
 
 def _nap_s(left: float) -> float:

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import WakingClock, any_stopped, is_stopped, nap_s
+from gpubench_plugin.environment import WakingClock, is_stopped, nap_s
 from gpubench_plugin.errors import GangError
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.deadlines import Deadline, Muster, Patience
@@ -195,7 +195,8 @@ class Gang:
         """A clock that stands still while this process, or a rank, is stopped."""
 
         def is_one_stopped() -> bool:
-            return self._launcher is not None and any_stopped(self._launcher.living.values())
+            launcher = self._launcher
+            return launcher is not None and any(map(is_stopped, launcher.living.values()))
 
         return WakingClock(stopped=is_one_stopped)
 

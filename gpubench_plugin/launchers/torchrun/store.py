@@ -11,7 +11,7 @@ import math
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment import WakingClock, any_stopped
+from gpubench_plugin.environment import WakingClock, is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class Assembly:
 
     def clock(self) -> WakingClock:
         """A clock that stands still while this rank, or another one of this host, is stopped."""
-        return WakingClock(stopped=lambda: any_stopped(self._neighbours.values()))
+        return WakingClock(stopped=lambda: any(map(is_stopped, self._neighbours.values())))
 
     def begin(self, number: int) -> None:
         """Say that this rank has come to the test; to the first meeting, with the number zero."""

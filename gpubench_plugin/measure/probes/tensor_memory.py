@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 from torch import Tensor, UntypedStorage
@@ -123,14 +122,9 @@ def _highest(threads: list[list[Any]]) -> int:
     start = threads[0][0]
     events = [event for events in threads for event in events if event.kind() == _ALLOCATION]
     if sum(map(bool, threads)) > 1:
-        events.sort(key=partial(_elapsed_us, start))
+        events.sort(key=start.cpu_elapsed_us)
     now = highest = 0
     for event in events:
         now += event.cpu_memory_usage()
         highest = max(highest, now)
     return highest
-
-
-def _elapsed_us(start: Any, event: Any) -> float:
-    elapsed: float = start.cpu_elapsed_us(event)
-    return elapsed

@@ -59,7 +59,7 @@ def test_a_number_that_was_given_again_is_of_another_process() -> None:
 def test_a_killed_process_is_gone_before_its_parent_has_asked() -> None:
     """A zombie runs no more; under a parent that never asks, as in many containers, it stays."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        fields = process_identity._stat(process.pid)
+        fields = process_identity.stat_fields(process.pid)
         assert fields is not None
         identity = replace(myself(), pid=process.pid, started=int(fields[19]))
         assert not identity.is_gone()
@@ -125,7 +125,7 @@ def test_a_start_that_cannot_be_read_is_not_another_one(
     """A process with that number is there; whether it is the one is not known."""
     other = replace(myself(), started=1)
     monkeypatch.setattr(ProcessIdentity, "of_this_process", classmethod(lambda cls: dead))
-    monkeypatch.setattr(process_identity, "_stat", lambda pid: None)
+    monkeypatch.setattr(process_identity, "stat_fields", lambda pid: None)
     assert not other.is_gone()
 
 
