@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from threading import Thread
 from time import sleep
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import torch
 from torch import distributed as dist
@@ -18,14 +19,10 @@ from torch.distributed.distributed_c10d import PrefixStore
 from gpubench_plugin.distributed.agreement import RankAgreement
 from gpubench_plugin.distributed.control_plane import ControlPlane
 from gpubench_plugin.distributed.rendezvous import on_loopback, store_for
+from gpubench_plugin.distributed.world import World
 from gpubench_plugin.environment import WakingClock
 from gpubench_plugin.errors import MeasurementError, UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpubench_plugin.distributed.world import World
-    from gpubench_plugin.records import Json
+from gpubench_plugin.records import Json
 
 TIMEOUT: Final = timedelta(minutes=30)
 """How long a rank waits for the slowest other: longer than a benchmark or a compilation takes."""

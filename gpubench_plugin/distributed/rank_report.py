@@ -12,22 +12,17 @@ import json
 import math
 import struct
 from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import fsum
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gpubench_plugin.environment import stored
 from gpubench_plugin.flags import CONDENSED
-from gpubench_plugin.records import RankTimes, Samples, Work, tells_quantile
+from gpubench_plugin.records import Json, RankTimes, Samples, Work, tells_quantile
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gpubench_plugin.records import Json
-
-    T = TypeVar("T", int, float)
-
+T = TypeVar("T", int, float)
 
 DURATIONS: Final = 4096
 BLOCKS: Final = 512

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
 
-from gpubench_plugin.measure.clocks import Task
-
-if TYPE_CHECKING:
-    from gpubench_plugin.measure.clocks import Clock, Step
+from gpubench_plugin.measure.clocks import Clock, Step, Task
 
 _TURNS = 5
 _CALLS = 4

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Protocol, Self
+from contextlib import AbstractContextManager
+from typing import Protocol, Self
 
 import torch
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from gpubench_plugin.measure.clocks.base import Step
+from gpubench_plugin.measure.clocks.base import Step
 
 
 class Event(Protocol):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from gpubench_plugin.flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
-
+from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 
 _CALIBRATION_CYCLES = 1_000_000
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from itertools import pairwise
 from statistics import median
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpubench_plugin.flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeated
+from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 from gpubench_plugin.measure.clocks.cuda_kernel import Spin
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 
 # The device waits for the host where handing a step over takes this share of running it.
 _LAUNCH_BOUND_SHARE = 0.95

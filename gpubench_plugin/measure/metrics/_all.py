@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 from gpubench_plugin import catalog
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
-
-if TYPE_CHECKING:
-    from gpubench_plugin.measure.metrics.base import MetricSource
-    from gpubench_plugin.records import Metric, Observation
+from gpubench_plugin.measure.metrics.base import MetricSource
+from gpubench_plugin.records import Metric, Observation
 
 
 def compute_all(observation: Observation) -> dict[str, Metric]:
