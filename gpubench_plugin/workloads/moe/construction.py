@@ -91,14 +91,8 @@ class Construction:
 
     def weights(self, experts: tuple[int, ...], *, drawn_on: str) -> tuple[Tensor, Tensor]:
         """This rank's slices of the `experts`, drawn on a device of one's choice."""
-        tensor = self.groups.tensor
-        return drawn(
-            self.section,
-            experts,
-            seed=self.seed,
-            device=drawn_on,
-            part=(tensor.index, tensor.size),
-        )
+        part = (self.groups.tensor.index, self.groups.tensor.size)
+        return drawn(self.section, experts, seed=self.seed, device=drawn_on, part=part)
 
     def all_weights(self) -> tuple[Tensor, Tensor]:
         """Those of all experts, whole and in the order of their numbers, drawn on the CPU."""

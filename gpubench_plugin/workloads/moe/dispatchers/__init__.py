@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.errors import Unsupported
-from gpubench_plugin.workloads.moe.dispatchers.all_gather import AllGather
-from gpubench_plugin.workloads.moe.dispatchers.all_to_all import AllToAll
 from gpubench_plugin.workloads.moe.dispatchers.base import Local
+from gpubench_plugin.workloads.moe.dispatchers.between_ranks import AllGather, AllToAll
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.workloads.moe.experts.base import Sequential
-from gpubench_plugin.workloads.moe.experts.grouped import Grouped
-from gpubench_plugin.workloads.moe.experts.te_grouped import TEGrouped
+from gpubench_plugin.workloads.moe.experts.grouped import Grouped, TEGrouped
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.experts.base import Experts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -100,37 +101,21 @@ def drawn(
     index, of = part
     hidden = section.hidden // of
     mine = slice(index * hidden, (index + 1) * hidden)
+    draw = partial(uniform, seed=seed, device=device)
     ins, outs = [], []
     for expert in experts:
         stream = 2 * (layer * section.experts + expert) + 1_000_000
-        full = uniform(
-            (section.width, 2, section.hidden),
-            bound=section.width**-0.5,
-            seed=seed,
-            stream=stream,
-            device=device,
-        )
+        full = draw((section.width, 2, section.hidden), bound=section.width**-0.5, stream=stream)
         ins.append(full[:, :, mine].reshape(section.width, 2 * hidden))
-        full = uniform(
-            (section.hidden, section.width),
-            bound=section.hidden**-0.5,
-            seed=seed,
-            stream=stream + 1,
-            device=device,
-        )
+        full = draw((section.hidden, section.width), bound=section.hidden**-0.5, stream=stream + 1)
         outs.append(full[mine])
     return torch.stack(ins), torch.stack(outs)
 
 
 def drawn_router(section: MoeSection, *, seed: int, layer: int = 0, device: str = "cpu") -> Tensor:
     """The router's weight, experts × width."""
-    return uniform(
-        (section.experts, section.width),
-        bound=section.width**-0.5,
-        seed=seed,
-        stream=layer,
-        device=device,
-    )
+    shape, bound = (section.experts, section.width), section.width**-0.5
+    return uniform(shape, bound=bound, seed=seed, stream=layer, device=device)
 
 
 class Sequential(StackedExperts):
