@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Resumption,
     )
     from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
-    from gpubench_plugin.training.communication import ExposedCommunication
     from gpubench_plugin.training.compile import (
         COUNTING,
         EAGER,
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
         names,
     )
     from gpubench_plugin.training.compile_study import CompiledStep, captured
-    from gpubench_plugin.training.convergence import Convergence, Target
-    from gpubench_plugin.training.course import Course
+    from gpubench_plugin.training.convergence import Convergence, Course, Target
     from gpubench_plugin.training.evaluation import AfterTraining, Evaluation, Evaluator
     from gpubench_plugin.training.generation import TOLERANCE, Decode, Generation, Prefill
     from gpubench_plugin.training.inference import Inference
@@ -54,6 +52,6 @@ if TYPE_CHECKING:
         naming_what_is_not_deterministic,
         seeds_of,
     )
-    from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.training.trainer import ExposedCommunication, Trainer
 
 __getattr__ = lazy_names(__name__)

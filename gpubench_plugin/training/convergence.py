@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections import Counter
 from dataclasses import dataclass
+from itertools import repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from gpubench_plugin.environment import synchronize
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
@@ -15,12 +17,16 @@ from gpubench_plugin.training.check import LossHistory
 from gpubench_plugin.training.model import run_once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor, nn
+
     from gpubench_plugin.config import TrainingSection
     from gpubench_plugin.distributed import RankAgreement
     from gpubench_plugin.measure import Log
-    from gpubench_plugin.training.course import Course
     from gpubench_plugin.training.data import DataSource
-    from gpubench_plugin.training.evaluation import Evaluation
+    from gpubench_plugin.training.evaluation import Evaluation, Evaluator
     from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.workloads import Workload
 
@@ -35,10 +41,9 @@ class Milestone:
     trainer: Trainer
 
     @property
-    def event(self) -> dict[str, object]:
-        """A line of the journal."""
-        metrics = self.evaluation.metrics
-        return {"event": "evaluation", "step": self.step, "is_best": self.is_best, **metrics}
+    def point(self) -> dict[str, object]:
+        """A point of the curve, in the journal and in the record."""
+        return {"step": self.step, "is_best": self.is_best, **self.evaluation.metrics}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +95,89 @@ class Target:
         if self.loss is not None:
             return self.value(evaluation) <= self.loss
         return self.accuracy is not None and self.value(evaluation) >= self.accuracy
+
+
+class Course:
+    """The same training every time: weights, order of batches and random numbers start alike.
+
+    `build_trainer` makes a trainer of `module` on `data`, with an optimizer that has seen nothing;
+    the weights to start from are those that `module` has now.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module,
+        data: DataSource,
+        evaluator: Evaluator,
+        build_trainer: Callable[[], Trainer],
+        seed: int,
+    ):
+        self._module = module
+        self._data = data
+        self._evaluator = evaluator
+        self._build_trainer = build_trainer
+        self._seed = seed
+        self._initial = {
+            name: value.detach().clone() if isinstance(value, torch.Tensor) else value
+            for name, value in module.state_dict().items()
+        }
+        self._trainer: Trainer | None = None
+        self._counted: Counter[str] = Counter()
+
+    @property
+    def trainer(self) -> Trainer:
+        """The trainer since the last :meth:`restart`."""
+        assert self._trainer is not None, "not begun"
+        return self._trainer
+
+    def restart(self) -> None:
+        """Go back to the start; what the last training counted is kept.
+
+        Raises:
+            CorrectnessError: the last training went wrong.
+        """
+        self._close()
+        self._module.load_state_dict(self._initial)
+        self._data.restart()
+        torch.manual_seed(self._seed)
+        self._trainer = self._build_trainer()
+        self._trainer.begin()
+
+    def train(self, steps: int) -> None:
+        """Go on for some optimizer steps: the hot path."""
+        step = self.trainer.step
+        for _ in repeat(None, steps):
+            step()
+
+    def losses(self, steps: int) -> Iterator[Tensor]:
+        """Go on for some optimizer steps, and hand out the loss of each as it was on this rank."""
+        for _ in repeat(None, steps):
+            self.trainer.step()
+            yield self.trainer.last_loss
+
+    def evaluate(self) -> Evaluation:
+        """How good the model is now."""
+        return self._evaluator.evaluate()
+
+    def forget(self) -> None:
+        """Count from zero, with the next training."""
+        self._trainer = None
+        self._counted.clear()
+
+    def counted(self) -> Mapping[str, float]:
+        """What the trainings since :meth:`forget` counted, summed.
+
+        Raises:
+            CorrectnessError: the last one went wrong.
+        """
+        self._close()
+        return dict(self._counted)
+
+    def _close(self) -> None:
+        if self._trainer is not None:
+            self._counted.update(self._trainer.finish())
+            self._trainer = None
 
 
 class Convergence:
@@ -156,7 +244,6 @@ class Convergence:
         self._steps, self._reached = reached.step, reached.evaluation
         parity = self._parity(reached.evaluation)
         log({"event": "convergence", "target": self._target.said, "step": reached.step, **parity})
-        curve = [{k: v for k, v in m.event.items() if k != "event"} for m in milestones]
         epochs = (
             {"epochs_to_target": self._steps / self._batches_per_epoch}
             if self._batches_per_epoch
@@ -166,7 +253,7 @@ class Convergence:
             correctness={
                 "target": self._target.said,
                 "losses": losses,
-                "evaluations": curve,
+                "evaluations": [milestone.point for milestone in milestones],
                 **parity,
                 "parity_band": self._training.parity_band,
             },
@@ -235,7 +322,7 @@ class Convergence:
             )
             best = milestone if is_best else best
             milestones.append(milestone)
-            log(milestone.event)
+            log({"event": "evaluation", **milestone.point})
             for tell in self.observers:
                 tell(milestone)
             if self._target.is_reached(evaluation):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import repeat
+from statistics import median
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.distributed import RankAgreement
-from gpubench_plugin.environment import timed_s
+from gpubench_plugin.environment import synchronize, timed_s
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.records import Check, Work
 from gpubench_plugin.training.bands import nearest_the_loss
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.optimization import GlobalNorm
     from gpubench_plugin.training.reference import Reference
     from gpubench_plugin.workloads import Batch, Workload
+
+PAIRS: Final = 10
+"""Steps with and without an exchange that are timed."""
 
 
 class Trainer:
@@ -307,3 +311,39 @@ class Trainer:
             "learning_rate": self._optimization.learning_rate,
             "skipped_steps": self._optimization.skipped_steps(),
         }
+
+
+class ExposedCommunication:
+    """Times steps with and without an exchange in turns, once everything else is measured.
+
+    A step here begins on all ranks at once, after `meet`, and lasts until the device is done. It
+    comes after the timed calls because weights that are not exchanged drift apart.
+    """
+
+    def __init__(
+        self,
+        *,
+        exchanging: Callable[[], None],
+        alone: Callable[[], None],
+        meet: Callable[[], None],
+        device: torch.device,
+    ):
+        self._exchanging = exchanging
+        self._alone = alone
+        self._meet = meet
+        self._device = device
+
+    def facts(self) -> Mapping[str, float]:
+        """The medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
+        for step in (self._exchanging, self._alone):
+            self._seconds(step)
+        pairs = [
+            (self._seconds(self._exchanging), self._seconds(self._alone)) for _ in range(PAIRS)
+        ]
+        exchanging, alone = zip(*pairs, strict=True)
+        return {"step_exchanging_s": median(exchanging), "step_alone_s": median(alone)}
+
+    def _seconds(self, step: Callable[[], None]) -> float:
+        synchronize(self._device)
+        self._meet()
+        return timed_s(step, self._device)

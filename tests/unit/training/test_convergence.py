@@ -226,7 +226,7 @@ def test_evaluations_are_journalled_and_observed(measured):
     steps = [event["step"] for event in evaluations]
     assert steps == [5 * (n + 1) for n in range(len(steps))]
     assert [event["is_best"] for event in evaluations] == [True] * len(steps)
-    assert [milestone.event for milestone in told] == evaluations
+    assert [{"event": "evaluation", **milestone.point} for milestone in told] == evaluations
     assert check.correctness["evaluations"] == [
         {key: value for key, value in event.items() if key != "event"} for event in evaluations
     ]
