@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from operator import sub
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,15 +47,10 @@ class Cost:
 class CompiledStep:
     """Forward and backward pass of a compiled module; gradients are forgotten after every step.
 
-    Args:
-        eager: the module.
-        compiled: makes of it what is measured; see :func:`.compile.compiler`.
-        loss: the loss of the batch that is measured.
-        other_losses: the same of batches of other sizes, which are not timed.
-        device: where they are.
-        tolerance: largest relative error of loss and gradients against `eager`.
-        flops_step: one step on tensors without data.
-        samples: samples in the batch.
+    `compiled` makes what is measured of the module `eager`; see :func:`.compile.compiler`. `loss`
+    is that of the measured batch of `samples`, `other_losses` are those of other sizes, which are
+    not timed. `tolerance` is the largest relative error of loss and gradients against `eager`,
+    `flops_step` one step on tensors without data.
     """
 
     def __init__(
@@ -148,9 +144,7 @@ class CompiledStep:
         self._cost = Cost(
             cold_s=max(0.0, cold_s - steady_s),
             warm_s=max(0.0, warm_s - steady_s),
-            graphs=seen.graphs,
-            graph_breaks=seen.graph_breaks,
-            operations=seen.operations,
+            **seen._asdict(),
             batch_size_recompiles=recompiles,
         )
         return cold_s
@@ -179,8 +173,7 @@ class CompiledStep:
         return results
 
 
-@dataclass(frozen=True, kw_only=True)
-class Captured:
+class Captured(NamedTuple):
     """What torch has captured in this process so far."""
 
     graphs: int
@@ -188,11 +181,7 @@ class Captured:
     operations: int
 
     def __sub__(self, earlier: Captured) -> Captured:
-        return Captured(
-            graphs=self.graphs - earlier.graphs,
-            graph_breaks=self.graph_breaks - earlier.graph_breaks,
-            operations=self.operations - earlier.operations,
-        )
+        return Captured(*map(sub, self, earlier))
 
 
 def captured() -> Captured:

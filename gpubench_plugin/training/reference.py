@@ -29,7 +29,7 @@ from gpubench_plugin.training.bands import bands_of, nearest_the_loss, normalise
 from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
-from gpubench_plugin.training.step_errors import Compared, Values
+from gpubench_plugin.training.step_errors import Values, compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.check import WatchedStep
     from gpubench_plugin.training.schedulers.base import Schedule
     from gpubench_plugin.workloads import Batch, Workload
+
+    Given = tuple[Sequence[Batch], bool]  # of a step: its batches, and whether it has no update
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 
@@ -106,7 +108,7 @@ class Reference:
         if self.steps > 1:
             return batches
         taken = tuple(islice(batches, self._training.accumulation_steps))
-        self._ahead = self._apart([_Given(batches=taken)], start)
+        self._ahead = self._apart([(taken, False)], start)
         return chain(taken, batches)
 
     def compare(self, watched: Sequence[WatchedStep], *, start: RandomState) -> Check:
@@ -128,14 +130,15 @@ class Reference:
         )
         trained = self._ahead
         if trained is None:
-            given = [_Given(batches=step.batches, skipped=step.skipped) for step in watched]
+            given = [(step.batches, step.skipped) for step in watched]
             trained = self._apart(given, start)
         if isinstance(trained, Check):
             return trained
         absent = [share > 0 for share in skipped]
         begun = next((n for n, skips in enumerate(absent, 1) if not skips), len(absent))
         first, later = trained.bands.first, trained.bands.later
-        return Compared(
+        norm_values = partial(Values, first=begun, key="measure.check_gradient_band")
+        return compared(
             losses=Values(
                 name="loss",
                 measured=losses,
@@ -145,7 +148,7 @@ class Reference:
                 first=begun,
                 key="measure.check_loss_band",
             ),
-            norms=Values(
+            norms=norm_values(
                 name="gradient norm",
                 measured=norms,
                 reference=trained.gradient_norms,
@@ -154,21 +157,17 @@ class Reference:
                     later.gradient_norm if trained.normalised else first.gradient_norm,
                     later.gradient_norm,
                 ),
-                first=begun,
-                key="measure.check_gradient_band",
             ),
-            nearest=Values(
+            nearest=norm_values(
                 name="gradient norm nearest the loss",
                 measured=nearest[:begun],
                 reference=trained.nearest_norms[:begun],
                 absent=absent[:begun],
                 bands=(first.gradient_norm, first.gradient_norm),
-                first=begun,
-                key="measure.check_gradient_band",
             ),
-        ).check()
+        )
 
-    def _apart(self, given: Sequence[_Given], start: RandomState) -> _Trained | Check:
+    def _apart(self, given: Sequence[Given], start: RandomState) -> _Trained | Check:
         """What the reference finds from state `start`; generators and memory are as before."""
         now = RandomState.capture(self._device)
         start.restore(self._device)
@@ -179,7 +178,7 @@ class Reference:
             now.restore(self._device)
             return_free_memory(self._device)
 
-    def _train(self, given: Sequence[_Given]) -> _Trained | Check:
+    def _train(self, given: Sequence[Given]) -> _Trained | Check:
         """The reference's steps; or the record of why there is nothing to compare with."""
         needed = free = None
         if self._free_bytes is not None:
@@ -193,21 +192,21 @@ class Reference:
         return_free_memory(self._device)
         return _unchecked(self._needed_bytes() if needed is None else needed, free)
 
-    def _trained(self, given: Sequence[_Given]) -> _Trained | Check:
+    def _trained(self, given: Sequence[Given]) -> _Trained | Check:
         module = self._attempt(self._build)
         if reason := self._incomparable(module):
             return Check(correctness={"reference": {"not_compared": reason}})
         nearest = nearest_the_loss(module)
         updates = _PlainUpdates(module, self._training, self._device)
         own_losses, own_norms, own_nearest = [], [], []
-        for number, step in enumerate(given, 1):
-            own_losses.append(self._attempt(partial(self._backward, module, step.batches)))
+        for number, (batches, skipped) in enumerate(given, 1):
+            own_losses.append(self._attempt(partial(self._backward, module, batches)))
             if self._averaging:
                 _average_gradients(module, self._agreement.world_size)
             own_norms.append(updates.gradient_norm())
             own_nearest.append(_norm(nearest))
             if number < len(given):
-                self._attempt(partial(updates.update, skipped=step.skipped))
+                self._attempt(partial(updates.update, skipped=skipped))
         losses, norms, of_nearest = self._mean(own_losses, own_norms, own_nearest)
         return _Trained(
             losses=losses,
@@ -305,14 +304,6 @@ class _PlainUpdates:
             if self._scheduler is not None:
                 self._scheduler.step()
         self._optimizer.zero_grad(set_to_none=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Given:
-    """The batches of a step, and whether its update is left out."""
-
-    batches: Sequence[Batch]
-    skipped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

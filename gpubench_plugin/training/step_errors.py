@@ -60,51 +60,42 @@ class Values:
             yield error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """Losses, global gradient norms, and the norms of the gradients `nearest` the loss.
+def compared(losses: Values, norms: Values, nearest: Values) -> Check:
+    """The record of all errors, the largest of which are facts.
 
-    Of the last only those of the first steps are there.
+    `norms` are the global gradient norms, `nearest` those of the gradients nearest the loss, of
+    which only the first steps' are there. Where a GradScaler skipped every compared step no
+    gradient was: that is ``unchecked``.
+
+    Raises:
+        CorrectnessError: the first step that is wrong, whatever of it is.
     """
-
-    losses: Values
-    norms: Values
-    nearest: Values
-
-    def check(self) -> Check:
-        """The record of all errors, the largest of which are facts.
-
-        Where a GradScaler skipped every compared step no gradient was: that is ``unchecked``.
-
-        Raises:
-            CorrectnessError: the first step that is wrong, whatever of it is.
-        """
-        loss_errors: list[float | None] = []
-        norm_errors: list[float | None] = []
-        nearest_errors: list[float | None] = []
-        nearest = self.nearest.errors()
-        for loss, norm in zip(self.losses.errors(), self.norms.errors(), strict=True):
-            loss_errors.append(loss)
-            norm_errors.append(norm)
-            nearest_errors.extend(islice(nearest, 1))
-        loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
-        record = {
-            "steps": len(loss_errors),
-            "loss_error": loss_error,
-            "loss_bands": self.losses.bands,
-            "gradient_norm_error": norm_error,
-            "gradient_bands": self.norms.bands,
-            "nearest_error": _largest(nearest_errors),
-            "nearest_band": self.nearest.bands[0],
-            "losses": self.losses.reference,
-            "gradient_norms": self.norms.reference,
-            "loss_errors": loss_errors,
-            "gradient_norm_errors": norm_errors,
-        }
-        errors = {"loss_error": loss_error, "gradient_norm_error": norm_error}
-        facts = {name: error for name, error in errors.items() if error is not None}
-        flags = (UNCHECKED,) if norm_error is None else ()
-        return Check(correctness={"reference": record}, facts=facts, flags=flags)
+    loss_errors: list[float | None] = []
+    norm_errors: list[float | None] = []
+    nearest_errors: list[float | None] = []
+    errors_nearest = nearest.errors()
+    for loss, norm in zip(losses.errors(), norms.errors(), strict=True):
+        loss_errors.append(loss)
+        norm_errors.append(norm)
+        nearest_errors.extend(islice(errors_nearest, 1))
+    loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
+    record = {
+        "steps": len(loss_errors),
+        "loss_error": loss_error,
+        "loss_bands": losses.bands,
+        "gradient_norm_error": norm_error,
+        "gradient_bands": norms.bands,
+        "nearest_error": _largest(nearest_errors),
+        "nearest_band": nearest.bands[0],
+        "losses": losses.reference,
+        "gradient_norms": norms.reference,
+        "loss_errors": loss_errors,
+        "gradient_norm_errors": norm_errors,
+    }
+    errors = {"loss_error": loss_error, "gradient_norm_error": norm_error}
+    facts = {name: error for name, error in errors.items() if error is not None}
+    flags = (UNCHECKED,) if norm_error is None else ()
+    return Check(correctness={"reference": record}, facts=facts, flags=flags)
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:
