@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZIP_STORED, ZipFile
@@ -88,7 +89,7 @@ class Checkpoints:
             ResultsError: it could not be written, which every rank raises; the checkpoints before
                 it are intact.
         """
-        states = self._gather("random states", RandomState.capture(self._device).to_json())
+        states = self._gather("random states", asdict(RandomState.capture(self._device)))
         written: Path | None = None
         problem: Exception | None = None
         if states is not None and self._folder is not None:
@@ -118,8 +119,9 @@ class Checkpoints:
         path = path / LATEST if path.is_dir() else path
         manifest = Manifest.read(path)
         here = training.state_dict()
-        refuse(path, list(_other_settings(manifest.settings, self._settings)))
-        refuse(path, differences(_model(manifest.tensors), facts_of(here["model"], "model")))
+        refuse(path, _other_settings(manifest.settings, self._settings))
+        model = {k: facts for k, facts in manifest.tensors.items() if k.startswith("model.")}
+        refuse(path, differences(model, facts_of(here["model"], "model")))
         data = path.with_name(manifest.file)
         manifest.require_file(data)
         state = _read(data)
@@ -128,7 +130,7 @@ class Checkpoints:
             states = list(state.pop("random"))
             if rank >= len(states):
                 raise UsageProblem(f"{path}: has the random states of {len(states)} ranks only")
-            own = RandomState.from_json(states[rank])
+            own = RandomState(**states[rank])
             training.load_state_dict(state)
             own.restore(self._device)
         return manifest
@@ -177,10 +179,6 @@ class Checkpoints:
             if is_ours and data.name not in named:
                 with suppress(OSError):  # it does no harm
                     data.unlink()
-
-
-def _model(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: fact for name, fact in facts.items() if name.startswith("model.")}
 
 
 def _other_settings(saved: Mapping[str, str], here: Mapping[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import random
 from base64 import b64decode, b64encode
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -140,15 +140,6 @@ class RandomState:
         torch.set_rng_state(_bytes(self.cpu))
         if self.device is not None and device.type != "cpu":
             torch.get_device_module(device).set_rng_state(_bytes(self.device), device)
-
-    def to_json(self) -> Json:
-        """A dictionary of JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The state that :meth:`to_json` wrote."""
-        return cls(**data)
 
 
 def _plain(state: Mapping[str, Any]) -> Json:

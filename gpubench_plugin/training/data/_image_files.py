@@ -225,7 +225,6 @@ class FilePictures:
         return len(self._files)
 
     def __getitem__(self, index: int) -> Picture | Problem:
-        import numpy as np
         from PIL import Image
 
         path, label = self._files[index]

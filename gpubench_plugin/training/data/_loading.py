@@ -89,7 +89,7 @@ def held_out_of(count: int, *, batch_size: int, world_size: int, rank: int) -> l
 class Loader:
     """Batches of a rank's pictures without end, loaded by workers while others are used.
 
-    `pinned` is what is wanted; only copies to CUDA can use pinned memory.
+    Only copies to CUDA can use pinned memory, and do unless ``data.pin_memory`` is false.
     """
 
     def __init__(
@@ -101,7 +101,6 @@ class Loader:
         world_size: int,
         rank: int,
         seed: int,
-        pinned: bool,
         device: torch.device,
     ):
         self._batch_size = batch_size
@@ -112,7 +111,7 @@ class Loader:
         with_workers = section.workers > 0
         self.settings: dict[str, object] = {
             "workers": section.workers,
-            "pinned_memory": pinned and device.type == "cuda",
+            "pinned_memory": section.pin_memory is not False and device.type == "cuda",
             "prefetch_factor": section.prefetch_factor if with_workers else None,
             "persistent_workers": section.persistent_workers and with_workers,
         }

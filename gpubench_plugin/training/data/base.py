@@ -10,7 +10,6 @@ from gpubench_plugin.errors import Unsupported, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Self
 
     import torch
 
@@ -81,9 +80,6 @@ class DataSource(ABC, Iterator["Batch"]):
                     "only data.source=images does"
                 )
         return cls(workload, **arguments)
-
-    def __iter__(self) -> Self:
-        return self
 
     @abstractmethod
     def __next__(self) -> Batch:

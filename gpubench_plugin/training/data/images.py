@@ -65,7 +65,6 @@ class Images(DataSource):
             pictures.training,
             section=section,
             seed=self._seed,
-            pinned=device.type == "cuda" if section.pin_memory is None else section.pin_memory,
             device=device,
             **self._share,
         )

@@ -248,12 +248,11 @@ def test_only_copies_to_cuda_use_pinned_memory(device, effective):
     """Pinned memory that is wanted is there for CUDA, and for nothing else."""
     loader = Loader(
         ArrayPictures(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64)),
-        section=DataSection(source="images"),
+        section=DataSection(source="images", pin_memory=True),
         batch_size=2,
         world_size=1,
         rank=0,
         seed=0,
-        pinned=True,
         device=torch.device(device),
     )
     assert loader.settings["pinned_memory"] is effective
