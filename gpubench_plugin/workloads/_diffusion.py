@@ -65,6 +65,9 @@ class Denoiser(Workload[S]):
     checkpoints_activations = True
     channels: ClassVar[int]
     library_class: ClassVar[str]
+    attentive: ClassVar[str]
+    """What the names of its levels with attention begin with."""
+
     beta_schedule: ClassVar[dict[str, Any]]
     """The arguments of diffusers' ``DDPMScheduler``: how noise grows with time."""
 
@@ -79,6 +82,7 @@ class Denoiser(Workload[S]):
     def build(self) -> nn.Module:
         """The network with random weights."""
         (model_class,) = from_library(self.section.name, "diffusers", self.library_class)
+        kinds = [self.attentive if attends else "" for attends in self.section.attention]
         module: nn.Module = model_class(
             sample_size=self.section.sample_size,
             in_channels=self.channels,
@@ -86,6 +90,8 @@ class Denoiser(Workload[S]):
             block_out_channels=self.section.hidden_sizes,
             layers_per_block=self.section.blocks_per_level,
             norm_num_groups=_GROUPS,
+            down_block_types=[f"{kind}DownBlock2D" for kind in kinds],
+            up_block_types=[f"{kind}UpBlock2D" for kind in reversed(kinds)],
             **self.own_arguments(),
         )
         if self.section.activation_checkpointing:
@@ -94,7 +100,7 @@ class Denoiser(Workload[S]):
 
     @abstractmethod
     def own_arguments(self) -> dict[str, Any]:
-        """What the class in diffusers takes beside the sizes: the kinds of the levels."""
+        """What the class in diffusers takes beside the sizes and the kinds of the levels."""
 
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None

@@ -35,16 +35,12 @@ class UNet2D(Denoiser[UNet2DSection]):
     Section = UNet2DSection
     channels = 3
     library_class = "UNet2DModel"
+    attentive = "Attn"
     beta_schedule = {}  # noqa: RUF012 # diffusers' defaults are the paper's
 
     def own_arguments(self) -> dict[str, Any]:
         """Attention of one head, as in the paper."""
-        attention = self.section.attention
-        return {
-            "down_block_types": ["AttnDownBlock2D" if has else "DownBlock2D" for has in attention],
-            "up_block_types": ["AttnUpBlock2D" if has else "UpBlock2D" for has in attention[::-1]],
-            "attention_head_dim": None,
-        }
+        return {"attention_head_dim": None}
 
     def from_images(self, images: Tensor, labels: Tensor) -> Batch:
         """The images at the model's size with values from -1 to 1, noised; labels are left out.

@@ -39,6 +39,7 @@ class UNetCond(Denoiser[UNetCondSection]):
     Section: ClassVar[type[UNetCondSection]] = UNetCondSection
     channels = 4
     library_class = "UNet2DConditionModel"
+    attentive = "CrossAttn"
     beta_schedule = {  # noqa: RUF012 # Stable Diffusion's
         "beta_schedule": "scaled_linear",
         "beta_start": 0.00085,
@@ -46,13 +47,8 @@ class UNetCond(Denoiser[UNetCondSection]):
     }
 
     def own_arguments(self) -> dict[str, Any]:
-        """Attention to the text on the levels that have it, always the same number of heads."""
-        attention = self.section.attention
-        down = ["CrossAttnDownBlock2D" if has else "DownBlock2D" for has in attention]
-        up = ["CrossAttnUpBlock2D" if has else "UpBlock2D" for has in attention[::-1]]
+        """Attention to the text, always of the same number of heads."""
         return {
-            "down_block_types": down,
-            "up_block_types": up,
             "cross_attention_dim": self.section.text_width,
             # By mistake the class calls the number of heads so, and keeps the name.
             "attention_head_dim": self.section.heads,

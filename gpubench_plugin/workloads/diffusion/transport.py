@@ -46,20 +46,9 @@ class Header:
 
     def encoded(self) -> Tensor:
         """The header as `LENGTH` integers."""
-        shape = (*self.shape, *([0] * (LENGTH - _FIXED - len(self.shape))))
-        return torch.tensor(
-            (
-                _MAGIC,
-                self.call,
-                self.sample,
-                self.step,
-                self.sender,
-                self.receiver,
-                _DTYPES.index(self.dtype),
-                len(self.shape),
-                *shape,
-            )
-        )
+        counts = (self.call, self.sample, self.step, self.sender, self.receiver)
+        shape = (len(self.shape), *self.shape, *([0] * (LENGTH - _FIXED - len(self.shape))))
+        return torch.tensor((_MAGIC, *counts, _DTYPES.index(self.dtype), *shape))
 
     @classmethod
     def decoded(cls, numbers: Tensor) -> Self | None:
