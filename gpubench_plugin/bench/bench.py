@@ -169,7 +169,10 @@ class Bench:
         with naming_what_is_not_deterministic():
             check = self._prepare(subject)
             first_s = check.facts.get("first_step_s")  # where the very first step was the check's
-            unseen = used or (first_s is None and self._may_have_run(timed))
+            # The checks, which are over, may have made the first call of what is timed: that of a
+            # subject beside a foreign step has compiled, and allocated, what the step calls.
+            beside = subject is None and bool(self._parts.subjects)
+            unseen = used or (first_s is None and (beside or has_been_used(timed)))
             own_work = Work() if subject is None else subject.work()
             if subject is not None:
                 refuse_contradiction(stated_work, own_work, subject, self._case.id)
@@ -302,14 +305,6 @@ class Bench:
         grown = growth.flags(samples.block_calls, samples.calls_per_duration)
         flags = (*memory.flags, *grown, *throttling.flags, *suspension.flags, *tracers.flags)
         return samples.flagged(*flags), facts
-
-    def _may_have_run(self, timed: TimedStep) -> bool:
-        """Whether the checks, which are over, may have made the first call of what is timed.
-
-        That of a subject beside a foreign step has compiled, and allocated, what the step calls.
-        """
-        foreign = timed.subject is None and bool(self._parts.subjects)
-        return foreign or has_been_used(timed)
 
     def _facts(self, timed: TimedStep) -> dict[str, float]:
         """What the configuration says of the step."""

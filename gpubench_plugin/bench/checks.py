@@ -9,19 +9,17 @@ from gpubench_plugin.bench.fixtures import case_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     import pytest
 
     from gpubench_plugin.bench.fixtures import Setting
+    from gpubench_plugin.measure import Part
     from gpubench_plugin.training import (
-        Checkpointing,
         Checkpoints,
         Convergence,
         Evaluation,
         Recorded,
         Reference,
-        Resumption,
         Trainer,
     )
 
@@ -84,20 +82,21 @@ def seeds_of(setting: Setting) -> Recorded:
 
 def resumption_of(
     request: pytest.FixtureRequest, trainer: Trainer, setting: Setting
-) -> Resumption | None:
+) -> tuple[Part, ...]:
     """What lets `trainer` go on from ``training.resume``, if that is asked for."""
     path = setting.configuration.training.resume
     if path is None:
-        return None
+        return ()
     from gpubench_plugin.training import Resumption
 
-    return Resumption(
+    resumption = Resumption(
         _checkpoints(request, "training.resume", setting),
         request.config.rootpath / path,
         trainer,
         rank=setting.group.world.rank,
         agreement=setting.group.agreement,
     )
+    return (resumption,)
 
 
 def checkpointing_of(
@@ -105,10 +104,10 @@ def checkpointing_of(
     trainer: Trainer,
     setting: Setting,
     evaluate: Callable[[], Evaluation] | None,
-) -> Checkpointing | None:
+) -> tuple[Part, ...]:
     """What writes a checkpoint of `trainer` after its check, if ``training.checkpoint`` asks."""
     if not setting.configuration.training.checkpoint:
-        return None
+        return ()
     from gpubench_plugin.training import Checkpointing
 
     def metrics() -> Mapping[str, float]:
@@ -117,7 +116,7 @@ def checkpointing_of(
 
     checkpoints = _checkpoints(request, "training.checkpoint", setting)
     by = "loss" if evaluate is None else "test_loss"
-    return Checkpointing(checkpoints, trainer, metrics=metrics, by=by)
+    return (Checkpointing(checkpoints, trainer, metrics=metrics, by=by),)
 
 
 def observe_with_checkpoints(
@@ -151,12 +150,13 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
     Raises:
         Unsupported: rank zero has not the whole model that all ranks train.
     """
+    from gpubench_plugin.bench.bench import file_name
     from gpubench_plugin.errors import Unsupported
+    from gpubench_plugin.launchers import context_of
     from gpubench_plugin.training import Checkpoints
 
     name, group = setting.parallelism.name, setting.group
-    replicated = name == "ddp" or group.world.size == 1
-    if not replicated:
+    if name != "ddp" and group.world.size > 1:
         raise Unsupported(
             f"{key}: under distributed.parallelism={name} no rank has the whole model "
             "that all of them train, and a checkpoint is one file; use ddp"
@@ -172,19 +172,11 @@ def _checkpoints(request: pytest.FixtureRequest, key: str, setting: Setting) -> 
         "data.source": configuration.data.source,
         "training.batch_size": training.batch_size,
     }
+    run = context_of(request.config).run  # rank zero's
     return Checkpoints(
-        _folder(request),
+        None if run is None else run.checkpoints / file_name(case_of(request)),
         settings={key: str(value) for key, value in settings.items()},
         device=group.device,
         gather=group.control.gather,
         agreement=group.agreement,
     )
-
-
-def _folder(request: pytest.FixtureRequest) -> Path | None:
-    """Where rank zero writes; None on the other ranks."""
-    from gpubench_plugin.bench.bench import file_name
-    from gpubench_plugin.launchers import context_of
-
-    run = context_of(request.config).run
-    return None if run is None else run.checkpoints / file_name(case_of(request))

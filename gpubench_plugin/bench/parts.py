@@ -22,16 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class _Stand:
-    """A subject with the checks that belong to it, in their order."""
+    """A subject with itself and the checks that belong to it as `parts`, in their order."""
 
     subject: Subject
-    before: tuple[Part, ...] = ()
-    after: tuple[Part, ...] = ()
+    parts: tuple[Part, ...]
     facts: list[Facts] = field(default_factory=list)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return (*self.before, self.subject, *self.after)
 
 
 class FirstForward:
@@ -73,7 +68,7 @@ class Parts:
         self, subject: Subject, *, before: Iterable[Part] = (), after: Iterable[Part] = ()
     ) -> None:
         """Let `subject` take part, with what is checked right before and right after it."""
-        self._stands.append(_Stand(subject, tuple(before), tuple(after)))
+        self._stands.append(_Stand(subject, (*before, subject, *after)))
 
     def include(self, subject: Subject) -> None:
         """Let `subject` take part if it does not yet: no fixture made it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,6 +70,7 @@ def diffusion(
     """
     from gpubench_plugin.errors import Unsupported
     from gpubench_plugin.launchers import context_of
+    from gpubench_plugin.results import append_events
     from gpubench_plugin.training import build_model
     from gpubench_plugin.workloads.diffusion import build_pipeline
 
@@ -87,6 +87,13 @@ def diffusion(
         device=torch_device,
         precision=precision,
     )
+    folder, rank = context_of(request.config).ranks_folder, process_group.world.rank
+    benchmark = case_of(request).id
+
+    def keep(events: Sequence[Json]) -> None:
+        if folder is not None:
+            append_events(folder, rank, benchmark, events)
+
     made = build_pipeline(
         module,
         workload,
@@ -94,25 +101,12 @@ def diffusion(
         seed=gpubench_config.experiment.seed,
         precision=precision,
         device=torch_device,
-        rank=process_group.world.rank,
+        rank=rank,
         world_size=process_group.world.size,
         backend=process_group.backend,
         barrier=process_group.agreement.barrier,
         hosts=process_group.agreement.group,
-        keep=partial(
-            _keep,
-            context_of(request.config).ranks_folder,
-            process_group.world.rank,
-            case_of(request).id,
-        ),
+        keep=keep,
     )
     parts_of(request).add(made)
     return made
-
-
-def _keep(folder: Any, rank: int, benchmark: str, events: Sequence[Json]) -> None:
-    """Write what this rank did into its own file of the run, where there is one."""
-    from gpubench_plugin.results import append_events
-
-    if folder is not None:
-        append_events(folder, rank, benchmark, events)

@@ -172,12 +172,8 @@ def trainer(
         # Cached: for the record, and for the checkpoint.
         evaluate = cache(evaluator_of(setting, model, data).evaluate)
         after.append(AfterTraining(evaluate))
-    written = checkpointing_of(request, trainer, setting, evaluate)
-    parts_of(request).add(
-        trainer,
-        before=() if before is None else (before,),
-        after=after if written is None else (*after, written),
-    )
+    after.extend(checkpointing_of(request, trainer, setting, evaluate))
+    parts_of(request).add(trainer, before=before, after=after)
     return trainer
 
 
