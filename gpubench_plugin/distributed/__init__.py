@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.distributed.agreement import RankAgreement
     from gpubench_plugin.distributed.control_plane import CHUNK, ControlPlane
     from gpubench_plugin.distributed.exchanges import Exchange, exchange, free_bytes, parse
-    from gpubench_plugin.distributed.process_group import ProcessGroup, backend_for, bound_device
+    from gpubench_plugin.distributed.process_group import (
+        ProcessGroup,
+        RankAgreement,
+        backend_for,
+        bound_device,
+    )
     from gpubench_plugin.distributed.rank_report import (
         BLOCKS,
         DURATIONS,
