@@ -42,23 +42,18 @@ def _from_nvml() -> Json | None:
         return None
     import pynvml
 
-    try:
+    with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-        return {
-            "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
-            "devices": [_from_handle(pynvml, handle) for handle in handles],
-        }
-    except pynvml.NVMLError:
-        return None
-    finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        try:
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            return {
+                "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
+                "devices": [_from_handle(pynvml, handle) for handle in handles],
+            }
+        finally:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+    return None
 
 
 def _from_handle(nvml: Any, handle: Any) -> Json:
@@ -101,17 +96,11 @@ def _from_files(folder: Path) -> Json | None:
     except OSError:
         return None
     number = re.search(r"Kernel Module[^\n]*?\s(\d+(\.\d+)+)\s", version)
+    unknown = dict.fromkeys(("memory_bytes", "power_limit_w", "applications_clocks_mhz", "mig"))
     return {
         "driver": number and number[1],
         "devices": [
-            {
-                "name": _field(text, "Model"),
-                "uuid": _field(text, "GPU UUID"),
-                "memory_bytes": None,
-                "power_limit_w": None,
-                "applications_clocks_mhz": None,
-                "mig": None,
-            }
+            {"name": _field(text, "Model"), "uuid": _field(text, "GPU UUID"), **unknown}
             for text in described
         ],
     }

@@ -60,25 +60,17 @@ class Throttling:
                 nvml = importlib.import_module("pynvml")
         except ImportError:
             return
-        try:
+        with suppress(nvml.NVMLError):
             nvml.nvmlInit()
-        except nvml.NVMLError:
-            return
-        self._nvml = nvml
-        try:
-            self._handle = nvml.nvmlDeviceGetHandleByUUID(
-                f"GPU-{torch.cuda.get_device_properties(self._device).uuid}"
-            )
-        except nvml.NVMLError:
-            self._handle = None
+            self._nvml = nvml
+            uuid = torch.cuda.get_device_properties(self._device).uuid
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
     def _ask(self) -> None:
         """Add the reasons that hold now."""
         if self._handle is None:
             return
-        try:
+        with suppress(self._nvml.NVMLError):
             bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
-        except self._nvml.NVMLError:
-            return
-        now = {name for bit, name in _REASONS.items() if bits & bit}
-        self.reasons = tuple(sorted(now.union(self.reasons or ())))
+            now = {name for bit, name in _REASONS.items() if bits & bit}
+            self.reasons = tuple(sorted(now.union(self.reasons or ())))
