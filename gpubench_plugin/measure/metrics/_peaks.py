@@ -136,7 +136,7 @@ cycle (the same manual) are 1.2e12 at 6 GHz."""
 
 def ceilings_of(name: str) -> Device:
     """The figures above which nothing is true of the device that the driver calls by this name."""
-    return _device_called(name) or UNKNOWN
+    return next((known for known in DEVICES if known.name.fullmatch(name)), UNKNOWN)
 
 
 def flops_peak(device_name: str, dtype: str) -> Peak | None:
@@ -144,11 +144,7 @@ def flops_peak(device_name: str, dtype: str) -> Peak | None:
 
     `device_name` is the name the driver gives the device.
     """
-    known = _device_called(device_name)
-    if known is None or dtype not in known.tflops:
+    known = ceilings_of(device_name)
+    if known is UNKNOWN or dtype not in known.tflops:
         return None
     return Peak(flops_per_s=known.tflops[dtype] * 1e12, source=known.source)
-
-
-def _device_called(name: str) -> Device | None:
-    return next((known for known in DEVICES if known.name.fullmatch(name)), None)

@@ -1,4 +1,4 @@
-"""Metrics of ranks: pipelines, collectives, skew, exposed communication, experts, phases."""
+"""Metrics of ranks: pipelines, collectives, skew, communication, experts, phases, memory."""
 
 from __future__ import annotations
 
@@ -135,3 +135,14 @@ def phases(observation: Observation) -> Iterator[Metric]:
         yield Metric(name=f"phase_{name}_s", value=seconds, unit="s", better="lower")
         if total > 0:
             yield Metric(name=f"phase_{name}_share", value=seconds / total, unit="fraction")
+
+
+@metrics(
+    "cpu, cuda, xpu",
+    peak_memory_bytes="Most memory tensors held at once, on the rank that held most",
+    process_peak_memory_bytes="CPU: largest resident size of a process, all included",
+)
+def peak_memory(observation: Observation) -> Iterator[Metric]:
+    """The most memory that tensors of any rank, or a process, held at once."""
+    yield from fact(observation, "peak_memory_bytes", "bytes", "lower")
+    yield from fact(observation, "process_peak_memory_bytes", "bytes", "lower")

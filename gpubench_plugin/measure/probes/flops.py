@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.measure.probes.operations import Operation, OperationWatch
-
 aten = torch.ops.aten
+Operation = torch._ops.OpOverload[..., Any]
 Shape = tuple[int, ...]
 
 # These make, fill, copy or name data; like views, they compute nothing.
@@ -46,6 +46,31 @@ def count_flops(fn: Callable[[], object]) -> FlopCount:
     formulas = counter.flop_registry
     uncounted = {str(op) for op in seen.ops if op not in formulas and _computes(op)}
     return FlopCount(total=int(counter.get_total_flops()), uncounted_ops=tuple(sorted(uncounted)))
+
+
+class OperationWatch(TorchDispatchMode):
+    """A context manager in which every operation goes through :meth:`run`.
+
+    Those of other threads do not; a backward pass on a CPU is in the thread that asks for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
+
+    def __torch_dispatch__(
+        self,
+        func: Operation,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        return self.run(func, args, kwargs or {})
+
+    def run(
+        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> object:
+        """What `operation` computes of these."""
+        return operation(*args, **kwargs)
 
 
 class _Seen(OperationWatch):

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from gpubench_plugin.measure.probes.operations import Operation, OperationWatch
+from gpubench_plugin.measure.probes.flops import Operation, OperationWatch
 
 _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.float64: "fp64",
