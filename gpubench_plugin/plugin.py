@@ -30,8 +30,13 @@ from gpubench_plugin.bench.fixtures import (
     collective,
     gpubench,
 )
-from gpubench_plugin.bench.generation import _gpubench_generation, decode, prefill
-from gpubench_plugin.bench.systems import diffusion, moe_layer
+from gpubench_plugin.bench.systems import (
+    _gpubench_generation,
+    decode,
+    diffusion,
+    moe_layer,
+    prefill,
+)
 from gpubench_plugin.bench.targets import convergence, exposed_communication
 from gpubench_plugin.bench.training import (
     _gpubench_setting,
