@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
-from math import hypot
+from itertools import accumulate, chain, islice
+from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
@@ -21,6 +21,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin import catalog
+from gpubench_plugin.errors import CorrectnessError
 from gpubench_plugin.flags import UNCHECKED
 from gpubench_plugin.measure import return_free_memory
 from gpubench_plugin.records import Check
@@ -29,7 +30,6 @@ from gpubench_plugin.training.bands import bands_of, nearest_the_loss, normalise
 from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
-from gpubench_plugin.training.step_errors import Values, compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -381,3 +381,94 @@ def _plain_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -
 def _storage(tensor: Tensor) -> int:
     place: int = tensor.untyped_storage()._cdata
     return place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """Values of successive steps beside those of the reference, with the bands and their key.
+
+    `bands` are that of the first steps and that of the later ones; `first` says how many are first:
+    until there was an update, all of them have the weights of the start. Where a value is `absent`,
+    there is nothing to compare: a skipped step has no norm.
+    """
+
+    name: str
+    measured: Sequence[float]
+    reference: Sequence[float]
+    absent: Sequence[bool]
+    bands: tuple[float, float]
+    first: int
+    key: str
+
+    def errors(self) -> Iterator[float | None]:
+        """That of each step, relative to the largest value of the reference up to it.
+
+        None of a step without a value.
+
+        Relative to the step's own value, a loss that training brings to zero would have an error
+        without bounds.
+
+        Raises:
+            CorrectnessError: an error is beyond its band, or the reference is not finite.
+        """
+        largest = accumulate(map(abs, self.reference), max)
+        values = zip(self.measured, self.reference, largest, self.absent, strict=True)
+        for step, (measured, reference, scale, absent) in enumerate(values, 1):
+            if not isfinite(reference):
+                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {reference}")
+            if absent:
+                yield None
+                continue
+            difference = abs(measured - reference)
+            error = difference / scale if scale else float(difference > 0)
+            band = self.bands[step > self.first]
+            if not error <= band:
+                raise CorrectnessError(
+                    f"step {step}: the {self.name} is {measured:.6g}, in plain fp32 "
+                    f"{reference:.6g}: an error of {error:.2g} relative to {scale:.6g} is beyond "
+                    f"the band of {band:g} ({self.key})"
+                )
+            yield error
+
+
+def compared(losses: Values, norms: Values, nearest: Values) -> Check:
+    """The record of all errors, the largest of which are facts.
+
+    `norms` are the global gradient norms, `nearest` those of the gradients nearest the loss, of
+    which only the first steps' are there. Where a GradScaler skipped every compared step no
+    gradient was: that is ``unchecked``.
+
+    Raises:
+        CorrectnessError: the first step that is wrong, whatever of it is.
+    """
+    loss_errors: list[float | None] = []
+    norm_errors: list[float | None] = []
+    nearest_errors: list[float | None] = []
+    errors_nearest = nearest.errors()
+    for loss, norm in zip(losses.errors(), norms.errors(), strict=True):
+        loss_errors.append(loss)
+        norm_errors.append(norm)
+        nearest_errors.extend(islice(errors_nearest, 1))
+    loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
+    record = {
+        "steps": len(loss_errors),
+        "loss_error": loss_error,
+        "loss_bands": losses.bands,
+        "gradient_norm_error": norm_error,
+        "gradient_bands": norms.bands,
+        "nearest_error": _largest(nearest_errors),
+        "nearest_band": nearest.bands[0],
+        "losses": losses.reference,
+        "gradient_norms": norms.reference,
+        "loss_errors": loss_errors,
+        "gradient_norm_errors": norm_errors,
+    }
+    errors = {"loss_error": loss_error, "gradient_norm_error": norm_error}
+    facts = {name: error for name, error in errors.items() if error is not None}
+    flags = (UNCHECKED,) if norm_error is None else ()
+    return Check(correctness={"reference": record}, facts=facts, flags=flags)
+
+
+def _largest(errors: Sequence[float | None]) -> float | None:
+    """None where every step was skipped."""
+    return max((error for error in errors if error is not None), default=None)
