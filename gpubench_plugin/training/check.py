@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -139,6 +139,7 @@ def loss_drop(losses: Sequence[float], *, limit: float | None) -> float:
     return last / first if first else 1.0
 
 
+@dataclass(frozen=True, eq=False)
 class LossHistory:
     """The loss of every step, the ranks' mean, read from the device only when it is logged.
 
@@ -146,20 +147,12 @@ class LossHistory:
     what `state` adds.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        *,
-        every: int,
-        state: Callable[[], Mapping[str, object]],
-        agreement: RankAgreement,
-    ):
-        self._log = log
-        self._every = every
-        self._state = state
-        self._agreement = agreement
-        self._unread: list[Tensor] = []
-        self._losses: list[float] = []
+    log: Log
+    every: int
+    state: Callable[[], Mapping[str, object]]
+    agreement: RankAgreement
+    _unread: list[Tensor] = field(default_factory=list, init=False)
+    _losses: list[float] = field(default_factory=list, init=False)
 
     def add(self, loss: Tensor) -> None:
         """Remember the loss of the next step.
@@ -168,7 +161,7 @@ class LossHistory:
             CorrectnessError: a loss read now is not finite.
         """
         self._unread.append(loss)
-        if (len(self._losses) + len(self._unread)) % self._every == 0:
+        if (len(self._losses) + len(self._unread)) % self.every == 0:
             self._read()
 
     def close(self) -> list[float]:
@@ -182,12 +175,12 @@ class LossHistory:
         return self._losses
 
     def _read(self) -> None:
-        for loss in self._agreement.mean(torch.stack(self._unread).tolist()):
+        for loss in self.agreement.mean(torch.stack(self._unread).tolist()):
             self._losses.append(loss)
             require_finite(loss, step=len(self._losses))
         self._unread.clear()
         step, loss = len(self._losses), self._losses[-1]
-        self._log({"event": "training_step", "step": step, "loss": loss, **self._state()})
+        self.log({"event": "training_step", "step": step, "loss": loss, **self.state()})
 
 
 def steps_of_check(training: TrainingSection, data: DataSource) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZIP_STORED, ZipFile
@@ -215,23 +215,15 @@ def _read(data: Path) -> dict[str, Any]:
     return state
 
 
+@dataclass(frozen=True, eq=False)
 class Resumption:
     """Lets `trainer` go on from the checkpoint at `path`, before its own check."""
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        path: Path,
-        trainer: Trainer,
-        *,
-        rank: int,
-        agreement: RankAgreement,
-    ):
-        self._checkpoints = checkpoints
-        self._path = path
-        self._trainer = trainer
-        self._rank = rank
-        self._agreement = agreement
+    checkpoints: Checkpoints
+    path: Path
+    trainer: Trainer
+    rank: int
+    agreement: RankAgreement
 
     def prepare(self, log: Log) -> Check:
         """Load it, on every rank or on none.
@@ -242,20 +234,21 @@ class Resumption:
         """
         problem: GpubenchError | None = None
         try:
-            manifest = self._checkpoints.load(self._path, self._trainer, rank=self._rank)
+            manifest = self.checkpoints.load(self.path, self.trainer, rank=self.rank)
         except GpubenchError as error:
             problem = error
         # No rank may begin to train while another one has given up.
-        (failed,) = self._agreement.mean([float(problem is not None)])
+        (failed,) = self.agreement.mean([float(problem is not None)])
         if problem is not None:
             raise type(problem)(f"training.resume: {problem}") from problem
         if failed:
-            raise UsageProblem(f"training.resume: another rank could not load {self._path}")
+            raise UsageProblem(f"training.resume: another rank could not load {self.path}")
         said = {"step": manifest.step, "file": manifest.file, "sha256": manifest.sha256}
         log({"event": "resumed", **said})
         return Check(correctness={"resumed": said})
 
 
+@dataclass(frozen=True, eq=False)
 class Checkpointing:
     """Writes a checkpoint of `trainer` once it has trained untimed.
 
@@ -263,18 +256,10 @@ class Checkpointing:
     the best.
     """
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        trainer: Trainer,
-        *,
-        metrics: Callable[[], Mapping[str, float]],
-        by: str,
-    ):
-        self._checkpoints = checkpoints
-        self._trainer = trainer
-        self._metrics = metrics
-        self._by = by
+    checkpoints: Checkpoints
+    trainer: Trainer
+    metrics: Callable[[], Mapping[str, float]]
+    by: str
 
     def prepare(self, log: Log) -> Check:
         """Write it, untimed.
@@ -282,10 +267,10 @@ class Checkpointing:
         Raises:
             ResultsError: it could not be written.
         """
-        metrics = self._metrics()
-        path = self._checkpoints.save(self._trainer, metrics, by=self._by)
+        metrics = self.metrics()
+        path = self.checkpoints.save(self.trainer, metrics, by=self.by)
         if path is None:
             return Check()
-        said = {"step": self._trainer.total_steps, "manifest": path.name, **metrics}
+        said = {"step": self.trainer.total_steps, "manifest": path.name, **metrics}
         log({"event": "checkpoint", **said})
         return Check(correctness={"checkpoint": said})

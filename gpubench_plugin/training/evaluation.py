@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ class Evaluation:
         return {"test_loss": self.loss, **accuracy}
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluator:
     """Evaluates the model in training on the part of `data` that is held out.
 
@@ -48,25 +49,17 @@ class Evaluator:
         UsageProblem: nothing is held out.
     """
 
-    def __init__(
-        self,
-        *,
-        module: nn.Module,
-        workload: Workload[Any],
-        data: DataSource,
-        precision: Precision,
-        device: torch.device,
-        agreement: RankAgreement | None = None,
-    ):
-        self._module = module
-        self._workload = workload
-        self._precision = precision
-        self._device = device
-        self._agreement = agreement or RankAgreement()
-        self._held_out = data.held_out
-        if next(iter(data.held_out()), None) is None:
+    module: nn.Module
+    workload: Workload[Any]
+    data: DataSource
+    precision: Precision
+    device: torch.device
+    agreement: RankAgreement = field(default_factory=RankAgreement)
+
+    def __post_init__(self) -> None:
+        if next(iter(self.data.held_out()), None) is None:
             raise UsageProblem(
-                f"{type(data).__name__}: these data have no held-out samples to evaluate on; "
+                f"{type(self.data).__name__}: these data have no held-out samples to evaluate on; "
                 "allowed: data.source=digits, diabetes, text, or images with a test part"
             )
 
@@ -76,36 +69,33 @@ class Evaluator:
         Raises:
             CorrectnessError: the loss is not finite.
         """
-        training = self._module.training
-        self._module.eval()
+        training = self.module.training
+        self.module.eval()
         try:
             # Not inference mode: what FSDP2 gathers needs version counters.
             with torch.no_grad():
-                sums = self._sums(self._held_out())
+                sums = self._sums(self.data.held_out())
         finally:
-            self._module.train(training)
-        loss, correct, samples = self._agreement.mean(sums)
+            self.module.train(training)
+        loss, correct, samples = self.agreement.mean(sums)
         if not isfinite(loss):
             raise CorrectnessError(f"the loss on held-out samples is {loss}")
-        accuracy = correct / samples if self._workload.classifies else None
+        accuracy = correct / samples if self.workload.classifies else None
         return Evaluation(loss=loss / samples, accuracy=accuracy)
 
     def _sums(self, batches: Iterable[Batch]) -> list[float]:
         """The sum of losses, the number of samples in the right class, and that of all samples."""
         means, correct, sizes = [], [], []
         for batch in batches:
-            with self._precision.forward_context(self._device):
-                means.append(self._workload.loss(self._module, batch))
-                if self._workload.classifies:
-                    correct.append(self._correct(batch))
+            with self.precision.forward_context(self.device):
+                means.append(self.workload.loss(self.module, batch))
+                if self.workload.classifies:
+                    classes = self.workload.forward(self.module, batch).argmax(-1)
+                    correct.append((classes == batch.targets).sum())
             sizes.append(len(batch.inputs))
         # Summed here, in double precision, which not every device has.
         losses = (mean * size for mean, size in zip(_values(means), sizes, strict=True))
         return [fsum(losses), fsum(_values(correct)), float(sum(sizes))]
-
-    def _correct(self, batch: Batch) -> Tensor:
-        classes = self._workload.forward(self._module, batch).argmax(-1)
-        return (classes == batch.targets).sum()
 
 
 class AfterTraining:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from statistics import median
@@ -313,6 +314,7 @@ class Trainer:
         }
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ExposedCommunication:
     """Times steps with and without an exchange in turns, once everything else is measured.
 
@@ -320,30 +322,20 @@ class ExposedCommunication:
     comes after the timed calls because weights that are not exchanged drift apart.
     """
 
-    def __init__(
-        self,
-        *,
-        exchanging: Callable[[], None],
-        alone: Callable[[], None],
-        meet: Callable[[], None],
-        device: torch.device,
-    ):
-        self._exchanging = exchanging
-        self._alone = alone
-        self._meet = meet
-        self._device = device
+    exchanging: Callable[[], None]
+    alone: Callable[[], None]
+    meet: Callable[[], None]
+    device: torch.device
 
     def facts(self) -> Mapping[str, float]:
         """The medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
-        for step in (self._exchanging, self._alone):
+        for step in (self.exchanging, self.alone):
             self._seconds(step)
-        pairs = [
-            (self._seconds(self._exchanging), self._seconds(self._alone)) for _ in range(PAIRS)
-        ]
+        pairs = [(self._seconds(self.exchanging), self._seconds(self.alone)) for _ in range(PAIRS)]
         exchanging, alone = zip(*pairs, strict=True)
         return {"step_exchanging_s": median(exchanging), "step_alone_s": median(alone)}
 
     def _seconds(self, step: Callable[[], None]) -> float:
-        synchronize(self._device)
-        self._meet()
-        return timed_s(step, self._device)
+        synchronize(self.device)
+        self.meet()
+        return timed_s(step, self.device)

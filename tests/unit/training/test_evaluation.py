@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin import catalog
+from gpubench_plugin.distributed import RankAgreement
 from gpubench_plugin.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
 from gpubench_plugin.training import AfterTraining, Evaluation, Evaluator, Recorded
@@ -44,7 +45,7 @@ def evaluator(module, workload, *batches, precision=None, agreement=None):
         data=HeldOut(*batches),
         precision=precision or FP32(),
         device=CPU,
-        agreement=agreement,
+        agreement=agreement or RankAgreement(),
     )
 
 
