@@ -11,10 +11,12 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.errors import (
@@ -26,11 +28,6 @@ from gpubench_plugin.errors import (
 )
 from gpubench_plugin.training import manifest
 from gpubench_plugin.training.manifest import differences, facts_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import Tensor
 
 Tensors = Mapping[str, "Tensor"]
 

@@ -8,17 +8,13 @@ Source: https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.com
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable, Sequence
+from typing import Final, cast
 
 import torch
+from torch import Tensor, fx, nn
 
 from gpubench_plugin.errors import UsageProblem, not_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor, fx, nn
-
 
 NAME: Final = "gpubench-counting"
 """What ``model.compile_backend`` and ``torch.compile(backend=…)`` call it."""

@@ -6,10 +6,11 @@ The training objective of Ho et al. 2020 (https://arxiv.org/abs/2006.11239), equ
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from gpubench_plugin.config import ModelSection, PositiveInt
@@ -19,9 +20,6 @@ from gpubench_plugin.workloads._transformers import (
     recompute_activations,
 )
 from gpubench_plugin.workloads.base import Batch, Workload
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 _GROUPS = 32
 """Groups of a normalisation, diffusers' default: the widths are multiples of it."""

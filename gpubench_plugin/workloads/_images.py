@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from pydantic import Field
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
 from gpubench_plugin.config import ModelSection, PositiveInt
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads.base import Batch, Workload
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class ImageSection(ModelSection):

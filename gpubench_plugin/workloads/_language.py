@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.config import ModelSection, PositiveInt
@@ -16,9 +17,6 @@ from gpubench_plugin.workloads._transformers import (
     recompute_activations,
 )
 from gpubench_plugin.workloads.base import Batch, Workload
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class CachedModel:

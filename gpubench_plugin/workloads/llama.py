@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from gpubench_plugin.config import PositiveInt
 from gpubench_plugin.errors import Unsupported
 from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection, token_loss
 from gpubench_plugin.workloads.base import Stages
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
 
 
 class LlamaSection(RotarySection):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from gpubench_plugin.config import ModelSection, PositiveInt
 from gpubench_plugin.errors import UsageProblem
 from gpubench_plugin.workloads.base import Batch, Workload
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class RegressionSection(ModelSection):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
+from torch import nn
 
 from gpubench_plugin.training.optimizers.base import OptimizerBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch import nn
 
 
 class SGD(OptimizerBuilder):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 LAYOUTS: Final = ("contiguous", "padded", "transposed")
 """``padded``: every row is followed by a gap; ``transposed``: columns lie one after the other."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from gpubench_plugin.workloads._micro.checks import lacking, require_close
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
 
 IMPLEMENTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
     "loop": {"foreach": False, "fused": False},

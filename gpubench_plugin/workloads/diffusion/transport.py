@@ -7,19 +7,15 @@ one of another type as garbage, and one too long ends the process. So the header
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.errors import CorrectnessError, MeasurementError
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from torch import Tensor
-
 
 LENGTH: Final = 16
 """Numbers of a header, of 8 bytes each."""

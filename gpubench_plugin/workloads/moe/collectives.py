@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 from torch.autograd import Function
 from torch.distributed import _functional_collectives as funcol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    Collective = Callable[[Tensor, dist.ProcessGroup], Tensor]
+Collective = Callable[[Tensor, dist.ProcessGroup], Tensor]
 
 # From torch 2.13 on the old names warn.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

@@ -7,14 +7,12 @@ everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Numbers = TypeVar("Numbers", int, Tensor)
 

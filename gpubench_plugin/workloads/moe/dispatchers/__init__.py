@@ -1,4 +1,4 @@
-"""Dispatchers: how tokens travel to the ranks of their experts and back, one module for each."""
+"""Dispatchers: how tokens travel to the ranks of their experts and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a rank computes its experts: one module per way."""
+"""How a rank computes its experts."""
 
 from __future__ import annotations
 
