@@ -38,9 +38,10 @@ class ProcessIdentity:
     def of_this_process(cls) -> Self | None:
         """The identity of the process that asks; None where the system does not tell."""
         here, pid = place(), os.getpid()
-        started = _start_time(pid)
-        if here is None or started is None:
+        fields = stat_fields(pid)
+        if here is None or fields is None:
             return None
+        started = int(fields[_START_TIME])
         return cls(
             uid=os.geteuid(), host=socket.gethostname(), place=here, pid=pid, started=started
         )
@@ -92,11 +93,6 @@ def place() -> str | None:
         return f"{boot} {(_SELF / 'ns' / 'pid').readlink()} {clock}"
     except (OSError, ValueError):
         return None
-
-
-def _start_time(pid: int) -> int | None:
-    fields = stat_fields(pid)
-    return None if fields is None else int(fields[_START_TIME])
 
 
 def stat_fields(pid: int) -> list[str] | None:

@@ -90,13 +90,11 @@ def _redacted_argument(argument: str) -> str:
     """`argument` up to the first of its keys that names a secret; ``--set=data.token=…`` has 2."""
     for equals in re.finditer("=", argument):
         name, value = argument[: equals.start()], argument[equals.end() :]
-        if "://" not in name and value and _assigns_secret(name.rpartition("=")[2], value):
+        key = name.rpartition("=")[2]
+        ambiguous = names_a_secret(key) and not _NUMBER.fullmatch(value)
+        if "://" not in name and value and (ambiguous or _surely_secret(key)):
             return f"{redacted(name)}={HIDDEN}"
     return redacted(argument)
-
-
-def _assigns_secret(name: str, value: str) -> bool:
-    return _surely_secret(name) or (names_a_secret(name) and not _NUMBER.fullmatch(value))
 
 
 def _surely_secret(name: str) -> bool:

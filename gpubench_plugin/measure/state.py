@@ -47,7 +47,7 @@ def preserved(device: torch.device) -> Iterator[None]:
     with ExitStack() as stack:
         # What is pushed last is put back first.
         stack.callback(_fresh_memory, device)
-        for switch in reversed((*_old_tf32(), *_fp32_precision(), *_switches())):
+        for switch in reversed((*_old_tf32(), *_switches())):
             stack.callback(switch.put_back, switch.read())
         for restore, state in _generators(device):
             stack.callback(restore, state)
@@ -77,6 +77,7 @@ def _attribute(owner: object, name: str) -> _Switch:
 
 def _switches() -> tuple[_Switch, ...]:
     return (
+        *(_attribute(attrgetter(path)(torch), "fp32_precision") for path in _FP32_PRECISION),
         *(
             _attribute(torch.backends.cudnn, name)
             for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")
@@ -103,11 +104,6 @@ def _switches() -> tuple[_Switch, ...]:
 def _set_default_device(device: torch.device) -> None:
     """Set it; for the CPU by unsetting it, since a default device slows every factory call."""
     torch.set_default_device(None if device.type == "cpu" else device)
-
-
-def _fp32_precision() -> tuple[_Switch, ...]:
-    places = (attrgetter(path)(torch) for path in _FP32_PRECISION)
-    return tuple(_attribute(place, "fp32_precision") for place in places)
 
 
 def _old_tf32() -> tuple[_Switch, ...]:

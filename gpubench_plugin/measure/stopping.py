@@ -52,7 +52,9 @@ class ByInterval(StopRule):
         missing = self._section.fewest_rounds - recording.rounds
         if missing > 0 or elapsed_s < self._section.min_time_s or recording.contended:
             rounds_left = math.inf
-        elif rounds_left <= 0 or self._known(recording):
+        elif rounds_left <= 0 or (
+            self.converged(recording) and not (recording.dependent or recording.hidden)
+        ):
             return 0
         durations = _within(self._section.max_time_s, recording, elapsed_s, rounds_left)
         if durations or missing <= 0:
@@ -62,9 +64,6 @@ class ByInterval(StopRule):
     def converged(self, recording: Recording) -> bool:
         """Whether the half-width of the last look is small enough."""
         return recording.half_width <= self._section.ci_half_width
-
-    def _known(self, recording: Recording) -> bool:
-        return self.converged(recording) and not (recording.dependent or recording.hidden)
 
 
 class ByTime(StopRule):

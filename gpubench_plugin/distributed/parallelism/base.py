@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
 
 _NORMALISING: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_DRAWING: Final = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
-)
 
 
 def drawn_or_normalised_per_rank(module: nn.Module) -> str | None:
@@ -50,7 +42,7 @@ def _reasons(module: nn.Module) -> Iterator[str]:
             # FSDP2 puts its name before that of the layer.
             name = type(layer).__name__.removeprefix("FSDP")
             yield f"{name} normalises by each rank's own batch"
-        elif isinstance(layer, _DRAWING) and layer.training and layer.p > 0:
+        elif isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
             yield f"{type(layer).__name__} draws on each rank on its own"
         elif layer.training and (said := getattr(layer, "differs_per_rank", None)):
             yield str(said)

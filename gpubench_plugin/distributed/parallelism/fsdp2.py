@@ -71,7 +71,9 @@ class FSDP2(Parallelism):
         if self.section.fsdp_param_dtype is not None:
             _require_no_batch_norm(module, self.section.fsdp_param_dtype)
         if self.group.world.size > 1:
-            _copy_from_rank_zero(module)
+            with torch.no_grad():
+                for tensor in chain(module.parameters(), module.buffers()):
+                    dist.broadcast(tensor, src=0)
         mesh = self.mesh
         policy = MixedPrecisionPolicy(
             param_dtype=_DTYPES[self.section.fsdp_param_dtype],
@@ -129,9 +131,3 @@ def _require_no_batch_norm(module: nn.Module, dtype: str) -> None:
                 f"distributed.fsdp_param_dtype={dtype}: {name} normalises over the batch, whose "
                 "statistics need fp32; leave the key out and choose the precision bf16 or amp"
             )
-
-
-@torch.no_grad()
-def _copy_from_rank_zero(module: nn.Module) -> None:
-    for tensor in chain(module.parameters(), module.buffers()):
-        dist.broadcast(tensor, src=0)
