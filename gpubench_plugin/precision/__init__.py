@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.precision._fp32_switches import operations
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.precision.single import operations
 
 __getattr__ = lazy_names(__name__)

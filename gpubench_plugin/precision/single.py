@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpubench_plugin.precision.base import Precision
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import torch
 
 
@@ -20,8 +22,6 @@ class FP32(Precision):
 
     def switches(self) -> AbstractContextManager[None]:
         """TF32 and bf16 off in matrix products, convolutions and recurrent layers."""
-        from gpubench_plugin.precision._fp32_switches import fp32_computed_in
-
         return fp32_computed_in("ieee")
 
 
@@ -48,6 +48,83 @@ class TF32(Precision):
 
     def switches(self) -> AbstractContextManager[None]:
         """TF32 on in matrix products, convolutions and recurrent layers."""
-        from gpubench_plugin.precision._fp32_switches import fp32_computed_in
-
         return fp32_computed_in("tf32")
+
+
+_OPERATIONS: Final = (
+    *("cuda.matmul", "cudnn.conv", "cudnn.rnn"),
+    *("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"),
+)
+
+
+def operations() -> dict[str, Any]:
+    """Every operation whose fp32 can be something else: TF32 on CUDA, TF32 or bf16 on a CPU.
+
+    Its ``fp32_precision`` is ``none`` where it follows the general one.
+    """
+    import torch
+
+    return {name: attrgetter(name)(torch.backends) for name in _OPERATIONS}
+
+
+@contextmanager
+def fp32_computed_in(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
+    """Compute fp32 in `precision` everywhere, and put every switch of torch back afterwards.
+
+    There are two sets, the names before 2.9 (``allow_tf32``, ``set_float32_matmul_precision``) and
+    ``fp32_precision`` per operation, and torch refuses to read the old ones while they disagree.
+    The compiler reads the old ones, so that with ``fp32_precision`` alone tf32 fails under
+    ``max-autotune`` (https://github.com/pytorch/pytorch/issues/166387). Hence both are written,
+    the old ones first because they overwrite some of the new.
+
+    Source: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html and
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
+    """
+    found = _Switches.read()
+    tf32 = precision == "tf32"
+    wanted = _Switches(
+        matmul="high" if tf32 else "highest",
+        cudnn=tf32,
+        each=dict.fromkeys(operations(), precision),
+    )
+    wanted.write()
+    try:
+        yield
+    finally:
+        found.write()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Switches:
+    """The state of all switches; an old one is None where it cannot be read."""
+
+    matmul: str | None
+    cudnn: bool | None
+    each: dict[str, str]
+
+    @classmethod
+    def read(cls) -> _Switches:
+        import torch
+
+        matmul, cudnn = None, None
+        # An unreadable old switch disagrees with a new one, which is the one that counts.
+        with suppress(RuntimeError):
+            matmul = torch.get_float32_matmul_precision()
+        with suppress(RuntimeError):
+            cudnn = torch.backends.cudnn.allow_tf32
+        each = {name: operation.fp32_precision for name, operation in operations().items()}
+        return cls(matmul=matmul, cudnn=cudnn, each=each)
+
+    def write(self) -> None:
+        import torch
+
+        if self.matmul is not None:
+            torch.set_float32_matmul_precision(self.matmul)
+        if self.cudnn is not None:
+            torch.backends.cudnn.allow_tf32 = self.cudnn
+        for name, operation in operations().items():
+            # Reading gives what holds, be it the operation's own or the general precision. Where
+            # the general one gives the same, the operation follows it, as it does by default.
+            operation.fp32_precision = "none"
+            if operation.fp32_precision != self.each[name]:
+                operation.fp32_precision = self.each[name]
