@@ -12,9 +12,14 @@ from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for
 from gpubench_plugin.workloads.moe.dispatchers.base import visits_of
 from gpubench_plugin.workloads.moe.experts import KINDS
-from gpubench_plugin.workloads.moe.experts.base import Experts, StackedExperts, drawn, drawn_router
+from gpubench_plugin.workloads.moe.experts.base import (
+    Experts,
+    StackedExperts,
+    drawn,
+    drawn_router,
+    uniform,
+)
 from gpubench_plugin.workloads.moe.groups import Placement
-from gpubench_plugin.workloads.moe.initialisation import uniform
 from gpubench_plugin.workloads.moe.layer import MoELayer, captured
 from gpubench_plugin.workloads.moe.pinned_cache import offloaded
 from gpubench_plugin.workloads.moe.routing import Router

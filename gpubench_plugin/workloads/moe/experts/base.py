@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor
 from torch.nn.functional import silu
 
-from gpubench_plugin.workloads.moe.initialisation import uniform
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubench_plugin.config import MoeSection
+
+Numbers = TypeVar("Numbers", int, Tensor)
 
 
 class Experts(nn.Module):
@@ -116,6 +117,43 @@ def drawn_router(section: MoeSection, *, seed: int, layer: int = 0, device: str 
     """The router's weight, experts × width."""
     shape, bound = (section.experts, section.width), section.width**-0.5
     return uniform(shape, bound=bound, seed=seed, stream=layer, device=device)
+
+
+_MASK: Final = 2**32 - 1
+_CHUNK: Final = 2**24
+"""Elements drawn at a time: each takes 8 bytes, several times over."""
+
+
+def uniform(shape: Sequence[int], *, bound: float, seed: int, stream: int, device: str) -> Tensor:
+    """Values of `shape` in fp32, uniform on [-`bound`, `bound`), made on `device`.
+
+    A `stream` is a sequence of its own under one `seed`: each weight has one, so that a rank draws
+    its experts without drawing the others'. Drawing advances no generator.
+
+    The values are bit for bit the same on every device, which those of torch's generators are not:
+    an element's number is hashed with the seed, and integers and one multiplication in fp32 are
+    exact everywhere.
+    """
+    count = prod(shape)
+    key = _mixed(_mixed(seed & _MASK) ^ (stream & _MASK))
+    values = torch.empty(count, dtype=torch.float32, device=device)
+    for start in range(0, count, _CHUNK):
+        end = min(start + _CHUNK, count)
+        numbers = torch.arange(start, end, dtype=torch.int64, device=device)
+        bits = _mixed(_mixed(numbers) ^ key) >> 8  # fp32 holds 24 bits exactly
+        values[start:end] = (bits - 2**23).to(torch.float32) * (bound / 2**23)
+    return values.reshape(tuple(shape))
+
+
+def _mixed(numbers: Numbers) -> Numbers:
+    """A bijection of 32-bit numbers, of which every output bit hangs on every input bit.
+
+    Source: the hash lowbias32, https://nullprogram.com/blog/2018/07/31/. No product leaves a
+    tensor's int64: the second multiplier is taken modulo 2**32 as a negative number.
+    """
+    numbers = ((numbers ^ (numbers >> 16)) * 0x7FEB352D) & _MASK
+    numbers = ((numbers ^ (numbers >> 15)) * (0x846CA68B - 2**32)) & _MASK
+    return numbers ^ (numbers >> 16)
 
 
 class Sequential(StackedExperts):
