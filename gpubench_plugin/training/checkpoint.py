@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZIP_STORED, ZipFile
@@ -49,6 +49,7 @@ _DATA: Final = re.compile(r"step-\d{9,}-[0-9a-f]{8}\.pt")
 """Names of files of tensors, as they are written; a file with another name is not ours."""
 
 
+@dataclass(frozen=True, eq=False)
 class Checkpoints:
     """The checkpoints of one benchmark, in `folder`: the latest one, and the best one.
 
@@ -57,20 +58,12 @@ class Checkpoints:
     that it could not.
     """
 
-    def __init__(
-        self,
-        folder: Path | None,
-        *,
-        settings: Mapping[str, str],
-        device: torch.device,
-        gather: Gather | None = None,
-        agreement: RankAgreement | None = None,
-    ):
-        self._folder = folder
-        self._settings = settings
-        self._device = device
-        self._gather = gather or (lambda _, record: [record])
-        self._agreement = agreement or RankAgreement()
+    folder: Path | None
+    _: KW_ONLY
+    settings: Mapping[str, str]
+    device: torch.device
+    gather: Gather = lambda _, record: [record]
+    agreement: RankAgreement = field(default_factory=RankAgreement)
 
     def save(
         self,
@@ -89,17 +82,17 @@ class Checkpoints:
             ResultsError: it could not be written, which every rank raises; the checkpoints before
                 it are intact.
         """
-        states = self._gather("random states", asdict(RandomState.capture(self._device)))
+        states = self.gather("random states", asdict(RandomState.capture(self.device)))
         written: Path | None = None
         problem: Exception | None = None
-        if states is not None and self._folder is not None:
+        if states is not None and self.folder is not None:
             state = {**training.state_dict(), "random": states}
             try:
-                manifest = self._write(self._folder, state, training.total_steps, metrics)
-                written = self._name(self._folder, manifest, is_best, by)
+                manifest = self._write(self.folder, state, training.total_steps, metrics)
+                written = self._name(self.folder, manifest, is_best, by)
             except (GpubenchError, Unsupported) as error:
                 problem = error
-        (failed,) = self._agreement.mean([float(problem is not None)])
+        (failed,) = self.agreement.mean([float(problem is not None)])
         if problem is not None:
             raise problem
         if failed:
@@ -119,7 +112,7 @@ class Checkpoints:
         path = path / LATEST if path.is_dir() else path
         manifest = Manifest.read(path)
         here = training.state_dict()
-        refuse(path, _other_settings(manifest.settings, self._settings))
+        refuse(path, _other_settings(manifest.settings, self.settings))
         model = {k: facts for k, facts in manifest.tensors.items() if k.startswith("model.")}
         refuse(path, differences(model, facts_of(here["model"], "model")))
         data = path.with_name(manifest.file)
@@ -132,7 +125,7 @@ class Checkpoints:
                 raise UsageProblem(f"{path}: has the random states of {len(states)} ranks only")
             own = RandomState(**states[rank])
             training.load_state_dict(state)
-            own.restore(self._device)
+            own.restore(self.device)
         return manifest
 
     def _write(
@@ -146,7 +139,7 @@ class Checkpoints:
             sha256=sha256_of(data),
             step=step,
             metrics=dict(metrics),
-            settings=dict(self._settings),
+            settings=dict(self.settings),
             tensors=facts_of(state),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import sub
 from typing import NamedTuple, cast
 
@@ -44,6 +44,7 @@ class Cost:
     batch_size_recompiles: int
 
 
+@dataclass(eq=False, kw_only=True)
 class CompiledStep:
     """Forward and backward pass of a compiled module; gradients are forgotten after every step.
 
@@ -53,30 +54,21 @@ class CompiledStep:
     `flops_step` one step on tensors without data.
     """
 
-    def __init__(
-        self,
-        *,
-        eager: nn.Module,
-        compiled: Callable[[nn.Module], nn.Module],
-        loss: Loss,
-        other_losses: Sequence[Loss],
-        device: torch.device,
-        tolerance: float,
-        flops_step: Callable[[], None],
-        samples: int,
-    ) -> None:
-        self._eager = eager
-        self._compiled = compiled(eager)
-        self._loss = loss
-        self._other_losses = other_losses
-        self._device = device
-        self._tolerance = tolerance
-        self._samples = samples
-        self.flops_step = flops_step
-        self._graphs_before = 0
-        self._cost: Cost | None = None
-        self.recompiles = 0
-        self.calls = 0
+    eager: nn.Module
+    compiled: Callable[[nn.Module], nn.Module]
+    loss: Loss
+    other_losses: Sequence[Loss]
+    device: torch.device
+    tolerance: float
+    flops_step: Callable[[], None]
+    samples: int
+    recompiles: int = field(default=0, init=False)
+    calls: int = field(default=0, init=False)
+    _graphs_before: int = field(default=0, init=False)
+    _cost: Cost | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._compiled = self.compiled(self.eager)
 
     @property
     def cost(self) -> Cost:
@@ -91,7 +83,7 @@ class CompiledStep:
 
     def eager_step(self) -> None:
         """The same, not compiled."""
-        self._train(self._eager)
+        self._train(self.eager)
 
     def prepare(self, log: Callable[[Mapping[str, object]], None]) -> Check:
         """Compile cold and warm, and compare what is computed with the module that is not compiled.
@@ -100,17 +92,17 @@ class CompiledStep:
             CorrectnessError: loss or gradients differ by more than the tolerance.
             Unsupported: the back end lacks what it compiles with.
         """
-        expected = self._results(self._eager)
+        expected = self._results(self.eager)
         with _needing_compilers():
             first_s = self._compile()
         error = relative_error(self._results(self._compiled), expected)
-        if not error <= self._tolerance:  # also where it is no number
+        if not error <= self.tolerance:  # also where it is no number
             raise CorrectnessError(
                 f"the compiled step differs from the eager one by {error:.3g} of the norm of loss "
-                f"and gradients; allowed: {self._tolerance:g}"
+                f"and gradients; allowed: {self.tolerance:g}"
             )
         return Check(
-            correctness={"relative_error": error, "tolerance": self._tolerance},
+            correctness={"relative_error": error, "tolerance": self.tolerance},
             facts={"first_step_s": first_s},
         )
 
@@ -125,7 +117,7 @@ class CompiledStep:
 
     def work(self) -> Work:
         """The samples of the batch."""
-        return Work(samples=self._samples)
+        return Work(samples=self.samples)
 
     def _compile(self) -> float:
         """Find out the cost; the seconds of the first, cold step."""
@@ -135,12 +127,12 @@ class CompiledStep:
         with fresh_cache():
             torch.compiler.reset()
             before = captured()
-            cold_s = timed_s(self.step, self._device)
+            cold_s = timed_s(self.step, self.device)
             seen = captured() - before
             torch.compiler.reset()
             clear_caches()
-            warm_s = timed_s(self.step, self._device)
-            steady_s = min(timed_s(self.step, self._device) for _ in range(3))
+            warm_s = timed_s(self.step, self.device)
+            steady_s = min(timed_s(self.step, self.device) for _ in range(3))
         self._cost = Cost(
             cold_s=max(0.0, cold_s - steady_s),
             warm_s=max(0.0, warm_s - steady_s),
@@ -152,24 +144,24 @@ class CompiledStep:
     def _batch_size_recompiles(self) -> int:
         """Capturing is the same for every back end: one that compiles nothing finds it out."""
         torch.compiler.reset()
-        module = cast("nn.Module", torch.compile(self._eager, backend="eager"))
-        self._loss(module)
+        module = cast("nn.Module", torch.compile(self.eager, backend="eager"))
+        self.loss(module)
         before = captured()
-        for loss in self._other_losses:
+        for loss in self.other_losses:
             loss(module)
         return (captured() - before).graphs
 
     def _train(self, module: nn.Module) -> None:
-        self._loss(module).backward()
-        self._eager.zero_grad(set_to_none=True)
+        self.loss(module).backward()
+        self.eager.zero_grad(set_to_none=True)
 
     def _results(self, module: nn.Module) -> list[Tensor]:
         """Loss and gradients, in double precision."""
-        loss = self._loss(module)
+        loss = self.loss(module)
         loss.backward()
-        gradients = [p.grad for p in self._eager.parameters() if p.grad is not None]
+        gradients = [p.grad for p in self.eager.parameters() if p.grad is not None]
         results = [tensor.detach().double() for tensor in (loss, *gradients)]
-        self._eager.zero_grad(set_to_none=True)
+        self.eager.zero_grad(set_to_none=True)
         return results
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -97,6 +97,7 @@ class Target:
         return self.accuracy is not None and self.value(evaluation) >= self.accuracy
 
 
+@dataclass(eq=False, kw_only=True)
 class Course:
     """The same training every time: weights, order of batches and random numbers start alike.
 
@@ -104,26 +105,19 @@ class Course:
     the weights to start from are those that `module` has now.
     """
 
-    def __init__(
-        self,
-        *,
-        module: nn.Module,
-        data: DataSource,
-        evaluator: Evaluator,
-        build_trainer: Callable[[], Trainer],
-        seed: int,
-    ):
-        self._module = module
-        self._data = data
-        self._evaluator = evaluator
-        self._build_trainer = build_trainer
-        self._seed = seed
+    module: nn.Module
+    data: DataSource
+    evaluator: Evaluator
+    build_trainer: Callable[[], Trainer]
+    seed: int
+    _trainer: Trainer | None = field(default=None, init=False)
+    _counted: Counter[str] = field(default_factory=Counter, init=False)
+
+    def __post_init__(self) -> None:
         self._initial = {
             name: value.detach().clone() if isinstance(value, torch.Tensor) else value
-            for name, value in module.state_dict().items()
+            for name, value in self.module.state_dict().items()
         }
-        self._trainer: Trainer | None = None
-        self._counted: Counter[str] = Counter()
 
     @property
     def trainer(self) -> Trainer:
@@ -138,10 +132,10 @@ class Course:
             CorrectnessError: the last training went wrong.
         """
         self._close()
-        self._module.load_state_dict(self._initial)
-        self._data.restart()
-        torch.manual_seed(self._seed)
-        self._trainer = self._build_trainer()
+        self.module.load_state_dict(self._initial)
+        self.data.restart()
+        torch.manual_seed(self.seed)
+        self._trainer = self.build_trainer()
         self._trainer.begin()
 
     def train(self, steps: int) -> None:
@@ -158,7 +152,7 @@ class Course:
 
     def evaluate(self) -> Evaluation:
         """How good the model is now."""
-        return self._evaluator.evaluate()
+        return self.evaluator.evaluate()
 
     def forget(self) -> None:
         """Count from zero, with the next training."""

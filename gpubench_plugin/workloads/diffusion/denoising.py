@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,7 @@ def noted(log: EventLog | None, event: str, **facts: object) -> AbstractContextM
     return nullcontext() if log is None else log.during(event, **facts)
 
 
+@dataclass(eq=False, kw_only=True)
 class Denoising:
     """Takes any sample through any range of steps; a step depends on nothing outside itself.
 
@@ -67,57 +69,50 @@ class Denoising:
     N×tokens×features, on the `device` of the `module`.
     """
 
-    def __init__(
-        self,
-        *,
-        module: nn.Module,
-        workload: Workload[Any],
-        schedule: Schedule,
-        precision: Precision,
-        device: torch.device,
-        texts: Tensor,
-        seed: int,
-    ):
-        self._module = module.eval()
-        self._workload = workload
-        self._schedule = schedule
-        self._precision = precision
-        self._device = device
-        self._texts = texts.split(1)
-        self._seed = seed
-        self._generator = torch.Generator(device) if schedule.draws else None
+    module: nn.Module
+    workload: Workload[Any]
+    schedule: Schedule
+    precision: Precision
+    device: torch.device
+    texts: Tensor
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.module.eval()
+        self._texts = self.texts.split(1)
+        self._generator = torch.Generator(self.device) if self.schedule.draws else None
 
     def __call__(
         self, latents: Tensor, *, sample: int, steps: range, log: EventLog | None = None
     ) -> Tensor:
         """The `latents` of the sample with that number, 1×C×H×W, after these steps."""
-        scheduler = self._schedule.beginning_at(steps.start)
+        scheduler = self.schedule.beginning_at(steps.start)
         for step in steps:
             with noted(log, "step", sample=sample, step=step):
                 latents = self._step(scheduler, latents, sample=sample, step=step)
         return latents
 
     def _step(self, scheduler: Any, latents: Tensor, *, sample: int, step: int) -> Tensor:
-        timestep = self._schedule.timesteps[step]
+        timestep = self.schedule.timesteps[step]
         scaled = latents
         if hasattr(scheduler, "scale_model_input"):
             scaled = scheduler.scale_model_input(latents, timestep)
         noise = self._noise(scaled, sample=sample, step=step)
         options: dict[str, Any] = {}
         if self._generator is not None:
-            self._generator.manual_seed(seed_of(self._seed, sample, step))
+            self._generator.manual_seed(seed_of(self.seed, sample, step))
             options["generator"] = self._generator
         stepped: Tensor = scheduler.step(noise, timestep, latents, return_dict=False, **options)[0]
         return stepped
 
     def _noise(self, scaled: Tensor, *, sample: int, step: int) -> Tensor:
         """What the network takes for noise, in the type of the latents."""
-        inputs = scaled.contiguous(memory_format=self._workload.memory_format)
-        batch = self._precision.convert_batch(Batch(inputs, inputs, (self._texts[sample],)))
+        inputs = scaled.contiguous(memory_format=self.workload.memory_format)
+        batch = self.precision.convert_batch(Batch(inputs, inputs, (self._texts[sample],)))
         # Times stay as they are: 16 bits do not tell 999 from 1000.
-        batch = batch._replace(context=(self._schedule.on_device[step], *batch.context))
-        with self._precision.forward_context(self._device):
-            predicted = self._workload.forward(self._module, batch)
+        batch = batch._replace(context=(self.schedule.on_device[step], *batch.context))
+        with self.precision.forward_context(self.device):
+            predicted = self.workload.forward(self.module, batch)
         return predicted.to(scaled.dtype)
 
 

@@ -91,7 +91,7 @@ def test_another_rank_with_other_weights_is_found_out(make_pipeline: Make, unet:
     assert all(
         torch.equal(a, b) for a, b in zip(other.inward.weight, module.inward.weight, strict=True)
     )
-    first._denoising._module = other
+    first._denoising.module = other
     with pytest.raises(CorrectnessError, match=r"sample 0: \d+ of 256 values differ .* at most"):
         together([first, last], lambda pipeline: pipeline.prepare(ignored))
 
