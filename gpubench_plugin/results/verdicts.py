@@ -18,6 +18,13 @@ from gpubench_plugin.records import Comparison, Difference, Json, Verdict, descr
 FORMAT: Final = stored.Format(what="file of verdicts", newest=1)
 """The version grows with every change; older files stay readable, newer ones are refused."""
 
+_KEYS: Final = (
+    *("id", "metric", "unit", "better", "base", "head", "verdict", "effect", "interval"),
+    *("launches", "smallest_visible_effect", "pairs_needed", "runs_needed"),
+    *("method", "limit", "reason", "parts", "base_label", "head_label"),
+)
+"""The order of a verdict's keys: a record has its base class's fields first."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkVerdict(Verdict):
@@ -91,7 +98,7 @@ def document(comparisons: Sequence[Comparison]) -> Json:
         notes=tuple(dict.fromkeys(note for comparison in comparisons for note in comparison.notes)),
     )
     plain: Json = json_files.plain(stored.dumped(verdicts))
-    return plain
+    return plain | {"benchmarks": [dict.fromkeys(_KEYS) | row for row in plain["benchmarks"]]}
 
 
 def to_text(comparisons: Sequence[Comparison]) -> str:
