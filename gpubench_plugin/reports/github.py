@@ -16,10 +16,10 @@ from gpubench_plugin.environment import counted
 from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_table import (
+    cells_of,
     changed,
     difference_text,
     headline,
-    row,
     signed,
     words,
     worst_first,
@@ -58,17 +58,13 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
         "|---|---|--:|--:|--:|--:|---|---|",
     ]
     for verdict in verdicts:
-        cells = row(verdict, words(verdict))
-        mark = _MARKS.get(verdict.kind, _DOUBTFUL)
+        cells = cells_of(verdict)
         shown = (
-            code(cells.benchmark),
-            code(verdict.metric) + escaped(cells.metric[len(verdict.metric) :]),
-            escaped(cells.base),
-            escaped(cells.head),
-            escaped(cells.effect),
-            escaped(cells.interval),
-            f"{mark} {escaped(cells.verdict)}",
-            escaped(cells.reason),
+            code(verdict.id),
+            code(verdict.metric) + escaped(cells["metric"][len(verdict.metric) :]),
+            *(escaped(cells[name]) for name in ("base", "head", "effect", "interval")),
+            f"{_MARKS.get(verdict.kind, _DOUBTFUL)} {escaped(cells['verdict'])}",
+            escaped(verdict.reason),
         )
         lines.append(f"| {' | '.join(shown)} |")
     return lines
@@ -140,8 +136,7 @@ def step_summary(comparisons: Sequence[Comparison], *, reproduce: str, accept: s
     `reproduce` and `accept` are command lines: to see it again, and to make it the baseline. Of
     a summary too long for GitHub the folded rest is left out, and said so.
     """
-    lines = _page(comparisons, reproduce, accept, rest=True)
-    text = "\n".join(lines)
+    text = "\n".join(_page(comparisons, reproduce, accept, rest=True))
     if len(text.encode()) > _LIMIT_BYTES:
         text = "\n".join(_page(comparisons, reproduce, accept, rest=False))
     if len(text.encode()) > _LIMIT_BYTES:
@@ -170,9 +165,7 @@ def annotations(
 def _page(
     comparisons: Sequence[Comparison], reproduce: str, accept: str, *, rest: bool
 ) -> list[str]:
-    lines: list[str] = []
-    for comparison in comparisons:
-        lines += _section(comparison, rest=rest)
+    lines = [line for comparison in comparisons for line in _section(comparison, rest=rest)]
     if reproduce:
         lines += ["To see it again:", "", *_block(reproduce)]
     if accept:
@@ -182,17 +175,16 @@ def _page(
 
 def _section(comparison: Comparison, *, rest: bool) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
-    told = changed(verdicts)
     folded = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
     yield f"## {escaped(headline(verdicts))}"
     yield ""
     yield head(comparison)
     yield ""
     yield from notes(comparison)
-    rows = table(told)
+    rows = table(changed(verdicts))
     yield from [*rows, ""] if rows else []
     if folded and rest:
-        yield from details(f"{headline(folded)}", table(folded))
+        yield from details(headline(folded), table(folded))
     elif folded:
         yield f"{escaped(headline(folded))}: too many to be listed here"
         yield ""
@@ -209,8 +201,7 @@ def _block(command: str) -> list[str]:
 
 
 def _properties(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> str:
-    title = f"{verdict.id.rpartition('::')[2]}: {words(verdict)}"
-    said = {"title": title}
+    said = {"title": f"{verdict.id.rpartition('::')[2]}: {words(verdict)}"}
     if verdict.id in locations:
         file, line = locations[verdict.id]
         said = {"file": file, "line": str(line), **said}
@@ -220,8 +211,7 @@ def _properties(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> s
 def _message(verdict: Verdict) -> str:
     effect = f" {signed(verdict.effect)}" if verdict.effect is not None else ""
     about = f"{verdict.metric}{effect}".strip()
-    said = ": ".join(filter(None, (verdict.id, about, verdict.reason)))
-    return _escaped(said)
+    return _escaped(": ".join(filter(None, (verdict.id, about, verdict.reason))))
 
 
 def _escaped(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from gpubench_plugin.environment import byte_size, listed, significant
@@ -94,21 +94,6 @@ _SHOWS: Final[Mapping[str, Callable[[float], str]]] = {
 """How a number with a unit is written; seconds are written by `text.seconds`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """The cells of one verdict; `reason` stands beneath the table where it says something new."""
-
-    benchmark: str
-    metric: str
-    base: str
-    head: str
-    effect: str
-    interval: str
-    verdict: str
-    launches: str
-    reason: str
-
-
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """Sorted by effect, the worst first; what has no effect in numbers comes last.
 
@@ -122,20 +107,19 @@ def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
     return [verdict for verdict in verdicts if verdict.kind not in _WITHOUT_CHANGE]
 
 
-def row(verdict: Verdict, words: str, glyphs: Glyphs = UNICODE) -> Row:
-    """The cells of `verdict`, which people call `words`; nothing in them is escaped."""
+def cells_of(verdict: Verdict, glyphs: Glyphs = UNICODE) -> dict[str, str]:
+    """The cells of `verdict` by the title of their column; nothing in them is escaped."""
     arrow = {"lower": glyphs.lower, "higher": glyphs.higher}.get(verdict.better, "")
-    return Row(
-        benchmark=verdict.id,
-        metric=f"{verdict.metric} {arrow}".strip() if verdict.metric else "",
-        base=number(verdict.base, verdict.unit, glyphs),
-        head=number(verdict.head, verdict.unit, glyphs),
-        effect=signed(verdict.effect),
-        interval=_interval(verdict),
-        verdict=words,
-        launches=str(verdict.launches or ""),
-        reason=verdict.reason,
-    )
+    ends = verdict.interval
+    return {
+        "metric": f"{verdict.metric} {arrow}".strip() if verdict.metric else "",
+        "base": number(verdict.base, verdict.unit, glyphs),
+        "head": number(verdict.head, verdict.unit, glyphs),
+        "effect": signed(verdict.effect),
+        "interval": "" if ends is None else f"[{signed(ends[0])}, {signed(ends[1])}]",
+        "launches": str(verdict.launches or ""),
+        "verdict": words(verdict),
+    }
 
 
 def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
@@ -187,13 +171,6 @@ def _rank(verdict: Verdict) -> tuple[int, float, str, str]:
     return (group, -(verdict.effect or 0.0), verdict.id, verdict.metric)
 
 
-def _interval(verdict: Verdict) -> str:
-    if verdict.interval is None:
-        return ""
-    low, high = verdict.interval
-    return f"[{signed(low)}, {signed(high)}]"
-
-
 def _fact(value: Any) -> str:
     return "absent" if value is None else json.dumps(value, default=str, ensure_ascii=False)
 
@@ -241,43 +218,42 @@ def verdict_lines(
 def _table(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
     if not verdicts:
         return
-    rows = [row(verdict, words(verdict), glyphs) for verdict in verdicts]
-    names = _names(rows)
+    rows = [cells_of(verdict, glyphs) for verdict in verdicts]
+    names = _names(verdicts)
     columns = _fitting(rows, names, width)
-    if "metric" not in columns and (metric := rows[0].metric):
+    if "metric" not in columns and (metric := rows[0]["metric"]):
         yield ((_escaped(f"of {metric}:", width, glyphs), PLAIN),)
     columns["verdict"] = replace(columns["verdict"], markup=[*map(colour, verdicts)])
     benchmark = names_column(names, columns.values(), width, glyphs)
     yield from table([benchmark, *columns.values()], glyphs, nothing=glyphs.nothing)
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(verdicts: Sequence[Verdict]) -> list[str]:
     """The node ids, without the file where all are in one."""
-    files = {row.benchmark.partition("::")[0] for row in rows}
-    ids = [row.benchmark for row in rows]
+    ids = [verdict.id for verdict in verdicts]
+    files = {node_id.partition("::")[0] for node_id in ids}
     if len(files) == 1:
         ids = [node_id.partition("::")[2] or node_id for node_id in ids]
     return [printable(node_id) for node_id in ids]
 
 
-def _fitting(rows: Sequence[Row], names: Sequence[str], width: int) -> dict[str, Column]:
-    numeric = {"base", "head", "effect", "interval", "launches"}
+def _fitting(
+    rows: Sequence[Mapping[str, str]], names: Sequence[str], width: int
+) -> dict[str, Column]:
     columns = {
-        name: column(name, [getattr(row, name) for row in rows], numeric=name in numeric)
-        for name in ("metric", "base", "head", "effect", "interval", "launches", "verdict")
+        name: column(name, [row[name] for row in rows], numeric=name not in {"metric", "verdict"})
+        for name in rows[0]
     }
     least = min(max(map(columns_of, names)), max(_LEAST_FOR_NAMES, width // 4))
-    tells_apart = len({row.metric for row in rows}) > 1
+    tells_apart = len({row["metric"] for row in rows}) > 1
     give_way = [name for name in _LEFT_OUT if not (name == "metric" and tells_apart)]
     with_content = {name: column for name, column in columns.items() if any(column.cells)}
     return narrowed(with_content, give_way, width - least)
 
 
 def _why(verdicts: Sequence[Verdict], width: int, glyphs: Glyphs) -> Iterator[Line]:
-    names = _names([row(verdict, "", glyphs) for verdict in verdicts])
-    called = [
-        f"{name} {verdict.metric}".strip() for name, verdict in zip(names, verdicts, strict=True)
-    ]
+    names = zip(_names(verdicts), verdicts, strict=True)
+    called = [f"{name} {verdict.metric}".strip() for name, verdict in names]
     for verdict, those, reason in reasons(verdicts, called):
         shortened = shorten(those[:_NAMED], width // 2, glyphs.ellipsis)
         who = listed([*map(printable, shortened), *those[_NAMED:]], _NAMED)
