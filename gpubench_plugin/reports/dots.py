@@ -45,17 +45,11 @@ _MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamo
 def dot_lines(
     dots: Sequence[Dot], unit: str, noun: str, total: int, glyphs: Glyphs
 ) -> Iterator[Line]:
-    """The picture of `dots`, one or more, in `total` columns of the terminal.
+    """The picture of `dots`, one or more in the order of time, in `total` columns.
 
     Dots of both signs have a column each, and those that do not fit stand in further pictures on
-    the same scale. If all have one sign, neighbours share a column instead.
-
-    Args:
-        dots: in the order of time.
-        unit: of the values.
-        noun: what a dot is, in the singular.
-        total: columns.
-        glyphs: the signs that the terminal can show.
+    the same scale. If all have one sign, neighbours share a column instead. `noun` is what a dot
+    is, in the singular.
     """
     scale = _Scale.of(dots)
     labels = {row: number(scale.at(row), unit, glyphs) for row in (0, _ROWS // 2, _ROWS - 1)}

@@ -211,16 +211,13 @@ def _looks(looks: Sequence[Look], total: int, glyphs: Glyphs) -> Iterator[Line]:
         column("metric", [verdict.metric for _, verdict in rows]),
         column("verdict", [words(verdict) for _, verdict in rows]),
         column("effect", [signed(verdict.effect) for _, verdict in rows], numeric=True),
-        column("99 % interval", [_interval(verdict) for _, verdict in rows], numeric=True),
+        column(
+            "99 % interval",
+            [" to ".join(map(signed, one.interval or ())) for _, one in rows],
+            numeric=True,
+        ),
     ]
     yield from (((line, PLAIN),) for line in lines(table, total, glyphs))
-
-
-def _interval(verdict: Verdict) -> str:
-    if verdict.interval is None:
-        return ""
-    low, high = verdict.interval
-    return f"{signed(low)} to {signed(high)}"
 
 
 def _listed(title: str, texts: Sequence[str], total: int) -> Iterator[Line]:

@@ -23,10 +23,6 @@ _INTERVAL_S: Final = 0.1
 """The eye follows no more than ten changes a second."""
 
 
-def _terminal_width() -> int:
-    return shutil.get_terminal_size().columns
-
-
 class StatusLine:
     """Rewrites the rest of a terminal's line, behind what others wrote; the cursor stays there.
 
@@ -48,7 +44,7 @@ class StatusLine:
         enabled: bool,
         *,
         glyphs: Glyphs = UNICODE,
-        width: Callable[[], int] = _terminal_width,
+        width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
         clock: Callable[[], float] = time.monotonic,
         interval_s: float = _INTERVAL_S,
     ):
@@ -68,9 +64,8 @@ class StatusLine:
         if now - self._shown_at < self._interval_s:
             return
         self._shown_at = now
-        self._write(
-            f"{_BEFORE} {cut(printable(text), self._width() - 1, self._glyphs.ellipsis)}{_AFTER}"
-        )
+        shown = cut(printable(text), self._width() - 1, self._glyphs.ellipsis)
+        self._write(f"{_BEFORE} {shown}{_AFTER}")
 
     def clear(self) -> None:
         """Take the text away, so that other output can follow."""

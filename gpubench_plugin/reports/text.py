@@ -26,7 +26,7 @@ def printable(text: str) -> str:
     So is what would steer GitHub's runner, see :func:`no_command`.
     """
     joined = re.sub(r"\s*[\r\n]+\s*", " ", text.strip())
-    return no_command("".join(_escape(c) if _steers(c) else c for c in joined))
+    return no_command("".join(map(_harmless, joined)))
 
 
 def no_command(text: str) -> str:
@@ -35,7 +35,7 @@ def no_command(text: str) -> str:
     A line that begins with ``::``, after any space, is one, and one that has ``##[`` anywhere. Each
     word is looked at, since a text may be wrapped.
     """
-    return _COMMAND.sub(lambda match: f"{_ESCAPED[match.group()]}", text)
+    return _COMMAND.sub(lambda match: _ESCAPED[match.group()], text)
 
 
 def width(text: str) -> int:
@@ -121,49 +121,33 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _steers(character: str) -> bool:
-    """Controls, format characters such as bidi overrides, surrogates, line separators."""
-    return unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+def _harmless(character: str) -> str:
+    """Controls, format characters such as bidi overrides, surrogates, line separators escaped."""
+    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
+        return character.encode("unicode_escape").decode("ascii")
+    return character
 
 
 @dataclass(frozen=True, kw_only=True)
 class Glyphs:
     """The few signs beyond ASCII in a report, or what stands for them where they cannot."""
 
-    micro: str
-    plus_minus: str
-    ellipsis: str
-    nothing: str
-    doubtful: str
-    separator: str
-    lower: str
-    higher: str
-    to: str
-    hollow: str
-    filled: str
-    diamond: str
-    axis: str
+    micro: str = "µ"
+    plus_minus: str = "±"
+    ellipsis: str = "…"
+    nothing: str = "\N{EN DASH}"
+    doubtful: str = "≈"
+    separator: str = "·"
+    lower: str = "↓"
+    higher: str = "↑"
+    to: str = "→"
+    hollow: str = "○"
+    filled: str = "●"
+    diamond: str = "◆"
+    axis: str = "│"
 
 
-UNICODE: Final = Glyphs(
-    micro="µ",
-    plus_minus="±",
-    ellipsis="…",
-    nothing="\N{EN DASH}",
-    doubtful="≈",
-    separator="·",
-    lower="↓",
-    higher="↑",
-    to="→",
-    hollow="○",
-    filled="●",
-    diamond="◆",
-    axis="│",
-)
+UNICODE: Final = Glyphs()
 ASCII: Final = Glyphs(
     micro="u",
     plus_minus="+-",
@@ -232,8 +216,6 @@ MARK: Final = "|"
 
 def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = ()) -> str:
     """One sign per value, from the least to the greatest, and :data:`MARK` before `marks`.
-
-    It is a small picture of their course.
 
     The scale reaches over 1 % at least, so that noise does not look like mountains.
     """

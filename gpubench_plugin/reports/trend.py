@@ -12,9 +12,10 @@ from gpubench_plugin.reports.verdict_table import number, signed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.compare.baselines import Course, LevelChange
+    from gpubench_plugin.compare.baselines import Course
 
-_CSV = ("fingerprint", "run_id", "started", "branch", "commit", "value", "unit", "change", "work")
+_POINT = ("run_id", "started", "branch", "commit", "value")
+_CSV = ("fingerprint", *_POINT, "unit", "change", "work")
 
 
 def course_lines(
@@ -47,14 +48,7 @@ def courses_as_json(benchmark: str, metric: str, courses: Sequence[Course]) -> d
                 "work": None if course.work is None else dict(course.work),
                 "unit": course.points[-1].unit,
                 "points": [
-                    {
-                        "run_id": point.run_id,
-                        "started": point.started,
-                        "branch": point.branch,
-                        "commit": point.commit,
-                        "value": point.value,
-                    }
-                    for point in course.points
+                    {name: getattr(point, name) for name in _POINT} for point in course.points
                 ],
                 "change_points": None
                 if course.changes is None
@@ -116,22 +110,18 @@ def _picture(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
 
 def _table(course: Course, total: int, glyphs: Glyphs) -> list[str]:
     points = course.points
-    changes = {change.index: change for change in course.changes or ()}
+    marks = {c.index: f"new {signed(c.change)}".strip() for c in course.changes or ()}
     return lines(
         [
             column("run", [point.run_id for point in points]),
             column("value", [number(p.value, p.unit, glyphs) for p in points], numeric=True),
             column("commit", [short_commit(point.commit) for point in points]),
             column("branch", [point.branch or "" for point in points]),
-            column("level", [_mark(changes.get(i)) for i in range(len(points))]),
+            column("level", [marks.get(i, "") for i in range(len(points))]),
         ],
         total,
         glyphs,
     )
-
-
-def _mark(change: LevelChange | None) -> str:
-    return "" if change is None else f"new {signed(change.change)}".strip()
 
 
 def _changes(course: Course, total: int, glyphs: Glyphs) -> Iterator[str]:
