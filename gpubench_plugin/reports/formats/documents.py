@@ -1,14 +1,17 @@
-"""Comparisons as a whole: a table for a terminal, Markdown for GitHub, JSON for programs."""
+"""Comparisons as a table for a terminal, Markdown for GitHub, JSON and CSV for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from gpubench_plugin.records import Comparison
+from gpubench_plugin.environment import Cell, csv_text
+from gpubench_plugin.records import Comparison, Verdict
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.reports.markup import painted, plain
+from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_table import headline, verdict_lines
 
 
@@ -17,15 +20,10 @@ def table(comparisons: Sequence[Comparison], page: Page) -> str:
     """Sorted by effect, the worst first, each comparison under its title."""
     written = painted if page.color else plain
     parts = (
-        "".join(
-            f"{written(line)}\n"
-            for line in verdict_lines(
-                comparison, page.width, page.glyphs, only_changed=page.only_changed
-            )
-        )
+        verdict_lines(comparison, page.width, page.glyphs, only_changed=page.only_changed)
         for comparison in comparisons
     )
-    return "\n".join(parts)
+    return "\n".join("".join(f"{written(line)}\n" for line in part) for part in parts)
 
 
 @Format
@@ -47,8 +45,38 @@ def json(comparisons: Sequence[Comparison], page: Page) -> str:
     from gpubench_plugin.results import verdicts
 
     return verdicts.to_text(
-        [
-            replace(comparison, verdicts=tuple(page.verdicts(comparison)))
-            for comparison in comparisons
-        ]
+        [replace(one, verdicts=tuple(page.verdicts(one))) for one in comparisons]
     )
+
+
+_COLUMNS: Final = (
+    *("id", "metric", "unit", "better", "base", "head", "verdict", "effect"),
+    *("interval_low", "interval_high", "launches", "smallest_visible_effect", "method", "limit"),
+    *("reason", "base_label", "head_label", "moved", "pairs_needed", "runs_needed"),
+)
+"""Effects are fractions, positive where the head is worse; values are in the unit beside them.
+
+The row of a step time has the numbers of the metric that decided; `moved` are all that did."""
+
+
+@Format
+def csv(comparisons: Sequence[Comparison], page: Page) -> str:
+    """Numbers stand as they are; a text that a spreadsheet would run as a formula is quoted."""
+    rows = (_row(verdict, one) for one in comparisons for verdict in page.verdicts(one))
+    return csv_text([_COLUMNS, *rows])
+
+
+def _row(verdict: Verdict, comparison: Comparison) -> Iterator[Cell]:
+    """The cell of each column; one without an entry here is the field of its name."""
+    low, high = verdict.interval or (None, None)
+    values: Mapping[str, Cell] = {
+        "verdict": verdict.kind,
+        "interval_low": low,
+        "interval_high": high,
+        "base_label": comparison.base,
+        "head_label": comparison.head,
+        "moved": " ".join(verdict.moved) if verdict.kind in {"regressed", "improved"} else "",
+    }
+    for column in _COLUMNS:
+        cell = values[column] if column in values else getattr(verdict, column)
+        yield printable(cell) if isinstance(cell, str) else cell
