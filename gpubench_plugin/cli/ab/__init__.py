@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         resumed,
         time_from,
     )
-    from gpubench_plugin.cli.ab.schedule import REHEARSAL, Budget, freeze, longest_left, order
+    from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
     from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source, side, source
     from gpubench_plugin.cli.ab.state import STATE, Done, Look, State
     from gpubench_plugin.cli.ab.trial import Contender, Trial

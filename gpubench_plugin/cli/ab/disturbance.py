@@ -67,9 +67,8 @@ def cause(attempts: Sequence[Attempt]) -> Cause | None:
 def to_repeat(attempts: Sequence[Attempt], *, looked: int) -> int | None:
     """The pair that is measured again before the next look, or None.
 
-    Args:
-        attempts: all tries of all pairs so far, in order; of each pair the last one counts.
-        looked: pairs up to this one were judged by a look, and stay as they are.
+    Of each pair the last of all `attempts`, which are in order, counts; pairs up to `looked` were
+    judged by a look, and stay as they are.
     """
     pairs = {one.pair: one for one in attempts}
     replaced = len(attempts) - len(pairs)
@@ -88,26 +87,22 @@ def may_hide(attempts: Sequence[Attempt]) -> bool:
     return replaced and not any(one.base for one in attempts)
 
 
-def flags_in_words(run: Run, ids: Collection[str]) -> str:
-    """The machine's flags of those benchmarks in a launch, each once: ``contended, throttled``."""
-    return ", ".join(_raised(run, ids))
-
-
 def disturbance_notes(
     launches: Mapping[SideName, Sequence[Run]], attempts: Sequence[Attempt]
 ) -> Iterator[str]:
-    """How many launches were disturbed, by what, what was measured again, and what to do.
+    """How many of `launches` were disturbed, by what, what was measured again, and what to do.
 
-    Args:
-        launches: all of them by side, also those of pairs that were replaced.
-        attempts: the tries of the pairs that they were.
+    Those of pairs that were replaced are among them.
     """
     disturbed = {
         side: [run for run in runs if is_disturbed(run, run.results)]
         for side, runs in launches.items()
     }
     counts = Counter(
-        name for runs in disturbed.values() for run in runs for name in _raised(run, run.results)
+        name
+        for runs in disturbed.values()
+        for run in runs
+        for name in raised_flags(run, run.results)
     )
     if not counts:
         return
@@ -126,7 +121,8 @@ _REMEDIES: Final[Mapping[str, str]] = {
 }
 
 
-def _raised(run: Run, ids: Collection[str]) -> list[str]:
+def raised_flags(run: Run, ids: Collection[str]) -> list[str]:
+    """The machine's flags of those benchmarks in a launch, each once."""
     raised = {name for i in ids if i in run.results for name in disturbances(run.results[i].flags)}
     return [name for name in DISTURBANCES if name in raised]
 

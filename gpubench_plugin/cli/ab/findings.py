@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gpubench_plugin.compare import (
     UNCHANGED_FROM,
-    Matched,
     Series,
     Side,
     Subject,
@@ -27,17 +27,12 @@ class Findings:
 
     The suite that counts for the rate of false alarms is what could be judged then, at every look.
 
-    Args:
-        base: the rehearsal of the base.
-        head: the rehearsal of the head.
-        limits: by metric, over those that the benchmarks state.
-        limits_from: whose count of those that the benchmarks state.
-        allow_incomparable: compare whatever the machines and settings are.
-        exempt: beginnings of the facts that may differ.
+    `base` and `head` are the rehearsals; for the rest see :func:`gpubench_plugin.compare.match`.
 
     Attributes:
         pairs_needed: about how many pairs decide what the last look could not, as its reasons say;
             None before a look, and where more pairs would help nothing.
+        suite: how many step times and other metrics could be judged.
 
     Raises:
         NothingComparable: neither side has a benchmark.
@@ -55,16 +50,19 @@ class Findings:
     ):
         if not base.results and not head.results:
             raise NothingComparable("pytest selected no benchmark, on neither side")
-        self._limits = dict(limits)
-        self._limits_from = limits_from
-        self._allow_incomparable = allow_incomparable
-        self._exempt = tuple(exempt)
-        self._labels = (base.label, head.label)
+        self._match = partial(
+            match,
+            paired=True,
+            limits=limits,
+            limits_from=limits_from,
+            allow_incomparable=allow_incomparable,
+            exempt=exempt,
+        )
         matched = self._match([base], [head])
         self._order = list(dict.fromkeys((*head.results, *base.results)))
         self._tests = len(matched.series)
         self._open: dict[Subject, Verdict | None] = dict.fromkeys(map(subject_of, matched.series))
-        self._suite = len(self._open)
+        self.suite = len(self._open)
         self._decided: list[Series] = []
         self.pairs_needed: int | None = None
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
@@ -99,12 +97,7 @@ class Findings:
     @property
     def decided(self) -> int:
         """How much of what could be judged has a final verdict."""
-        return self._suite - len(self._open)
-
-    @property
-    def suite(self) -> int:
-        """How many step times and other metrics could be judged."""
-        return self._suite
+        return self.suite - len(self._open)
 
     def look(
         self,
@@ -148,24 +141,12 @@ class Findings:
         verdicts = [*self._final.values(), *self.undecided]
         position = {node_id: number for number, node_id in enumerate(self._order)}
         verdicts.sort(key=lambda v: position.get(v.id, len(position)))
-        base, head = self._labels
         return Comparison(
-            base=base,
-            head=head,
+            base=self._bases[0].label,
+            head=self._heads[0].label,
             verdicts=tuple(verdicts),
             environment_differences=self.environment_differences,
             notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
-        )
-
-    def _match(self, bases: Sequence[Run], heads: Sequence[Run]) -> Matched:
-        return match(
-            bases,
-            heads,
-            paired=True,
-            limits=self._limits,
-            limits_from=self._limits_from,
-            allow_incomparable=self._allow_incomparable,
-            exempt=self._exempt,
         )
 
 
@@ -175,9 +156,7 @@ def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int
     Before a look nobody knows; then it is `unchanged_from`. None where so many were `looked` at
     already, and where no number of pairs would help.
     """
-    total = unchanged_from
-    if undecided:
-        total = max((verdict.pairs_needed or 0 for verdict in undecided), default=0)
+    total = max((verdict.pairs_needed or 0 for verdict in undecided), default=unchanged_from)
     return total if total > looked else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -62,26 +62,17 @@ def require_own_code(
         UsageProblem: it did; the message names the package and the place.
     """
     tree = side.tree.resolve()
-    foreign = [t.resolve() for t in (other.tree, repository) if t is not None]
     # A tree may lie inside the other: then what is in the inner one is not foreign to it.
-    foreign = [t for t in foreign if t != tree]
-    own = set(_top_level_packages(side.import_roots()))
+    foreign = {t.resolve() for t in (other.tree, repository) if t is not None} - {tree}
+    own = {p.parent.name for root in side.import_roots() for p in root.glob("*/__init__.py")}
     for name, file in modules.items():
-        if file.is_relative_to(tree) and not _inside_nested(file, tree, foreign):
+        nested = any(t.is_relative_to(tree) and file.is_relative_to(t) for t in foreign)
+        if file.is_relative_to(tree) and not nested:
             continue
         top = name.partition(".")[0]
         in_environment = not _INSTALLED.isdisjoint(file.parts)
         if (top in own) or (not in_environment and any(file.is_relative_to(t) for t in foreign)):
             raise UsageProblem(_message(side, top, file))
-
-
-def _inside_nested(file: Path, tree: Path, foreign: Iterable[Path]) -> bool:
-    return any(t.is_relative_to(tree) and file.is_relative_to(t) for t in foreign)
-
-
-def _top_level_packages(roots: Iterable[Path]) -> Iterable[str]:
-    for root in roots:
-        yield from (package.parent.name for package in root.glob("*/__init__.py"))
 
 
 def _message(side: Side, package: str, file: Path) -> str:

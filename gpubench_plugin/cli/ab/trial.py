@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Final
 from gpubench_plugin.cli.ab.disturbance import (
     Attempt,
     disturbance_notes,
-    flags_in_words,
     is_disturbed,
     may_hide,
+    raised_flags,
     to_repeat,
 )
 from gpubench_plugin.cli.ab.findings import Findings
@@ -22,7 +23,7 @@ from gpubench_plugin.cli.ab.launch import Launched, Launcher, Order
 from gpubench_plugin.cli.ab.preflight import Offers, imported, require_own_code
 from gpubench_plugin.cli.ab.progress import Progress, Turn
 from gpubench_plugin.cli.ab.request import Asked, time_text
-from gpubench_plugin.cli.ab.schedule import REHEARSAL, Budget, freeze, longest_left, order
+from gpubench_plugin.cli.ab.schedule import REHEARSAL, freeze, longest_left, order
 from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName, Source
 from gpubench_plugin.cli.ab.state import Done, Look, State
 from gpubench_plugin.compare import LOOK
@@ -52,14 +53,9 @@ class Contender:
 class Trial:
     """Launches both sides in turns, and notes in `state` what has ended.
 
-    Args:
-        state: what was done so far; pairs that are complete are not launched again.
-        asked: what the command line asks for.
-        contenders: both sides.
-        repository: the top of the working tree that a side was taken from, if one was.
-        launcher: starts pytest.
-        progress: tells the user.
-        now: the clock by which the time that was given runs out.
+    Pairs that `state` has complete are not launched again. `repository` is the top of the working
+    tree that a side was taken from, if one was; `now` is the clock by which the time that was given
+    runs out: it does not count what the machine sleeps.
     """
 
     def __init__(
@@ -80,7 +76,8 @@ class Trial:
         self._launcher = launcher
         self._progress = progress
         self._files = state.files or {n: one.source.files() for n, one in contenders.items()}
-        self._budget = Budget(asked.time_s, now)
+        self._now = now
+        self._end_s = math.inf if asked.time_s is None else now() + asked.time_s
         self._read: dict[str, Run] = {}
         self._warm = False
         self._failed = 0
@@ -128,7 +125,7 @@ class Trial:
             if self._state.complete(pair) is None and not self._may_begin(pair, pairs):
                 return False
             self._pair(pair, findings)
-        while self._budget.left_s > 0 and (disturbed := self._to_repeat(pairs, findings)):
+        while self._now() < self._end_s and (disturbed := self._to_repeat(pairs, findings)):
             self._repeat(disturbed, findings)
         return True
 
@@ -143,7 +140,7 @@ class Trial:
         if pair == pairs - LOOK + 1:
             seconds = self._state.seconds()
             needed = longest_left(pairs_left=LOOK, seconds=seconds, running=()) or 0.0
-        return self._budget.left_s > needed
+        return self._end_s - self._now() > needed
 
     def _to_repeat(self, pairs: int, findings: Findings) -> int | None:
         if self._state.look(pairs) is not None:
@@ -153,8 +150,8 @@ class Trial:
     def _repeat(self, pair: int, findings: Findings) -> None:
         """Measure both sides of a disturbed pair again; its first launches stay in the record."""
         both = zip(SIDES, self._runs(self._pair(pair, findings)), strict=True)
-        flags = {side: flags_in_words(run, findings.open) for side, run in both}
-        why = "; ".join(f"{side}: {names}" for side, names in flags.items() if names)
+        flags = {side: raised_flags(run, findings.open) for side, run in both}
+        why = "; ".join(f"{side}: {', '.join(names)}" for side, names in flags.items() if names)
         self._state.mark_replaced(pair, why)
         self._progress.say(f"pair {pair} was disturbed ({why}): it is measured again")
         self._pair(pair, findings)
@@ -196,10 +193,7 @@ class Trial:
         """How many of the judged launches were disturbed, and what to do about it."""
         pairs = sorted({done.pair for done in self._state.done} - {REHEARSAL})
         tries = [runs for pair in pairs for runs in self._tries(pair)]
-        launches: dict[SideName, list[Run]] = {
-            "base": [base for base, _ in tries],
-            "head": [head for _, head in tries],
-        }
+        launches = {side: [runs[at] for runs in tries] for at, side in enumerate(SIDES)}
         return list(disturbance_notes(launches, self._attempts(max(pairs, default=0))))
 
     def _attempts(self, pairs: int, ids: Collection[str] | None = None) -> list[Attempt]:
@@ -283,7 +277,7 @@ class Trial:
         pair = longest_left(pairs_left=1, seconds=seconds, running=())
         if longest is None or pair is None:
             return None
-        return min(longest, max(self._budget.left_s, 0) + pair)
+        return min(longest, max(self._end_s - self._now(), 0) + pair)
 
     def _launch(self, pair: int, attempt: int, side: SideName, findings: Findings | None) -> Done:
         name = f"launches/{self._next_number():03}-{side}"

@@ -31,7 +31,7 @@ class Workspace:
 
     def tree(self, name: str) -> Path:
         """Where the tree of that side is checked out."""
-        return self.path / _tree(name, self.id)
+        return self.path / f"{name}-{self.id}"
 
     @property
     def byte_code(self) -> Path:
@@ -57,13 +57,16 @@ def workspace(
     Raises:
         ResultsError: the temporary folder cannot be written.
     """
-    for path in remove_abandoned():
-        say(f"removed {path}, which a comparison that was killed had left")
+    for left in abandoned(Path(tempfile.gettempdir()), _PREFIX):
+        if _remove(left):
+            say(f"removed {left.path}, which a comparison that was killed had left")
     own = secrets.token_hex(6)
+    common = None if repository is None else repository.common_folder()
+    # Where git will list which trees of this workspace.
+    trees = [f"{side}-{own}" for side in SIDES]
+    facts = {} if common is None else {"repository": str(common), "trees": trees}
     try:
-        folder = ScratchFolder.make(
-            Path(tempfile.gettempdir()), _PREFIX, facts=_registrations(repository, own)
-        )
+        folder = ScratchFolder.make(Path(tempfile.gettempdir()), _PREFIX, facts=facts)
     except OSError as error:
         raise ResultsError(f"no temporary folder: {error.strerror}") from error
     try:
@@ -71,24 +74,6 @@ def workspace(
     finally:
         with unheard():
             _remove(folder)
-
-
-def remove_abandoned() -> list[Path]:
-    """Remove the workspaces whose processes are gone, and their trees' registrations; which."""
-    left = abandoned(Path(tempfile.gettempdir()), _PREFIX)
-    return [folder.path for folder in left if _remove(folder)]
-
-
-def _registrations(repository: Repository | None, own: str) -> dict[str, Any]:
-    """For the token: where git will list which trees of this workspace."""
-    common = None if repository is None else repository.common_folder()
-    if common is None:
-        return {}
-    return {"repository": str(common), "trees": [_tree(side, own) for side in SIDES]}
-
-
-def _tree(side: str, own: str) -> str:
-    return f"{side}-{own}"
 
 
 def _remove(folder: ScratchFolder) -> bool:
