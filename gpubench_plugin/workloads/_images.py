@@ -58,8 +58,9 @@ class ImageClassifier(Workload[S]):
         return Batch(coloured.contiguous(memory_format=self.memory_format), labels)
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×classes."""
-        logits: Tensor = module(batch.inputs)
+        """Logits, N×classes: what the model gives, or holds in what it gives, as transformers'."""
+        output = module(batch.inputs)
+        logits: Tensor = getattr(output, "logits", output)
         return logits
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:

@@ -11,9 +11,7 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from gpubench_plugin.workloads.base import Batch
+    from torch import nn
 
 
 FourStages = tuple[PositiveInt, PositiveInt, PositiveInt, PositiveInt]
@@ -50,8 +48,3 @@ class ResNet(ImageClassifier[ResNetSection]):
         )
         module: nn.Module = model_class(config)
         return module
-
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×classes."""
-        logits: Tensor = module(pixel_values=batch.inputs).logits
-        return logits

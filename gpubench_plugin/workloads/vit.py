@@ -16,9 +16,7 @@ from gpubench_plugin.workloads._transformers import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from gpubench_plugin.workloads.base import Batch
+    from torch import nn
 
 
 class ViTSection(ImageSection):
@@ -80,11 +78,6 @@ class ViT(ImageClassifier[ViTSection]):
         if section.activation_checkpointing:
             recompute_activations(module)
         return module
-
-    def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×classes."""
-        logits: Tensor = module(pixel_values=batch.inputs).logits
-        return logits
 
     def _drawing(self) -> AbstractContextManager[None]:
         if self._draws_weights:
