@@ -84,11 +84,15 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is said of all ranks together: an outcome and why, or that they `agree`."""
+    """What is said of all ranks together: an outcome and why, or nothing, since they `agree`."""
 
-    agree: bool
     outcome: Outcome | None = None
     reason: str = ""
+
+    @property
+    def agree(self) -> bool:
+        """Whether what each rank reported stands."""
+        return self.outcome is None
 
 
 def judge(endings: Sequence[Ending]) -> Verdict:
@@ -96,37 +100,35 @@ def judge(endings: Sequence[Ending]) -> Verdict:
     for kind in (_crashed, _out_of_memory, _absent, _stuck, _different):
         if verdict := kind(endings):
             return verdict
-    return Verdict(agree=True)
+    return Verdict()
 
 
 def _crashed(endings: Sequence[Ending]) -> Verdict | None:
-    dead = [ending for ending in endings if ending.state == "died"]
+    dead = _in_state(endings, "died")
     if not dead:
         return None
     said = "; ".join(f"{_ranks([ending])} {ending.told}" for ending in dead)
-    return Verdict(agree=False, outcome="crashed", reason=said)
+    return Verdict(outcome="crashed", reason=said)
 
 
 def _out_of_memory(endings: Sequence[Ending]) -> Verdict | None:
     out = [ending for ending in endings if ending.outcome == "oom"]
     if not out or len(out) == len(endings):
         return None
-    return Verdict(agree=False, outcome="oom", reason=f"{_ranks(out)}: {out[0].reason}")
+    return Verdict(outcome="oom", reason=f"{_ranks(out)}: {out[0].reason}")
 
 
 def _absent(endings: Sequence[Ending]) -> Verdict | None:
-    absent = [ending for ending in endings if ending.state == "absent"]
+    absent = _in_state(endings, "absent")
     if not absent:
         return None
     reason = f"{_ranks(absent)} did not collect it"
     told = "; ".join(dict.fromkeys(ending.told for ending in absent if ending.told))
-    return Verdict(
-        agree=False, outcome="mismatched_ranks", reason=f"{reason}: {told}" if told else reason
-    )
+    return Verdict(outcome="mismatched_ranks", reason=f"{reason}: {told}" if told else reason)
 
 
 def _stuck(endings: Sequence[Ending]) -> Verdict | None:
-    stuck = [ending for ending in endings if ending.state == "stuck"]
+    stuck = _in_state(endings, "stuck")
     if not stuck:
         return None
     left = f"{_ranks(stuck)} {stuck[0].told}"
@@ -134,13 +136,13 @@ def _stuck(endings: Sequence[Ending]) -> Verdict | None:
     failed = [ending for ending in endings if ending.failed is not None and not ending.skipped]
     if failed:
         said = f"{_ranks(failed[:1])}: {failed[0].reason}; then {left}"
-        return Verdict(agree=False, outcome="failed", reason=said)
+        return Verdict(outcome="failed", reason=said)
     if skipped:
         said = f"{_ranks(skipped)} {skipped[0].outcome} ({skipped[0].reason}); then {left}"
-        return Verdict(agree=False, outcome="mismatched_ranks", reason=said)
-    ended = [ending for ending in endings if ending.state == "ended"]
+        return Verdict(outcome="mismatched_ranks", reason=said)
+    ended = _in_state(endings, "ended")
     passed = f"; {_ranks(ended)} had passed" if ended else ""
-    return Verdict(agree=False, outcome="hang", reason=f"{left}{passed}")
+    return Verdict(outcome="hang", reason=f"{left}{passed}")
 
 
 def _different(endings: Sequence[Ending]) -> Verdict | None:
@@ -152,11 +154,12 @@ def _different(endings: Sequence[Ending]) -> Verdict | None:
         alike = [ending for ending in endings if ending.outcome == outcome]
         why = f" ({alike[0].reason})" if alike[0].reason else ""
         parts.append(f"{_ranks(alike)} {outcome}{why}")
-    return Verdict(
-        agree=False,
-        outcome="mismatched_ranks",
-        reason=f"the ranks ended differently: {'; '.join(parts)}",
-    )
+    reason = f"the ranks ended differently: {'; '.join(parts)}"
+    return Verdict(outcome="mismatched_ranks", reason=reason)
+
+
+def _in_state(endings: Sequence[Ending], state: str) -> list[Ending]:
+    return [ending for ending in endings if ending.state == state]
 
 
 def _ranks(endings: Sequence[Ending]) -> str:

@@ -6,7 +6,6 @@ import builtins
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -30,42 +29,35 @@ _MOST_PROPERTIES: Final = 50
 _MOST_WARNINGS: Final = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Room:
-    """What there is room for: the longest text in characters, captured output, what is recorded."""
-
-    longest: int = LONGEST_TEXT
-    captured: bool = True
-    recorded: bool = False
-
-
 def encode(
     config: pytest.Config,
     reports: Sequence[pytest.TestReport],
     warnings: Sequence[Json] = (),
     *,
-    room: Room,
+    longest: int = LONGEST_TEXT,
+    captured: bool = True,
+    recorded: bool = False,
 ) -> Json:
-    """The `reports` of one benchmark and its `warnings`, with texts as long as there is `room`.
+    """The `reports` of one benchmark and its `warnings`, texts of at most `longest` characters.
 
     All together are less than `LIMIT_BYTES`, but for what is recorded. Of many warnings the first
     are kept, and the number of those left out.
     """
     whole = [_serialized(config, report) for report in reports]
-    longest = room.longest
     while True:
         message: Json = {
-            "reports": [_shortened(data, longest, room) for data in whole],
+            "reports": [_shortened(data, longest, captured=captured) for data in whole],
             "warnings": _first(warnings, longest),
         }
         if longest == 0 or len(json.dumps(message)) <= LIMIT_BYTES - _RESERVED_BYTES:
             break
         longest //= 2
-    if room.recorded:
+    if recorded:
         for shortened, data in zip(message["reports"], whole, strict=True):
             payload = data[report_payload.ATTRIBUTE]
-            recorded = {name: _plain(payload[name]) for name in _RECORDED if name in payload}
-            shortened[report_payload.ATTRIBUTE] |= recorded
+            shortened[report_payload.ATTRIBUTE] |= {
+                name: _plain(payload[name]) for name in _RECORDED if name in payload
+            }
     return message
 
 
@@ -94,15 +86,15 @@ def _serialized(config: pytest.Config, report: pytest.TestReport) -> Json:
     return {report_payload.ATTRIBUTE: {}, **data}
 
 
-def _shortened(data: Json, longest: int, room: Room) -> Json:
+def _shortened(data: Json, longest: int, *, captured: bool) -> Json:
     """The report as JSON values; a text of more than `longest` characters loses its beginning."""
     data, longrepr = dict(data), data["longrepr"]
     text = data.pop("longreprtext")
     if isinstance(longrepr, dict) and len(json.dumps(longrepr, default=str)) > 2 * longest:
         longrepr = text
     data["longrepr"] = _cut(longrepr, longest)
-    data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], longest) if room.captured else []
-    properties = data["user_properties"][:_MOST_PROPERTIES] if room.captured else []
+    data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], longest) if captured else []
+    properties = data["user_properties"][:_MOST_PROPERTIES] if captured else []
     data["user_properties"] = [[_short(part, longest) for part in pair] for pair in properties]
     payload = data[report_payload.ATTRIBUTE]
     data[report_payload.ATTRIBUTE] = {

@@ -30,7 +30,7 @@ def merged(
     for report in first.reports:
         alike = [[r for r in e.reports if r.when == report.when] for e in endings]
         report.sections = [*_captured(endings, alike), *_tracebacks(endings, first.rank)]
-        report.duration = max(_durations(endings, report.when), default=report.duration)
+        report.duration = max(r.duration for part in alike for r in part)
     if first is not endings[0]:
         report_payload.add_events(first.reports[-1], _code_of_root(endings))
     return list(first.reports)
@@ -127,10 +127,6 @@ def _captured(
         suffix = f" [rank {ending.rank}]" if len(endings) > 1 else ""
         for report in of_rank:
             yield from ((f"{name}{suffix}", text) for name, text in report.sections)
-
-
-def _durations(endings: Sequence[Ending], when: str | None) -> list[float]:
-    return [r.duration for e in endings for r in e.reports if r.when == when]
 
 
 def _tracebacks(endings: Sequence[Ending], but: int | None = None) -> Iterator[Section]:

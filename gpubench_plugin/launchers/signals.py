@@ -32,7 +32,7 @@ ORPHAN_S: Final = 1.5
 _CALL: Final = object()
 _STOPS: Final = (signal.SIGTERM, signal.SIGHUP)
 """What a scheduler sends, and a terminal that is closed; torchrun passes either on to its ranks."""
-_ASKS: Final = {*_STOPS, signal.SIGINT}
+_ENDING: Final = (*_STOPS, signal.SIGINT)
 _PIDFD_INFO_EXIT: Final = 1 << 3
 _PIDFD_GET_INFO: Final = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _SETTLE_S: Final = 0.05
@@ -70,7 +70,7 @@ class Termination:
         self,
         end: Callable[[Notice], None],
         *,
-        signals: Sequence[signal.Signals] = (*_STOPS, signal.SIGINT),
+        signals: Sequence[signal.Signals] = _ENDING,
     ):
         self._end = end
         self._parent = os.getppid()
@@ -152,11 +152,11 @@ class Termination:
             if told is None:
                 return
             if self._finishing:
-                if told & _ASKS:
+                if told.intersection(_ENDING):
                     patience = ORPHAN_S if os.getppid() != self._parent else FAREWELL_S
                     deadline = deadline or monotonic() + patience
-            elif told.intersection(_STOPS) or self._deaths or self._called:
-                told |= self._settle(asked=bool(told.intersection(_STOPS)))
+            elif (asked := bool(told.intersection(_STOPS))) or self._deaths or self._called:
+                told |= self._settle(asked=asked)
                 self._end(self._notice(next((n for n in _STOPS if n in told), None)))
                 self._called, self._deaths = False, {}
             elif signal.SIGINT in told:
@@ -317,9 +317,6 @@ def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | Non
         os.kill(os.getpid(), death)
 
 
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt; all is cleaned up.
@@ -330,7 +327,7 @@ def ended_by_signals() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)  # as a shell says of a signal
 
-    heard = (n for n in _ENDING[1:] if signal.getsignal(n) is not signal.SIG_IGN)
+    heard = (n for n in _STOPS if signal.getsignal(n) is not signal.SIG_IGN)
     with _handled(end, *heard):
         yield
 

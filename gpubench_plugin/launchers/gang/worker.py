@@ -7,7 +7,7 @@ import os
 import queue
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import AF_UNIX, socket
@@ -24,7 +24,6 @@ from gpubench_plugin.launchers.in_process import RunsBenchmarks
 from gpubench_plugin.launchers.output import Valve
 from gpubench_plugin.launchers.rank_reports import (
     LONGEST_TEXT,
-    Room,
     encode,
     exit_to_json,
     warning_to_json,
@@ -100,7 +99,7 @@ class GangRank(RunsBenchmarks):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> bool:
         """Run what is ordered until there is no more."""
-        for order in self._received():
+        while "finish" not in (order := self._orders.get()):
             if "soundness" in order:
                 self._tell_soundness(order)
                 continue
@@ -111,10 +110,6 @@ class GangRank(RunsBenchmarks):
             else:
                 self._run(item, order)
         return True
-
-    def _received(self) -> Iterator[Json]:
-        while "finish" not in (order := self._orders.get()):
-            yield order
 
     def _tell_soundness(self, order: Mapping[str, Any]) -> None:
         self._context.ranks.meet(order["number"])
@@ -134,8 +129,8 @@ class GangRank(RunsBenchmarks):
             )
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
             told |= exit_to_json(error)
-        room = Room(recorded=self._context.ranks.world.is_root)
-        reports = encode(self._config, self._reports, self._warnings, room=room)
+        recorded = self._context.ranks.world.is_root
+        reports = encode(self._config, self._reports, self._warnings, recorded=recorded)
         self._wire.send({**told, **reports})
         self._warnings = []
         for report in self._reports:

@@ -70,8 +70,8 @@ class Follower(Member):
             pytest.exit(verdict["exit"], returncode=verdict["exit_code"])
         if verdict["over"]:
             self.over = self._session.shouldfail = verdict["over"]
-        if not verdict["agree"]:
-            said = Verdict(agree=False, outcome=verdict["outcome"], reason=verdict["reason"])
+        said = Verdict(outcome=verdict["outcome"], reason=verdict["reason"])
+        if not said.agree:
             return merging.merged(running.item, [mine], said)
         if merging.outcomes_of(reports) != verdict["phases"]:
             return merging.alike(running.item, verdict["phases"])
@@ -83,7 +83,7 @@ class Follower(Member):
         assert self.running is not None
         why = self.running.deadline.why
         ending = Ending(rank=self._rank, state="stuck", told=why, stack=stacks.here())
-        verdict = Verdict(agree=False, outcome="hang", reason=f"rank {self._rank} {why}")
+        verdict = Verdict(outcome="hang", reason=f"rank {self._rank} {why}")
         reports = merging.merged(self.running.item, [ending], verdict)
         self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
 
@@ -142,11 +142,10 @@ class Follower(Member):
         return told
 
     def _end_without_root(self, running: Running, mine: Ending) -> NoReturn:
-        why = f"rank 0 {running.deadline.why}"
-        said = Verdict(agree=False, outcome="hang", reason=why)
+        verdict = Verdict(outcome="hang", reason=f"rank 0 {running.deadline.why}")
         self._say_nothing_else()
-        reports = merging.merged(running.item, [mine], said)
-        self._end(why, pytest.ExitCode.TESTS_FAILED, reports)
+        reports = merging.merged(running.item, [mine], verdict)
+        self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
 
     def _end(
         self, why: str, code: pytest.ExitCode, reports: Sequence[pytest.TestReport] = ()

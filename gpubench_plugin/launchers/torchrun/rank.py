@@ -7,11 +7,11 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from _pytest.runner import runtestprotocol
 
-from gpubench_plugin.launchers.rank_reports import Room, encode, exit_to_json
+from gpubench_plugin.launchers.rank_reports import encode, exit_to_json
 from gpubench_plugin.launchers.torchrun.store import Assembly, wait_until
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.deadlines import Deadline
 
 
-ROOM: Final = Room(longest=4000, captured=False)
+ROOM: Final[dict[str, Any]] = {"longest": 4000, "captured": False}
 """Small, however much the test printed and measured: there may be thousands of ranks."""
 
 
@@ -109,7 +109,7 @@ class Member(ABC):
         error: BaseException | None = None,
     ) -> None:
         assert self.running is not None
-        message = encode(self._session.config, reports, room=ROOM)
+        message = encode(self._session.config, reports, **ROOM)
         if error is not None:
             message |= exit_to_json(error)
         self.assembly.post(self.running.number, message, failed=failed)

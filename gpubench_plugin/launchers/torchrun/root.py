@@ -54,10 +54,7 @@ class Root(Member):
         self._termination.finish()
         absent = self.assembly.absent(number)
         stacks = self._peers.stacks(but=set(range(self.assembly.size)).difference(absent))
-        found = [
-            Ending(rank=rank, state="stuck", told=why, stack=stacks.get(rank, ""))
-            for rank in absent
-        ]
+        found = [Ending(rank=r, state="stuck", told=why, stack=stacks.get(r, "")) for r in absent]
         verdict = judge(found)
         self.over = session_over(item, verdict.reason, self.assembly.size)
         self._session.shouldfail = self.over
@@ -111,7 +108,9 @@ class Root(Member):
             self._end_benchmark(self.running, notice.deaths)
         elif notice.deaths:
             said = "; ".join(f"rank {r} {said_of(s)}" for r, s in sorted(notice.deaths.items()))
-            why = self._parted() or f"{said} between two benchmarks"
+            why = f"{said} between two benchmarks"
+            with suppress(RuntimeError):
+                why = self.assembly.parted() or why
             self._end(why, pytest.ExitCode.TESTS_FAILED)
         elif self._peers is None:
             why = "torchrun ended this rank before all had met; another rank's message says why"
@@ -157,17 +156,17 @@ class Root(Member):
         return wait_until(all_ended, lambda: clock.left(deadline.at))
 
     def _endings(
-        self, running: Running, *, whole: bool, deaths: Mapping[int, int | None] | None = None
+        self, running: Running, *, whole: bool, deaths: Mapping[int, int | None] = {}
     ) -> list[Ending]:
         """What became of the benchmark on every rank, and where those are that did not end it."""
         assert self._peers is not None
-        deaths = deaths or {}
         posts = self._posts(running.number)
-        gave_up = "" if whole else self._given_up(running.number)
+        gave_up = ""
+        with suppress(RuntimeError):
+            gave_up = "" if whole else self.assembly.given_up(running.number)
         stacks = {} if whole else self._peers.stacks(but=deaths)
         found = []
         for rank in range(self.assembly.size):
-            stack = stacks.get(rank, "")
             if rank in deaths and not gave_up:
                 found.append(Ending(rank=rank, state="died", told=said_of(deaths[rank])))
             elif rank == 0 and running.reports is not None:
@@ -175,7 +174,7 @@ class Root(Member):
             elif rank in posts:
                 found.append(decode(running.item.config, rank, posts[rank]))
             else:
-                told = gave_up or running.deadline.why
+                told, stack = gave_up or running.deadline.why, stacks.get(rank, "")
                 found.append(Ending(rank=rank, state="stuck", told=told, stack=stack))
         return found
 
@@ -192,16 +191,6 @@ class Root(Member):
                     report["longrepr"] = None
         return posts
 
-    def _given_up(self, number: int) -> str:
-        with suppress(RuntimeError):
-            return self.assembly.given_up(number)
-        return ""
-
-    def _parted(self) -> str:
-        with suppress(RuntimeError):
-            return self.assembly.parted()
-        return ""
-
     def _announce(
         self,
         number: int,
@@ -212,7 +201,6 @@ class Root(Member):
         self.assembly.announce(
             number,
             {
-                "agree": verdict.agree,
                 "outcome": verdict.outcome,
                 "reason": verdict.reason,
                 "phases": merging.outcomes_of(reports),
@@ -228,7 +216,7 @@ class Root(Member):
         verdict = judge(found)
         if verdict.agree:  # all had ended it when one died
             said = "; ".join(f"rank {rank} {said_of(status)}" for rank, status in deaths.items())
-            verdict = Verdict(agree=False, outcome="crashed", reason=said)
+            verdict = Verdict(outcome="crashed", reason=said)
         self.over = session_over(running.item, verdict.reason, len(found))
         merged = merging.merged(running.item, found, verdict)
         with suppress(RuntimeError):
@@ -245,14 +233,8 @@ class Root(Member):
         self._termination.hold()
         if self._peers is not None:
             self._peers.close()
-        end_session(
-            self._session,
-            reports,
-            why=why,
-            code=code,
-            within_s=within_s,
-            written=self._tell_written,
-        )
+        written = self._tell_written
+        end_session(self._session, reports, why=why, code=code, within_s=within_s, written=written)
 
     def _tell_written(self) -> None:
         """The others may go: torchrun ends rank zero as soon as one does."""

@@ -12,7 +12,6 @@ from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.rank_reports import (
     LIMIT_BYTES,
     LONGEST_TEXT,
-    Room,
     decode,
     encode,
     exit_to_json,
@@ -54,7 +53,7 @@ def test_report_is_the_same_after_the_way_through_json(
         user_properties=[("memory", 3)],
     )
 
-    message = json.loads(json.dumps(encode(pytestconfig, [skip], room=Room(recorded=True))))
+    message = json.loads(json.dumps(encode(pytestconfig, [skip], recorded=True)))
     (back,) = decode(pytestconfig, 1, message).reports
 
     assert vars(back) == {**vars(skip), "$report_type": "TestReport"}
@@ -74,11 +73,11 @@ def test_traceback_keeps_its_form(request: pytest.FixtureRequest) -> None:
         for length in (10, 10**6)
     )
 
-    (back,) = decode(request.config, 1, encode(request.config, [short], room=Room())).reports
+    (back,) = decode(request.config, 1, encode(request.config, [short])).reports
     assert back.longreprtext == short.longreprtext
     assert back.longrepr.reprcrash.message == "ValueError: xxxxxxxxxx is too much"
 
-    (back,) = decode(request.config, 1, encode(request.config, [long], room=Room())).reports
+    (back,) = decode(request.config, 1, encode(request.config, [long])).reports
     assert back.longreprtext.startswith("[")
     assert back.longreprtext.endswith("ValueError")
     assert len(back.longreprtext) < 1.1 * LONGEST_TEXT
@@ -105,7 +104,7 @@ def test_what_a_rank_sends_is_bounded(
         for when in ("setup", "call", "teardown")
     ]
     many = [warned(f"{huge} {n}") for n in range(30)]
-    told = encode(pytestconfig, phases, many, room=Room())
+    told = encode(pytestconfig, phases, many)
 
     assert len(json.dumps(told)) <= LIMIT_BYTES
     back = decode(pytestconfig, 1, told).reports
@@ -136,7 +135,7 @@ def test_texts_that_fit_are_whole(
     report_payload.set_outcome(call, "measured", "", events)
     report_payload.read(call)["measurement"] = measurement
 
-    told = encode(pytestconfig, [call], [warned("careful")], room=Room(recorded=True))
+    told = encode(pytestconfig, [call], [warned("careful")], recorded=True)
 
     assert told["reports"][0]["sections"] == [
         ["whole", text],
@@ -156,7 +155,7 @@ def test_ranks_but_the_root_send_no_events(
     events = [{"event": "training_step", "step": step, "loss": 0.5} for step in range(2000)]
     report_payload.set_outcome(call, "measured", "", events)
 
-    told = encode(pytestconfig, [call], room=Room())
+    told = encode(pytestconfig, [call])
 
     assert len(json.dumps(told)) < 1000
     (back,) = decode(pytestconfig, 1, told).reports
@@ -177,7 +176,7 @@ def test_properties_that_json_has_no_form_for_are_text(
         ("long", {"many": list(range(10_000))}),
     ]
 
-    told = encode(pytestconfig, [reported(user_properties=properties)], room=Room())
+    told = encode(pytestconfig, [reported(user_properties=properties)])
 
     (back,) = decode(pytestconfig, 1, told).reports
     found = dict(back.user_properties)
@@ -221,10 +220,10 @@ def test_under_torchrun_a_rank_sends_the_end_of_its_traceback_alone(
         sections=[("Captured stdout call", "text")],
         user_properties=[("memory", 3)],
     )
-    ending = decode(pytestconfig, 1, encode(pytestconfig, [failed], room=rank.ROOM))
+    ending = decode(pytestconfig, 1, encode(pytestconfig, [failed], **rank.ROOM))
     (report,) = ending.reports
     assert report.longreprtext.endswith("frame\nE   no luck")
-    assert len(report.longreprtext) < 1.01 * rank.ROOM.longest
+    assert len(report.longreprtext) < 1.01 * rank.ROOM["longest"]
     assert (report.sections, report.user_properties) == ([], [])
     assert ending.reason == "RuntimeError: no luck"
 
@@ -233,7 +232,7 @@ def test_that_a_test_ends_the_session_is_told(pytestconfig: pytest.Config) -> No
     """With its reason, which has a limit, and its exit code."""
     with pytest.raises(pytest.exit.Exception) as exit:
         pytest.exit("enough" * 1000, returncode=9)
-    message = encode(pytestconfig, [], room=Room()) | exit_to_json(exit.value)
+    message = encode(pytestconfig, []) | exit_to_json(exit.value)
     ending = decode(pytestconfig, 1, json.loads(json.dumps(message)))
     assert ending.exit_code == 9
     assert ending.exit == ("enough" * 1000)[: report_payload.LONGEST_REASON]
