@@ -21,7 +21,7 @@ from gpubench_plugin.records import COMPARED, MISSING, Comparison, Run, Verdict,
 from gpubench_plugin.session.gate.confirmation import Confirmation, not_launched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpubench_plugin.compare import Options
     from gpubench_plugin.compare.baselines import Reference
@@ -164,20 +164,13 @@ class Judgement:
         try:
             run = self._recording.run()
             reference = self._lookup.reference(run)
-            comparison = judged(
-                reference,
-                run,
-                self._lookup.kind,
-                allow_incomparable=settings.allow_incomparable,
-                limits=limits_given(settings.overrides),
-                is_gone=self._is_gone,
-            )
+            options: Options = {
+                "allow_incomparable": settings.allow_incomparable,
+                "limits": limits_given(settings.overrides),
+                "is_gone": self._is_gone,
+            }
+            comparison = judged(reference, run, self._lookup.kind, options)
             if settings.gate and alarms(comparison):
-                options: Options = {
-                    "allow_incomparable": settings.allow_incomparable,
-                    "limits": limits_given(settings.overrides),
-                    "is_gone": self._is_gone,
-                }
                 comparison = (
                     self._confirmation.of(comparison, reference, run, options)
                     if launches
@@ -276,26 +269,21 @@ class Judgement:
         return ending([v for v in comparison.verdicts if v.id == node_id], self.policy)
 
 
-def judged(
-    reference: Reference,
-    head: Run,
-    kind: Kind,
-    *,
-    allow_incomparable: bool,
-    limits: Mapping[str, str] = {},
-    is_gone: Callable[[str], bool],
-) -> Comparison:
-    """The verdicts on `head`, by `kind` of judging; `limits` are those of the command line.
+def judged(reference: Reference, head: Run, kind: Kind, options: Options) -> Comparison:
+    """The verdicts on `head`, by `kind` of judging.
 
-    Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` says. The
-    others may only not have been selected today: a note names those of which another case ran.
+    Of the benchmarks that only the reference has, those are ``removed`` that `is_gone` of the
+    `options` says. The others may only not have been selected today: a note names those of which
+    another case ran.
     """
-    options: Options = {
-        "allow_incomparable": allow_incomparable,
-        "limits": limits,
-        "is_gone": is_gone,
-    }
-    found = _compared(reference, head, kind, options)
+    from gpubench_plugin.compare import compare_history, compare_threshold
+
+    is_gone = options["is_gone"]
+    if kind in {"threshold", "last"} and reference.runs:
+        found = compare_threshold(reference.runs, head, **options)
+    else:
+        runs = reference.runs if kind == "history" else ()
+        found = compare_history(runs, head, **options)
     absent = [
         verdict.id
         for verdict in found.verdicts
@@ -320,11 +308,3 @@ def _further_cases(absent: Iterable[str], head: Run) -> Iterator[str]:
 
 def _function(node_id: str) -> str:
     return node_id.partition("[")[0]
-
-
-def _compared(reference: Reference, head: Run, kind: Kind, options: Options) -> Comparison:
-    from gpubench_plugin.compare import compare_history, compare_threshold
-
-    if kind in {"threshold", "last"} and reference.runs:
-        return compare_threshold(reference.runs, head, **options)
-    return compare_history(reference.runs if kind == "history" else (), head, **options)

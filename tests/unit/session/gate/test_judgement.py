@@ -45,7 +45,7 @@ def kinds(comparison: Comparison) -> dict[tuple[str, str], str]:
 
 def judge(reference: Reference, head: Run, kind: Any, **options: Any) -> Comparison:
     usual = {"allow_incomparable": False, "is_gone": lambda node_id: False}
-    return judged(reference, head, kind, **{**usual, **options})
+    return judged(reference, head, kind, {**usual, **options})
 
 
 def single(base: Run) -> Reference:
