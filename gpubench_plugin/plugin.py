@@ -17,28 +17,31 @@ import pytest
 # would `from package import module`, which asks the package for that name first.
 import gpubench_plugin.hookspecs as hookspecs  # noqa: PLR0402
 import gpubench_plugin.session.xdist as xdist  # noqa: PLR0402
-from gpubench_plugin.bench.device import (
+from gpubench_plugin.bench.device import (  # noqa: F401 # fixtures, as all of this room
     gpubench_config,
     precision,
     process_group,
     torch_device,
     world_size,
 )
-from gpubench_plugin.bench.fixtures import (
+from gpubench_plugin.bench.fixtures import (  # noqa: F401
     _gpubench_carrier,
     _gpubench_parts,
     collective,
     gpubench,
 )
-from gpubench_plugin.bench.systems import (
+from gpubench_plugin.bench.systems import (  # noqa: F401
     _gpubench_generation,
     decode,
     diffusion,
     moe_layer,
     prefill,
 )
-from gpubench_plugin.bench.targets import convergence, exposed_communication
-from gpubench_plugin.bench.training import (
+from gpubench_plugin.bench.targets import (  # noqa: F401
+    convergence,
+    exposed_communication,
+)
+from gpubench_plugin.bench.training import (  # noqa: F401
     _gpubench_setting,
     data,
     inference,
@@ -59,31 +62,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from gpubench_plugin.launchers import RunContext, Valve
-
-__all__ = [
-    "_gpubench_carrier",
-    "_gpubench_generation",
-    "_gpubench_parts",
-    "_gpubench_setting",
-    "collective",
-    "convergence",
-    "data",
-    "decode",
-    "diffusion",
-    "exposed_communication",
-    "gpubench",
-    "gpubench_config",
-    "inference",
-    "model",
-    "moe_layer",
-    "precision",
-    "prefill",
-    "process_group",
-    "torch_device",
-    "trainer",
-    "workload",
-    "world_size",
-]
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_SAYS_WITHIN_S: Final = 30
@@ -167,12 +145,12 @@ def pytest_report_to_serializable() -> Generator[
     None, dict[str, Any] | None, dict[str, Any] | None
 ]:
     """Write the measurement on a benchmark's report as JSON, for whoever sends or stores it."""
-    data = yield
-    if data is not None and "gpubench" in data:
+    report = yield
+    if report is not None and "gpubench" in report:
         from gpubench_plugin.launchers import report_payload
 
-        data[report_payload.ATTRIBUTE] = report_payload.to_json(data[report_payload.ATTRIBUTE])
-    return data
+        report[report_payload.ATTRIBUTE] = report_payload.to_json(report[report_payload.ATTRIBUTE])
+    return report
 
 
 def _become_rank(config: pytest.Config) -> None:
