@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from gpubench_plugin.compare import value_of
 from gpubench_plugin.environment import plural
 from gpubench_plugin.flags import MEANINGS, doubts, notes
-from gpubench_plugin.records import Difference, Verdict
+from gpubench_plugin.records import Difference, Result, Verdict
 from gpubench_plugin.reports.dots import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line
 from gpubench_plugin.reports.table import column, lines, wrapped
@@ -41,6 +42,13 @@ class Point:
     role: Role
     values: Mapping[str, float]
     flags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, result: Result, metrics: Iterable[str], *, label: str, role: Role) -> Point:
+        """What `result` is judged by, as far as it has the `metrics`."""
+        values = {metric: value_of(result, metric) for metric in metrics}
+        known = {metric: value for metric, value in values.items() if value is not None}
+        return cls(label=label, role=role, values=known, flags=result.flags)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ from gpubench_plugin.cli.ab import (
 from gpubench_plugin.cli.ab import Look as LookTaken
 from gpubench_plugin.cli.explain import limits
 from gpubench_plugin.cli.explain.measurement import CURES
-from gpubench_plugin.compare import value_of
 from gpubench_plugin.compare.baselines import the_benchmark
 from gpubench_plugin.environment import counted
 from gpubench_plugin.errors import UsageProblem
@@ -59,6 +58,7 @@ def explained_comparison(folder: Path, benchmark: str) -> Explanation:
     shown = (*final, *(verdict for look in looks for verdict in look.verdicts))
     units = {one.metric: one.unit for v in shown for one in numbers_of(v) if one.metric}
     points = tuple(launches.points(name, units))
+    rest = Advice(text="the pairs that are missing:", command=resume_command(folder))
     return Explanation(
         benchmark=name,
         subject=_subject(folder, asked, launches, document, looked=bool(looks)),
@@ -74,7 +74,7 @@ def explained_comparison(folder: Path, benchmark: str) -> Explanation:
         advice=tuple(
             _advice(final, folder, points, looked=state.looked, unchanged_from=asked.unchanged_from)
             if final
-            else _missing_pairs(folder, ended=document is not None)
+            else [rest] * (document is None)
         ),
     )
 
@@ -129,15 +129,8 @@ class _Launches:
         ]
         for launch, run in sorted(judged, key=lambda one: order[one[0].folder]):
             result = run.results.get(name)
-            if result is None or result.outcome != "measured":
-                continue
-            values = {metric: value_of(result, metric) for metric in metrics}
-            yield Point(
-                label=_name(launch),
-                role=launch.side,
-                values={metric: value for metric, value in values.items() if value is not None},
-                flags=result.flags,
-            )
+            if result is not None and result.outcome == "measured":
+                yield Point.of(result, metrics, label=_name(launch), role=launch.side)
 
     def unused(self) -> Iterator[str]:
         """The launches that are not judged, each with the reason."""
@@ -198,14 +191,7 @@ def _limits(
     final: Sequence[Verdict], asked: Asked, launches: _Launches, name: str
 ) -> dict[str, str]:
     stated = {side: one.limits if (one := launches.last(side, name)) else {} for side in SIDES}
-    return {
-        one.metric: limits.origin(
-            one.metric, one.limit, given=asked.limits, base=stated["base"], head=stated["head"]
-        )
-        for verdict in final
-        for one in numbers_of(verdict)
-        if one.metric and one.limit
-    }
+    return limits.origins(final, given=asked.limits, base=stated["base"], head=stated["head"])
 
 
 def _changes(recorded: Sequence[Verdict], looks: Sequence[Look]) -> Iterator[str]:
@@ -223,12 +209,6 @@ def _changes(recorded: Sequence[Verdict], looks: Sequence[Look]) -> Iterator[str
                 f"{verdict.metric} was recorded as {verdict.kind}; judged again by this version it "
                 f"is {now.kind}"
             )
-
-
-def _missing_pairs(folder: Path, *, ended: bool) -> Iterator[Advice]:
-    """How to go on where nothing was judged yet."""
-    if not ended:
-        yield Advice(text="the pairs that are missing:", command=resume_command(folder))
 
 
 _MOSTLY: Final = 0.5

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+from gpubench_plugin.records import Verdict
+from gpubench_plugin.reports import numbers_of
 
 _STEP_TIMES: Final = ("step_time_min_s", "step_time_s")
 _RATES: Final = ("_per_s", "_mean_s")
+
+
+def origins(
+    verdicts: Iterable[Verdict],
+    *,
+    given: Mapping[str, str] = {},
+    base: Mapping[str, str],
+    head: Mapping[str, str],
+) -> dict[str, str]:
+    """By metric whose limit it is that one of the `verdicts` was judged by, see :func:`origin`."""
+    return {
+        one.metric: origin(one.metric, one.limit, given=given, base=base, head=head)
+        for verdict in verdicts
+        for one in numbers_of(verdict)
+        if one.metric and one.limit
+    }
 
 
 def origin(
@@ -19,13 +38,8 @@ def origin(
 ) -> str:
     """Who stated the `limit` of `metric`, in words, and what the other side states.
 
-    Args:
-        metric: its name.
-        limit: its text in the verdict.
-        given: limits by metric of the command line.
-        base: those that the base's result states: of the mark, the configuration or pytest's
-            command line.
-        head: those that the head's result states.
+    `given` are limits by metric of the command line, `base` and `head` those that the results of
+    the sides state: of the mark, the configuration or pytest's command line.
     """
     if _stated(given, metric, limit) == limit:
         return "given with --limit"
@@ -33,15 +47,14 @@ def origin(
     texts = {name: _stated(side, metric, limit) for name, side in sides.items()}
     stated = {name: text for name, text in texts.items() if text is not None}
     whose = [name for name, text in stated.items() if text == limit]
-    others = "; ".join(
-        f"the {name} states {stated.get(name, 'none')}"
-        for name in sides
-        if name not in whose and stated
-    )
     if len(whose) == len(sides):
         return "stated by the benchmark, on both sides"
+    others = [name for name in sides if name not in whose and stated]
     return "; ".join(
-        filter(None, [f"stated on the {whose[0]}" if whose else "the default", others])
+        [
+            f"stated on the {whose[0]}" if whose else "the default",
+            *(f"the {name} states {stated.get(name, 'none')}" for name in others),
+        ]
     )
 
 

@@ -116,15 +116,10 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
         f"{counted(timing.durations_per_round, 'duration')} of "
         f"{counted(timing.calls_per_duration, 'call')}"
     )
-    first = (
-        ""
-        if samples.first_step_s is None
-        else f"first call {number(samples.first_step_s, 's', glyphs)}"
-    )
-    warmup = (
-        f"{counted(samples.warmup_calls, 'call')} in {number(sum(samples.warmup_s), 's', glyphs)}"
-    )
-    yield "warm-up: " + ", then ".join(filter(None, [first, warmup]))
+    first = samples.first_step_s
+    before = "" if first is None else f"first call {number(first, 's', glyphs)}, then "
+    warmup = number(sum(samples.warmup_s), "s", glyphs)
+    yield f"warm-up: {before}{counted(samples.warmup_calls, 'call')} in {warmup}"
 
 
 def _advice(measurement: Measurement) -> Iterator[Advice]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.cli.explain import limits
-from gpubench_plugin.compare import FEWEST, Likeness, limiting_of, value_of
+from gpubench_plugin.compare import FEWEST, Likeness, limiting_of
 from gpubench_plugin.compare.baselines import Reference, Resolver
 from gpubench_plugin.environment import counted, short_commit
 from gpubench_plugin.errors import GpubenchError
@@ -27,15 +27,7 @@ def explained_run(
     resolver: Resolver,
     glyphs: Glyphs,
 ) -> Explanation:
-    """Why `benchmark` has its verdicts in `run`.
-
-    Args:
-        run: the run that was judged.
-        document: its verdicts.
-        benchmark: a node id.
-        resolver: finds what it was judged by.
-        glyphs: the signs that can be shown.
-    """
+    """Why `benchmark` has its verdicts in `run`; the `resolver` finds what that was judged by."""
     final = document.verdicts_on(benchmark)
     earlier = _reference(document.base_label, run, benchmark, resolver)
     samples, others = _samples(earlier.runs, run, benchmark)
@@ -86,12 +78,11 @@ def _points(
 ) -> Iterator[Point]:
     this = [(run, head)] if head is not None else []
     for one, result in (*samples, *this):
-        values = {metric: value_of(result, metric) for metric in metrics}
-        yield Point(
+        yield Point.of(
+            result,
+            metrics,
             label=one.run_id or one.label,
             role="this run" if result is head else "pinned run" if result.pinned else "earlier run",
-            values={metric: value for metric, value in values.items() if value is not None},
-            flags=result.flags,
         )
 
 
@@ -100,12 +91,7 @@ def _limits(
 ) -> dict[str, str]:
     _, level = _level(samples)
     base, stated = (one.limits if one is not None else {} for one in (level, head))
-    return {
-        one.metric: limits.origin(one.metric, one.limit, base=base, head=stated)
-        for verdict in final
-        for one in numbers_of(verdict)
-        if one.metric and one.limit
-    }
+    return limits.origins(final, base=base, head=stated)
 
 
 def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]:
