@@ -118,15 +118,11 @@ def _compare(state: State, asked: Asked, progress: Progress) -> Compared:
     repository = Repository.around(asked.here)
     with state.held(), ended_by_signals(), workspace(repository, progress.say) as space:
         state.ask(asked.to_json())
-        contenders, notes = _contenders(sources, asked, space, repository)
         own = _own_repository(sources, repository)
+        launcher = _launcher(asked, space, own)
+        contenders, notes = _contenders(sources, asked.here, launcher, space, repository)
         trial = Trial(
-            state,
-            asked,
-            contenders,
-            repository=own,
-            launcher=_launcher(asked, space, state.folder, own),
-            progress=progress,
+            state, asked, contenders, repository=own, launcher=launcher, progress=progress
         )
         try:
             findings = trial.run()
@@ -201,11 +197,14 @@ def _require_same(state: State, asked: Asked, sources: dict[SideName, Source]) -
 
 
 def _contenders(
-    sources: dict[SideName, Source], asked: Asked, space: Workspace, repository: Repository | None
+    sources: dict[SideName, Source],
+    here: Path,
+    launcher: Launcher,
+    space: Workspace,
+    repository: Repository | None,
 ) -> tuple[dict[SideName, Contender], list[str]]:
     """Both sides in their trees, and what a tree that was checked out lacks."""
-    below = asked.here.relative_to(repository.top) if repository else Path()
-    launcher = _launcher(asked, space, space.path, _own_repository(sources, repository))
+    below = here.relative_to(repository.top) if repository else Path()
     found: dict[SideName, Contender] = {}
     notes: list[str] = []
     for name, one in sources.items():
@@ -214,12 +213,9 @@ def _contenders(
             tree = space.tree(name)
             one.repository.check_out(one.commit, tree)
             notes += [f"{name}: {said}" for said in one.repository.missing_in(tree)]
-        ready = side(one, tree=tree or asked.here, below=below)
-        found[name] = Contender(
-            source=one,
-            side=ready,
-            offers=offers(ready, launcher.environment(ready)),
-        )
+        ready = side(one, tree=tree or here, below=below)
+        offered = offers(ready, launcher.environment(ready))
+        found[name] = Contender(source=one, side=ready, offers=offered)
     return found, notes
 
 
@@ -231,10 +227,10 @@ def _own_repository(sources: dict[SideName, Source], repository: Repository | No
     return repository.top if of_it else None
 
 
-def _launcher(asked: Asked, space: Workspace, folder: Path, repository: Path | None) -> Launcher:
+def _launcher(asked: Asked, space: Workspace, repository: Path | None) -> Launcher:
     """A launcher with a copy of the probe, alone in its folder: nothing else comes with it."""
     copy = space.path / "probe" / f"{PROBE}.py"
-    copy.parent.mkdir(exist_ok=True)
+    copy.parent.mkdir()
     shutil.copyfile(probe.__file__, copy)
     return Launcher(asked.arguments, workspace=space, probe=copy, repository=repository)
 
@@ -255,7 +251,6 @@ def _notes(trial: Trial, state: State) -> list[str]:
 
 
 VERDICTS: Final = "verdicts.json"
-REPORT: Final = "report.md"
 
 
 def rendered(
@@ -269,4 +264,4 @@ def rendered(
 def write_files(folder: Path, comparison: Comparison) -> None:
     """``verdicts.json`` and ``report.md`` in `folder`; raises ResultsError."""
     json_files.write_text(folder / VERDICTS, rendered(comparison, "json"))
-    json_files.write_text(folder / REPORT, rendered(comparison, "markdown"))
+    json_files.write_text(folder / "report.md", rendered(comparison, "markdown"))

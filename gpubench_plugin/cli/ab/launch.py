@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -64,7 +64,7 @@ class Launched:
     run: Path | None = None
     problem: str = ""
     refused: bool = False
-    last_lines: tuple[str, ...] = field(default=())
+    last_lines: tuple[str, ...] = ()
 
 
 class Launcher:

@@ -188,20 +188,16 @@ def arguments_from(texts: Sequence[str], *, here: Path, repository: Path | None)
         UsageProblem: an option among them is not the launches' to have, or would make every launch
             write into its tree.
     """
-    return tuple(_checked(texts, here, repository))
-
-
-def _checked(texts: Sequence[str], here: Path, repository: Path | None) -> Iterator[str]:
+    arguments = []
     for number, text in enumerate(texts):
         name, equals, value = text.partition("=")
         _refuse_ours(text, name)
         if name in _WRITING:
             following = "".join(texts[number + 1 : number + 2])
             _refuse_in_tree(name, value if equals else following, here, repository)
-        if equals and name in _OF_A_PLACE:
-            yield f"{name}={_moved(value, here, repository)}"
-        else:
-            yield _moved(text, here, repository)
+        before, path = (f"{name}=", value) if equals and name in _OF_A_PLACE else ("", text)
+        arguments.append(before + _moved(path, here, repository))
+    return tuple(arguments)
 
 
 def _refuse_ours(text: str, name: str) -> None:
@@ -225,9 +221,7 @@ def _refuse_in_tree(name: str, value: str, here: Path, repository: Path | None) 
 def _moved(text: str, here: Path, repository: Path | None) -> str:
     """`text`, relative to `here` if it begins with an absolute path in the repository."""
     path, separator, test = text.partition("::")
-    if repository is None or not path.startswith("/"):
-        return text
-    if not Path(path).is_relative_to(repository):
+    if repository is None or not path.startswith("/") or not Path(path).is_relative_to(repository):
         return text
     return os.path.relpath(path, here) + separator + test
 
@@ -240,11 +234,7 @@ def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
 
     Only the fields in ``_ANEW`` may change; all else stays as it was asked for at first. Nothing is
     called unchanged by fewer pairs than before, and a time holds for the go that it is given for.
-
-    Args:
-        before: what the comparison was asked for at first.
-        given: fields of :class:`Asked` that the command line has now.
-        option: ``--resume`` as it was given, for messages.
+    `option` is ``--resume`` as it was given, for messages.
 
     Raises:
         UsageProblem: something that was given contradicts what was asked; or arguments are needed
@@ -254,7 +244,8 @@ def resumed(before: Asked, given: Mapping[str, Any], option: str) -> Asked:
     changed = [
         f"{_option(name)}: {_shown(name, value)}, but it was {_shown(name, recorded[name])}"
         for name, value in given.items()
-        if name not in _ANEW and _recorded(name, value) != recorded[name]
+        if name not in _ANEW
+        and (redacted_command(value) if name == "arguments" else value) != recorded[name]
     ]
     if changed:
         raise UsageProblem(
@@ -278,10 +269,6 @@ def _option(name: str) -> str:
     if name == "arguments":
         return "the arguments of pytest"
     return "--limit" if name == "limits" else f"--{name.replace('_', '-')}"
-
-
-def _recorded(name: str, value: Any) -> Any:
-    return redacted_command(value) if name == "arguments" else value
 
 
 def _shown(name: str, value: Any) -> str:

@@ -39,24 +39,27 @@ class Source:
         """What must be equal for a comparison to go on: commit, changes and Python."""
         if self.folder is None:
             return {"commit": self.commit, "python": self.python}
-        known = self.repository is not None and self.repository.top == self.folder
-        if known and self.repository is not None:
-            state = {"commit": self.repository.head(), "changes": self.repository.digest()}
+        if (tree := self._working_tree) is not None:
+            state = {"commit": tree.head(), "changes": tree.digest()}
         else:
             state = {"contents": _contents(self.folder)}
         return {"folder": str(self.folder), **state, "python": self.python}
 
     def changed_files(self) -> list[str]:
         """The uncommitted changes of a working tree."""
-        if self.folder is None or self.repository is None or self.repository.top != self.folder:
-            return []
-        return self.repository.changed_files()
+        return [] if self._working_tree is None else self._working_tree.changed_files()
+
+    @property
+    def _working_tree(self) -> Repository | None:
+        """The repository whose working tree the folder is, if it is one."""
+        is_one = self.repository is not None and self.repository.top == self.folder
+        return self.repository if is_one else None
 
     def files(self) -> dict[str, bytes]:
         """What tells the files of a folder from others, by name; in git of the changed ones."""
         if self.folder is None:
             return {}
-        if self.repository is not None and self.repository.top == self.folder:
+        if self._working_tree is not None:
             return {name: file_fingerprint(self.folder / name) for name in self.changed_files()}
         return _fingerprints(self.folder)
 
@@ -87,9 +90,9 @@ class Source:
         if not names:
             return "another commit is checked out; begin again"
         ignored = (
-            "ignore them in git"
-            if self.repository is not None and self.repository.top == self.folder
-            else "let that folder have a .gitignore of '*'"
+            "let that folder have a .gitignore of '*'"
+            if self._working_tree is None
+            else "ignore them in git"
         )
         return (
             f"{listed(names)}. If the benchmarks write them, or they are logs, "
@@ -124,12 +127,8 @@ def source(
 ) -> Source:
     """The side that the command line asks for with ``--base`` or ``--head``.
 
-    Args:
-        name: which of the two.
-        text: a ref or a folder; None is the working tree around `here`.
-        python: an interpreter by path or name; None is the one running now.
-        here: where the user stands.
-        repository: the one `here` is in, if any.
+    `text` is a ref or a folder, None the working tree around `here`, where the user stands, in
+    `repository`; `python` an interpreter by path or name, None the one running now.
 
     Raises:
         UsageProblem: it does not exist.
