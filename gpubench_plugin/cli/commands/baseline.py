@@ -71,7 +71,8 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
     from gpubench_plugin.compare.baselines import baseline_name
 
     baseline_name(options.name)
-    if options.if_missing and _is_there(options.name, baselines):
+    if options.if_missing and baselines.stands(options.name):  # before the runs are looked at
+        say([f"baseline {options.name} is there already; it is left as it is"])
         return
     candidates = [resolver.candidate(text) for text in options.runs]
     forced = _overruled(candidates, force=options.force, reason=options.reason)
@@ -91,14 +92,6 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
     say(_of_one_sitting([one.run.started for one in candidates]))
     if not options.if_missing:
         say(_replaced(baseline))
-
-
-def _is_there(name: str, baselines: Baselines) -> bool:
-    """Whether the baseline stands, which is said then; asked before the runs are looked at."""
-    if not baselines.stands(name):
-        return False
-    say([f"baseline {name} is there already; it is left as it is"])
-    return True
 
 
 def _overruled(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:

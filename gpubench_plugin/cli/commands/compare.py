@@ -194,14 +194,12 @@ def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
     from gpubench_plugin.compare import compare_paired
 
     with Places.of(options).resolver() as resolver:
-        named = {
-            side: [resolver.run(text) for text in texts]
-            for side, texts in (("--base", options.base), ("--head", options.head))
-        }
-    for side, those in named.items():
-        _refuse_twice(side, [one.run for one in those])
-    runs = limits.applied(*(one.run for those in named.values() for one in those))
-    bases, heads = runs[: len(named["--base"])], runs[len(named["--base"]) :]
+        named = [resolver.run(text) for text in (*options.base, *options.head)]
+    pairs = len(options.base)
+    _refuse_twice("--base", [one.run for one in named[:pairs]])
+    _refuse_twice("--head", [one.run for one in named[pairs:]])
+    runs = limits.applied(*(one.run for one in named))
+    bases, heads = runs[:pairs], runs[pairs:]
     found = compare_paired(
         bases,
         heads,
@@ -209,7 +207,7 @@ def _paired(options: argparse.Namespace, limits: LimitOptions) -> Compared:
         limits=limits.by_metric,
         allow_incomparable=options.allow_incomparable,
     )
-    notes = [note for those in named.values() for one in those for note in one.notes]
+    notes = [note for one in named for note in one.notes]
     return _noted(found, notes, bases, heads), _measured(bases)
 
 
@@ -265,8 +263,12 @@ def _noted(
     """`found` with what there is to say of its runs above what it says itself."""
     own = {_identity(run) for run in bases}
     same = (f"{run.label} is compared with itself" for run in heads if _identity(run) in own)
-    said = (*notes, *_interrupted(*bases, *heads), *same, *found.notes)
-    return replace(found, notes=tuple(dict.fromkeys(said)))
+    interrupted = (
+        f"{run.label} was interrupted or is still being written: what it has is compared"
+        for run in (*bases, *heads)
+        if run.status == "interrupted"
+    )
+    return replace(found, notes=tuple(dict.fromkeys((*notes, *interrupted, *same, *found.notes))))
 
 
 def _measured(runs: Sequence[Run]) -> frozenset[str]:
@@ -274,14 +276,6 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
     return frozenset(
         name for run in runs for name, result in run.results.items() if result.outcome == "measured"
     )
-
-
-def _interrupted(*runs: Run) -> list[str]:
-    return [
-        f"{run.label} was interrupted or is still being written: what it has is compared"
-        for run in runs
-        if run.status == "interrupted"
-    ]
 
 
 def _print(form: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:

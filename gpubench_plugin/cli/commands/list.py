@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import ClassVar, Final
 
 from gpubench_plugin import catalog
@@ -17,16 +17,6 @@ from gpubench_plugin.reports import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 """What is listed where no kind is named."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listed:
-    """One line of the list."""
-
-    kind: str
-    name: str
-    meaning: str
-    where: str
 
 
 class List(Command):
@@ -44,22 +34,22 @@ class List(Command):
         for kind in options.kinds:
             if kind not in catalog.kinds():
                 raise not_one_of("KIND", kind, catalog.kinds())
-        components = [line for kind in options.kinds or _KINDS for line in listed(kind)]
+        components = [line for kind in options.kinds or _KINDS for line in _listed(kind)]
         if options.format == "json":
-            say([text([asdict(component) for component in components], indent=2)])
+            say([text(components, indent=2)])
         else:
             say(_table(components))
         return Exit.FINE
 
 
-def listed(kind: str) -> Iterator[Listed]:
+def _listed(kind: str) -> Iterator[dict[str, str]]:
     """Every component of `kind`; of a source of metrics, every metric."""
     for name in catalog.choices(kind):
         component = catalog.load(kind, name)
         where = getattr(component, "where", "everywhere")
         meanings = getattr(component, "produces", None) or {name: _meaning(component)}
         for own_name, meaning in meanings.items():
-            yield Listed(kind=kind, name=own_name, meaning=meaning, where=where)
+            yield {"kind": kind, "name": own_name, "meaning": meaning, "where": where}
 
 
 def _meaning(component: object) -> str:
@@ -68,9 +58,11 @@ def _meaning(component: object) -> str:
     return said.strip().partition("\n")[0].rstrip(".").replace("``", "")
 
 
-def _table(components: Sequence[Listed]) -> Iterator[str]:
-    for number, (kind, group) in enumerate(groupby(components, key=lambda line: line.kind)):
-        rows = [(line.name, line.meaning, line.where) for line in group]
-        columns = [column("", texts) for texts in zip(*rows, strict=True)]
+def _table(components: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    for number, (kind, group) in enumerate(groupby(components, key=itemgetter("kind"))):
+        rows = [*group]
+        columns = [
+            column("", [row[title] for row in rows]) for title in ("name", "meaning", "where")
+        ]
         yield from ["", kind] if number else [kind]
         yield from (f"  {line}" for line in lines(columns, None, glyphs()))
