@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.environment import counted
-from gpubench_plugin.records import Comparison, Difference, Verdict, VerdictKind
+from gpubench_plugin.records import Comparison, Verdict, VerdictKind
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_table import (
     cells_of,
@@ -50,9 +50,7 @@ def code(value: str) -> str:
 
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
-    """The lines of a table with one row per verdict; none without verdicts."""
-    if not verdicts:
-        return []
+    """The lines of a table with one row per verdict."""
     lines = [
         "| benchmark | metric | base | head | effect | interval | verdict | why |",
         "|---|---|--:|--:|--:|--:|---|---|",
@@ -70,27 +68,28 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
     return lines
 
 
-def details(summary: str, lines: Iterable[str]) -> list[str]:
+def section(
+    comparison: Comparison, title: str, verdicts: Sequence[Verdict], folded: Iterable[str] = ()
+) -> Iterator[str]:
+    """The lines of one comparison: `title`, which against which, notes, and a table of `verdicts`.
+
+    Then come the lines of what is `folded`, and the differences of the environment.
+    """
+    yield from (title, "", f"{code(comparison.head)} against {code(comparison.base)}", "")
+    for note in comparison.notes:
+        yield from (f"> {escaped(note)}", "")
+    yield from [*table(verdicts), ""] if verdicts else []
+    yield from folded
+    if differences := comparison.environment_differences:
+        entries = [f"- {code(difference_text(difference))}" for difference in differences]
+        yield from _details(
+            f"{counted(len(differences), 'difference')} of the environment", entries
+        )
+
+
+def _details(summary: str, lines: Iterable[str]) -> list[str]:
     """The `lines` folded under `summary`; the empty lines let markdown go on inside the HTML."""
     return ["<details>", f"<summary>{escaped(summary)}</summary>", "", *lines, "", "</details>", ""]
-
-
-def environment(differences: Sequence[Difference]) -> list[str]:
-    """Each difference of the environment, folded; nothing where there is none."""
-    if not differences:
-        return []
-    entries = [f"- {code(difference_text(difference))}" for difference in differences]
-    return details(f"{counted(len(differences), 'difference')} of the environment", entries)
-
-
-def head(comparison: Comparison) -> str:
-    """Which is compared with which."""
-    return f"{code(comparison.head)} against {code(comparison.base)}"
-
-
-def notes(comparison: Comparison) -> list[str]:
-    """The notes of a comparison, each a paragraph of its own."""
-    return [line for note in comparison.notes for line in (f"> {escaped(note)}", "")]
 
 
 _LIMIT_BYTES: Final = 1 << 20
@@ -120,35 +119,32 @@ def publish(
     """
     problem = ""
     if file := environ.get("GITHUB_STEP_SUMMARY"):
-        text = step_summary([comparison], reproduce=shlex.join(reproduce), accept=accept)
+        text = step_summary(comparison, reproduce=shlex.join(reproduce), accept=accept)
         try:
             with Path(file).open("a", encoding="utf-8", errors="backslashreplace") as summary:
                 summary.write(f"{text}\n")
         except OSError as error:
             problem = f"GITHUB_STEP_SUMMARY={file} could not be written: {error.strerror}"
     is_action = environ.get("GITHUB_ACTIONS") == "true"
-    return annotations([comparison], locations) if is_action else [], problem
+    return annotations(comparison, locations) if is_action else [], problem
 
 
-def step_summary(comparisons: Sequence[Comparison], *, reproduce: str, accept: str) -> str:
+def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     """The markdown of a job's summary: what changed, the rest folded, and what to do about it.
 
     `reproduce` and `accept` are command lines: to see it again, and to make it the baseline. Of
     a summary too long for GitHub the folded rest is left out, and said so.
     """
-    text = "\n".join(_page(comparisons, reproduce, accept, rest=True))
+    text = "\n".join(_page(comparison, reproduce, accept, rest=True))
     if len(text.encode()) > _LIMIT_BYTES:
-        text = "\n".join(_page(comparisons, reproduce, accept, rest=False))
+        text = "\n".join(_page(comparison, reproduce, accept, rest=False))
     if len(text.encode()) > _LIMIT_BYTES:
-        verdicts = [verdict for c in comparisons for verdict in c.verdicts]
         said = "too many verdicts for this page; the run's verdicts.json has all"
-        text = "\n".join([f"## {escaped(headline(verdicts))}", "", said, ""])
+        text = "\n".join([f"## {escaped(headline(comparison.verdicts))}", "", said, ""])
     return text
 
 
-def annotations(
-    comparisons: Sequence[Comparison], locations: Mapping[str, tuple[str, int]]
-) -> list[str]:
+def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]) -> list[str]:
     """Workflow commands, one per line, that show each regression as an error beside its benchmark.
 
     What is inconclusive is a warning. `locations` has file and line of the benchmarks by node id;
@@ -156,39 +152,24 @@ def annotations(
     """
     return [
         f"::{_LEVELS[verdict.kind]} {_properties(verdict, locations)}::{_message(verdict)}"
-        for comparison in comparisons
         for verdict in worst_first(comparison.verdicts)
         if verdict.kind in _LEVELS
     ]
 
 
-def _page(
-    comparisons: Sequence[Comparison], reproduce: str, accept: str, *, rest: bool
-) -> list[str]:
-    lines = [line for comparison in comparisons for line in _section(comparison, rest=rest)]
-    if reproduce:
-        lines += ["To see it again:", "", *_block(reproduce)]
-    if accept:
-        lines += ["To accept it, with the reason:", "", *_block(accept)]
-    return lines
-
-
-def _section(comparison: Comparison, *, rest: bool) -> Iterator[str]:
+def _page(comparison: Comparison, reproduce: str, accept: str, *, rest: bool) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
-    folded = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    yield f"## {escaped(headline(verdicts))}"
-    yield ""
-    yield head(comparison)
-    yield ""
-    yield from notes(comparison)
-    rows = table(changed(verdicts))
-    yield from [*rows, ""] if rows else []
-    if folded and rest:
-        yield from details(headline(folded), table(folded))
-    elif folded:
-        yield f"{escaped(headline(folded))}: too many to be listed here"
-        yield ""
-    yield from environment(comparison.environment_differences)
+    unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
+    folded: list[str] = []
+    if unchanged and rest:
+        folded = _details(headline(unchanged), table(unchanged))
+    elif unchanged:
+        folded = [f"{escaped(headline(unchanged))}: too many to be listed here", ""]
+    yield from section(comparison, f"## {escaped(headline(verdicts))}", changed(verdicts), folded)
+    if reproduce:
+        yield from ("To see it again:", "", *_block(reproduce))
+    if accept:
+        yield from ("To accept it, with the reason:", "", *_block(accept))
 
 
 def _block(command: str) -> list[str]:

@@ -31,11 +31,8 @@ def markdown(comparisons: Sequence[Comparison], page: Page) -> str:
     """A headline, a table and the folded differences of the environment for each comparison."""
     lines: list[str] = []
     for comparison in comparisons:
-        lines += [f"**{github.escaped(headline(comparison.verdicts))}**", ""]
-        lines += [github.head(comparison), "", *github.notes(comparison)]
-        rows = github.table(page.verdicts(comparison))
-        lines += [*rows, ""] if rows else []
-        lines += github.environment(comparison.environment_differences)
+        title = f"**{github.escaped(headline(comparison.verdicts))}**"
+        lines += github.section(comparison, title, page.verdicts(comparison))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -341,7 +341,7 @@ def test_markdown_shows_names_and_nothing_else() -> None:
 
 def test_step_summary_tells_what_changed_first() -> None:
     """Headline, changes, the rest folded, differences, how to see it again and to accept it."""
-    text = github.step_summary([SUITE], reproduce="pytest x", accept="gpubench accept `id`")
+    text = github.step_summary(SUITE, reproduce="pytest x", accept="gpubench accept `id`")
     assert text.startswith("## 2 slower · 1 errored")
     changes, folded = text.split("<details>", 1)
     assert "test_slow" in changes
@@ -356,11 +356,11 @@ def test_step_summary_tells_what_changed_first() -> None:
 def test_step_summary_stays_below_the_limit_of_github() -> None:
     """Of a page too long the folded rest goes, then the table, never the headline."""
     many = [verdict(f"test_{i}", "unchanged", 0.0, reason="x" * 2000) for i in range(600)]
-    text = github.step_summary([comparison(*many)], reproduce="", accept="")
+    text = github.step_summary(comparison(*many), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
     assert "600 within noise: too many" in text
     worse = [replace(one, kind="regressed") for one in many]
-    text = github.step_summary([comparison(*worse)], reproduce="", accept="")
+    text = github.step_summary(comparison(*worse), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
     assert "600 slower" in text
 
@@ -369,14 +369,14 @@ def test_annotations_are_escaped() -> None:
     """Errors for regressions and failures, warnings for doubts, each by the runner's rules."""
     odd = verdict("test_odd[a,b:c%]", reason="50% worse\r\nnext: line, really")
     locations = {odd.id: ("bench/a,b:c.py", 12)}
-    (line,) = github.annotations([comparison(odd)], locations)
+    (line,) = github.annotations(comparison(odd), locations)
     assert line == (
         "::error file=bench/a%2Cb%3Ac.py,line=12,title=test_odd[a%2Cb%3Ac%25]%3A slower::"
         "bench/test_x.py::test_odd[a,b:c%25]: step_time_s +5.00%25: 50%25 worse"
         "%0Anext: line, really"
     )
-    levels = [line.split(" ")[0] for line in github.annotations([SUITE], {})]
+    levels = [line.split(" ")[0] for line in github.annotations(SUITE, {})]
     assert levels == ["::error", "::error", "::error", "::warning"]
-    (evil,) = github.annotations([comparison(replace(verdict(), id=EVIL))], {})
+    (evil,) = github.annotations(comparison(replace(verdict(), id=EVIL)), {})
     assert "\n" not in evil
     assert "\x1b" not in evil
