@@ -44,10 +44,8 @@ def plain(line: Line) -> str:
 
 def painted(line: Line) -> str:
     """The text of `line` with its markup, for a terminal that pytest does not write to."""
-    return "".join(_painted(span) for span in line)
-
-
-def _painted(span: Span) -> str:
-    text, markup = span
-    codes = ";".join(str(_CODES[name]) for name, on in markup.items() if on)
-    return f"\x1b[{codes}m{text}\x1b[0m" if codes else text
+    painted = ""
+    for text, markup in line:
+        codes = ";".join(str(_CODES[name]) for name, on in markup.items() if on)
+        painted += f"\x1b[{codes}m{text}\x1b[0m" if codes else text
+    return painted

@@ -35,16 +35,9 @@ def scaling_lines(
     if not groups:
         return []
     titles = [cut(title, width, glyphs.ellipsis) for title in _titles(groups)]
-    rows = [(row, title) for group, title in zip(groups, titles, strict=True) for row in group]
-    return [
-        *table(
-            _columns([row for row, _ in rows], glyphs),
-            glyphs,
-            total=width,
-            nothing=glyphs.nothing,
-            groups=[title for _, title in rows],
-        )
-    ]
+    above = [title for group, title in zip(groups, titles, strict=True) for _ in group]
+    columns = _columns([row for group in groups for row in group], glyphs)
+    return [*table(columns, glyphs, total=width, nothing=glyphs.nothing, groups=above)]
 
 
 def _columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:

@@ -29,13 +29,8 @@ class StatusLine:
     So pytest, which knows nothing of it, goes on writing where it stopped. Where the line is not
     `enabled`, nothing at all is written.
 
-    Args:
-        write: takes text to the terminal at once; it must not buffer.
-        enabled: whether `write` leads to a TTY.
-        glyphs: the signs the terminal can show.
-        width: the terminal's columns now; a window may be resized.
-        clock: seconds that only grow.
-        interval_s: the shortest time between two rewrites.
+    `write` takes text to the terminal at once and must not buffer. `width` is asked each time,
+    since a window may be resized; `interval_s` is the shortest time between two rewrites.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ def _split(node_id: str) -> tuple[str, str]:
 def _markup(name: str, column: Column, measurements: Sequence[Measurement]) -> list[Markup]:
     """The colours of the cells of a column: what is sure is bold, and what is in doubt yellow."""
     return [
-        _colour(m.outcome) if cell == m.outcome else _markup_of(name, m)
+        _COLOURS.get(m.outcome, BAD) if cell == m.outcome else _markup_of(name, m)
         for cell, m in zip(column.cells, measurements, strict=True)
     ]
 
@@ -177,9 +177,5 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
     spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", DOUBTFUL)]
     for outcome, number in counted:
         separator = ", " if outcome != counted[0][0] else ""
-        spans.append((f"{separator}{number} {outcome}", _colour(outcome)))
+        spans.append((f"{separator}{number} {outcome}", _COLOURS.get(outcome, BAD)))
     return tuple(spans)
-
-
-def _colour(outcome: Outcome) -> Markup:
-    return _COLOURS.get(outcome, BAD)

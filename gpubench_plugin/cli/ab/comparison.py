@@ -46,7 +46,6 @@ class Compared:
     """
 
     folder: Path
-    asked: Asked
     comparison: Comparison
     locations: dict[str, tuple[str, int]]
     broken: tuple[str, ...]
@@ -145,7 +144,6 @@ def _compared(
         notes.append(f"works on the base, fails on the head: {broken}")
     return Compared(
         folder=state.folder,
-        asked=asked,
         comparison=findings.comparison(*notes),
         locations=trial.locations(),
         broken=tuple(findings.broken),

@@ -125,11 +125,16 @@ class Repository:
         Raises:
             ResultsError: git did not do it, and why.
         """
-        _must(
-            self.top,
-            *("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false"),
-            *("worktree", "add", "--lock", "--detach", os.fspath(folder), commit),
-        )
+        settings = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
+        command = (*settings, "worktree", "add", "--lock", "--detach", os.fspath(folder), commit)
+        try:
+            _run(self.top, *command)
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
+            said = lines[-1] if lines else "no reason given"
+            raise ResultsError(f"git {' '.join(command)}: {said}") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ResultsError(f"git {' '.join(command)}: {error}") from error
 
     def missing_in(self, tree: Path) -> list[str]:
         """What a checked out `tree` lacks, in words: git fills in neither of these."""
@@ -171,16 +176,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
         return _run(folder, *arguments)
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _must(folder: Path, *arguments: str) -> None:
-    try:
-        _run(folder, *arguments)
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
-        raise ResultsError(f"git {' '.join(arguments)}: {said[-1]}") from error
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ResultsError(f"git {' '.join(arguments)}: {error}") from error
 
 
 def _run(folder: Path, *arguments: str) -> str:

@@ -46,8 +46,7 @@ class Progress:
 
     def launch(self, turn: Turn) -> None:
         """A launch begins."""
-        parts = list(_in_words(turn))
-        text = f"gpubench ab: {', '.join(parts)}"
+        text = f"gpubench ab: {', '.join(_in_words(turn))}"
         if self._is_terminal:
             self._line.show(text)
         else:

@@ -89,7 +89,7 @@ class Ab(Command):
             raise
         code = _exit(compared)
         try:
-            _tell(compared, options.format, output)
+            _tell(compared, asked, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
             progress.say("the output was not read to its end")
         if compared.advice:
@@ -191,7 +191,7 @@ def _output(text: str | None) -> Path | None:
     return file
 
 
-def _tell(compared: Compared, form: str, output: Path | None) -> None:
+def _tell(compared: Compared, asked: Asked, form: str, output: Path | None) -> None:
     from gpubench_plugin.cli.ab import rendered, write_files
 
     comparison = compared.comparison
@@ -200,7 +200,7 @@ def _tell(compared: Compared, form: str, output: Path | None) -> None:
     width = shutil.get_terminal_size().columns if terminal else 120
     text = rendered(comparison, form, width=width, color=terminal)
     # What may fail comes last: a full disk behind the output costs nobody GitHub's page.
-    command = ["gpubench", "ab", *compared.asked.options()]
+    command = ["gpubench", "ab", *asked.options()]
     annotations, problem = github.publish(comparison, compared.locations, reproduce=command)
     sys.stdout.write("".join(f"{line}\n" for line in annotations))
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))

@@ -83,7 +83,9 @@ def _explained(text: str, benchmark: str, places: Places) -> Explanation:
         if comparison.is_relative_to(places.here):  # as one would type it
             comparison = comparison.relative_to(places.here)
         return explained_comparison(comparison, benchmark)
-    return _explained_run(_run(text, places), benchmark, places)
+    if text == _LATEST and not (text := _latest_run(places)):
+        raise UsageProblem(f"last: there is no run and no comparison in {places.results_dir} yet")
+    return _explained_run(text, benchmark, places)
 
 
 def _comparison(text: str, places: Places) -> Path | None:
@@ -130,16 +132,6 @@ def _runs(places: Places) -> list[RunDirectory]:
 
 def _latest_run(places: Places) -> str:
     return max((run.run_id for run in _runs(places)), default="")
-
-
-def _run(text: str, places: Places) -> str:
-    """The run that `text` names, for who looks it up."""
-    if text != _LATEST:
-        return text
-    latest = _latest_run(places)
-    if not latest:
-        raise UsageProblem(f"last: there is no run and no comparison in {places.results_dir} yet")
-    return latest
 
 
 def _directory(text: str, places: Places) -> RunDirectory:

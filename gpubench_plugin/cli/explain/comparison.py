@@ -130,7 +130,7 @@ class _Launches:
         for launch, run in sorted(judged, key=lambda one: order[one[0].folder]):
             result = run.results.get(name)
             if result is not None and result.outcome == "measured":
-                yield Point.of(result, metrics, label=_name(launch), role=launch.side)
+                yield Point.of(result, metrics, label=Path(launch.folder).name, role=launch.side)
 
     def unused(self) -> Iterator[str]:
         """The launches that are not judged, each with the reason."""
@@ -142,14 +142,10 @@ class _Launches:
             if not launch.problem and launch.attempt < self._state.attempts(launch.pair):
                 disturbed = f", since it was disturbed ({launch.replaced})" * bool(launch.replaced)
                 why = f"its pair was measured again{disturbed}"
-            yield f"{_name(launch)} (pair {launch.pair}): {why}"
+            yield f"{Path(launch.folder).name} (pair {launch.pair}): {why}"
 
     def _run(self, launch: Done) -> Run:
         return self._state.run_of(launch, self.labels[launch.side])
-
-
-def _name(launch: Done) -> str:
-    return Path(launch.folder).name
 
 
 def _looks(launches: _Launches, asked: Asked, name: str) -> tuple[list[Look], Findings]:

@@ -81,7 +81,6 @@ def test_github_is_told_before_the_output_is_written(
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     compared = Compared(
         folder=tmp_path,
-        asked=Asked(here=tmp_path, base="main"),
         comparison=COMPARISON,
         locations={},
         broken=(),
@@ -94,7 +93,8 @@ def test_github_is_told_before_the_output_is_written(
             raise BrokenPipeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpubench_plugin.cli.commands.ab._begin", lambda options: (compared, None))
+        begun = (compared, Asked(here=tmp_path, base="main"))
+        patch.setattr("gpubench_plugin.cli.commands.ab._begin", lambda options: begun)
         patch.setattr("gpubench_plugin.cli.ab.comparison.compare", lambda *_: compared)
         patch.setattr(sys, "stdout", Gone())
         code = Ab().run(Namespace(format="table", output=None))
