@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from gpubench_plugin import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.launchers.choose import choose_launcher
     from gpubench_plugin.launchers.context import (
         CONTEXT,
         STATE,
@@ -25,7 +24,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.outcome import Ending, Verdict, judge, named
     from gpubench_plugin.launchers.output import GANG, Output, Valve, is_secondary
     from gpubench_plugin.launchers.report_payload import Notes
-    from gpubench_plugin.launchers.scratch import TOKEN, PrivateFolder, ScratchFolder, abandoned
+    from gpubench_plugin.launchers.scratch import (
+        TOKEN,
+        ScratchFolder,
+        abandoned,
+        private_folder,
+    )
     from gpubench_plugin.launchers.signals import (
         Interruption,
         Notice,

@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from gpubench_plugin.environment import ProcessIdentity, json_files, stored
@@ -134,7 +133,7 @@ _LONGEST_PARENT: Final = 64
 """Bytes; the path of a unix socket has room for 104 (BSD) or 108 (Linux), see unix(7)."""
 
 
-class PrivateFolder:
+def private_folder() -> ScratchFolder:
     """The folder that the processes of a gang share: for this user only, and not left behind.
 
     It is made in the folder for temporary files, or in ``/tmp`` where that path is too long. Those
@@ -143,31 +142,13 @@ class PrivateFolder:
     Raises:
         GangError: it cannot be made.
     """
-
-    def __init__(self) -> None:
-        parent = Path(os.path.realpath(tempfile.gettempdir()))
-        if len(os.fsencode(parent)) > _LONGEST_PARENT:
-            parent = Path("/tmp")
-        for left in abandoned(parent, _PREFIX):
-            if left.remove():
-                _LOGGER.info("removed %s, which a killed session had left", left.path)
-        try:
-            self._folder = ScratchFolder.make(parent, _PREFIX)
-        except (OSError, ResultsError) as error:
-            raise GangError(f"no folder for the gang's socket could be made: {error}") from error
-        self.path = self._folder.path
-
-    def remove(self) -> None:
-        """Remove it with all that is in it; a second time does nothing."""
-        self._folder.remove()
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.remove()
+    parent = Path(os.path.realpath(tempfile.gettempdir()))
+    if len(os.fsencode(parent)) > _LONGEST_PARENT:
+        parent = Path("/tmp")
+    for left in abandoned(parent, _PREFIX):
+        if left.remove():
+            _LOGGER.info("removed %s, which a killed session had left", left.path)
+    try:
+        return ScratchFolder.make(parent, _PREFIX)
+    except (OSError, ResultsError) as error:
+        raise GangError(f"no folder for the gang's socket could be made: {error}") from error

@@ -21,10 +21,10 @@ from gpubench_plugin.launchers import (
     STATE,
     BenchmarkState,
     InProcess,
-    PrivateFolder,
-    choose_launcher,
+    case_on_ranks,
     context_of,
     has_debugger,
+    private_folder,
     update_context,
 )
 from gpubench_plugin.results.registry import absolute
@@ -33,12 +33,12 @@ from gpubench_plugin.session.adoption import Adopter
 from gpubench_plugin.session.gate import Unjudged, measuring_is_off
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
-    from gpubench_plugin.config import FrozenRounds
-    from gpubench_plugin.launchers import RunsBenchmarks, Valve
+    from gpubench_plugin.config import Case, FrozenRounds
+    from gpubench_plugin.launchers import RunContext, RunsBenchmarks, Valve
     from gpubench_plugin.launchers.gang import GangRank
     from gpubench_plugin.records import Measurement
     from gpubench_plugin.session.gate import Confirmation, Gate
@@ -67,7 +67,7 @@ def start_session(
     _resolve_cases(config, items)
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(Adopter(), "gpubench-adopter")
-    launcher = gang_rank or choose_launcher(session, items, output)
+    launcher = gang_rank or _choose_launcher(session, items, output)
     if xdist.is_worker(config):  # measuring is off
         records, items = False, items if type(launcher) is InProcess else ()
     if not (items or gang_rank):
@@ -79,6 +79,63 @@ def start_session(
     manager.register(launcher, LAUNCHER)
     if gate is not None:  # now that nobody changes what runs any more
         gate.add_items(session, items)
+
+
+def _choose_launcher(
+    session: pytest.Session, benchmarks: Iterable[pytest.Item], output: Valve | None
+) -> RunsBenchmarks:
+    """The launcher of the `benchmarks`, to be started and registered; of no rank of a gang.
+
+    `output` holds back what a rank other than zero prints.
+
+    Raises:
+        UsageProblem: a flag does not go with this way to run.
+    """
+    context = context_of(session.config)
+    cases = list(filter(None, map(case_on_ranks, benchmarks)))
+    if context.ranks.started:
+        _refuse_flags_of_gangs(context)
+        if cases:
+            from gpubench_plugin.launchers.torchrun import TorchrunRank
+
+            return TorchrunRank(session, output)
+        if output is not None:  # nothing that the ranks run together
+            output.release()
+    elif cases and _needs_gang(context, cases):
+        if has_debugger(session.config):
+            raise UsageProblem(
+                "--pdb: a debugger needs the terminal to itself, and a gang has several ranks; "
+                "debug one rank in this process with --world-size=1"
+            )
+        from gpubench_plugin.launchers.gang import GangController
+
+        return GangController(session.config)
+    return InProcess(session.config)
+
+
+def _needs_gang(context: RunContext, cases: Iterable[Case]) -> bool:
+    """Whether any benchmark runs on several ranks, or is to have processes of its own.
+
+    Then all do: what one process measured is compared with nothing but other processes.
+    """
+    sizes = [case.world_size for case in cases if case.refusal() is None]
+    settings = context.settings
+    return settings.isolate or settings.launches > 1 or max(sizes, default=1) > 1
+
+
+def _refuse_flags_of_gangs(context: RunContext) -> None:
+    settings, size = context.settings, context.ranks.started
+    flags = {
+        "--world-size": settings.world_sizes,
+        "--launches": settings.launches > 1,
+        "--isolate": settings.isolate,
+    }
+    for flag, given in flags.items():
+        if given:
+            raise UsageProblem(
+                f"{flag}: pytest starts the ranks itself then, but torchrun has started {size} "
+                f"(WORLD_SIZE={size}); leave the flag out, or run pytest without torchrun"
+            )
 
 
 def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
@@ -142,7 +199,10 @@ def _confirmation(
 
         if isinstance(launcher, GangController):
             launcher.close()  # one gang measures at a time
-        with PrivateFolder() as folder:  # what the ranks write is no part of the run
-            yield from GangController(config, folder).launch_again(items, rounds)
+        folder = private_folder()  # what the ranks write is no part of the run
+        try:
+            yield from GangController(config, folder.path).launch_again(items, rounds)
+        finally:
+            folder.remove()
 
     return Confirmation(recording, launch)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers import PrivateFolder
+from gpubench_plugin.launchers import private_folder
 from tests.support import faulty
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def test_no_rank_outlives_its_controller(project: Project, temporary: Path) -> N
     assert [path.name[:14] for path in temporary.iterdir()] == ["gpubench-gang-"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
-        PrivateFolder().remove()
+        private_folder().remove()
     assert list(temporary.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.launchers import PrivateFolder
+from gpubench_plugin.launchers import private_folder
 from gpubench_plugin.results import journal
 from tests.support import faulty
 from tests.support.exhaustive import shown
@@ -131,7 +131,7 @@ def test_death_of_rank_zero_leaves_a_readable_journal(
     assert not (run.directory / "summary.json").exists()
     (abandoned,) = Path(mark["TMPDIR"]).glob("gpubench-*")
     monkeypatch.setattr(tempfile, "tempdir", mark["TMPDIR"])
-    PrivateFolder().remove()
+    private_folder().remove()
     assert not abandoned.exists(), "the next session removes what rank zero could not"
 
 

@@ -13,6 +13,7 @@ import math
 import secrets
 import selectors
 import socket
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ from gpubench_plugin.launchers.gang.processes import Launcher, keep_flights
 from gpubench_plugin.launchers.gang.protocol import Invitation, Wire
 from gpubench_plugin.launchers.outcome import Ending, named
 from gpubench_plugin.launchers.rank_reports import LONGEST_TEXT, decode
-from gpubench_plugin.launchers.scratch import PrivateFolder
+from gpubench_plugin.launchers.scratch import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -68,9 +69,13 @@ class Gang:
         self._shown = output
         self._numbers = 0
         self._wires: dict[int, Wire] = {}
-        self._private = PrivateFolder()
+        self._private = private_folder()
         self._selector = selectors.DefaultSelector()
-        self._launcher: Launcher | None = None
+        self._cleanup = ExitStack()
+        self._cleanup.callback(self._private.remove)
+        self._cleanup.callback(self._hang_up)
+        if output is not None:
+            self._cleanup.callback(output.finish)
         self._invitation = Invitation(folder=self._private.path, token=secrets.token_hex(16))
         try:
             with socket.socket(socket.AF_UNIX) as listener:
@@ -83,8 +88,9 @@ class Gang:
                     logs=run / "ranks",
                     folder=folder,
                 )
+                self._cleanup.callback(self._launcher.kill)
                 if output is not None:
-                    output.follow(self.logs, self._launcher.beginnings)
+                    output.follow(self._launcher.logs, self._launcher.beginnings)
                 clock = self._clock()
                 muster = Muster(patience, clock.now())
                 self._welcome(listener, clock, muster)
@@ -95,11 +101,6 @@ class Gang:
         except BaseException:
             self.kill()
             raise
-
-    @property
-    def logs(self) -> dict[int, Path]:
-        """What each rank writes outside of tests."""
-        return {} if self._launcher is None else self._launcher.logs
 
     @property
     def is_whole(self) -> bool:
@@ -173,7 +174,7 @@ class Gang:
 
     def close(self) -> None:
         """Let the ranks end in order, and kill those that do not."""
-        if self.is_whole and self._launcher is not None:
+        if self.is_whole:
             for wire in self._wires.values():
                 wire.send({"finish": True})
             self._launcher.wait(_FAREWELL_S)
@@ -181,24 +182,17 @@ class Gang:
 
     def kill(self) -> None:
         """End all ranks, whatever they are doing, and remove what they shared."""
-        if self._launcher is not None:
-            self._launcher.kill()
-        if self._shown is not None:
-            self._shown.finish()
+        self._cleanup.close()
+
+    def _hang_up(self) -> None:
         for wire in self._wires.values():
             wire.close()
         self._wires.clear()
         self._selector.close()
-        self._private.remove()
 
     def _clock(self) -> WakingClock:
         """A clock that stands still while this process, or a rank, is stopped."""
-
-        def is_one_stopped() -> bool:
-            launcher = self._launcher
-            return launcher is not None and any(map(is_stopped, launcher.living.values()))
-
-        return WakingClock(stopped=is_one_stopped)
+        return WakingClock(stopped=lambda: any(map(is_stopped, self._launcher.living.values())))
 
     def _welcome(self, listener: socket.socket, clock: WakingClock, muster: Muster) -> None:
         """Accept every rank that knows the token."""
@@ -224,7 +218,6 @@ class Gang:
 
     def _watch(self, rank: int, wire: Wire) -> None:
         """From now on hear what the rank says, and of its end."""
-        assert self._launcher is not None
         self._wires[rank] = wire
         self._selector.register(wire, selectors.EVENT_READ, rank)
         if rank in self._launcher.deaths:
@@ -247,7 +240,6 @@ class Gang:
 
     def _not_come(self, here: Collection[int], why: str) -> GangError:
         """That some ranks are not `here` yet, and where all of them are."""
-        assert self._launcher is not None
         missing = set(range(self.size)).difference(here)
         said = f"{named(missing)} did not come to the gang of {self.size} {why}"
         living = self._launcher.living
@@ -255,7 +247,6 @@ class Gang:
         return GangError(said, self._output(min(missing)), hang=True, stacks=where)
 
     def _require_living(self) -> None:
-        assert self._launcher is not None
         for rank in range(self.size):
             if end := self._end_of(rank):
                 said = f"rank {rank} {end} while the gang of {self.size} started"
@@ -300,13 +291,11 @@ class Gang:
 
     def _give_up(self, endings: dict[int, Ending], why: str) -> list[Ending]:
         """Find out where everybody is, then end the gang."""
-        launcher = self._launcher
-        assert launcher is not None
         dead = any(not wire.is_open for wire in self._wires.values())
         if dead:
             self._settle()
         ends = {rank: self._end_of(rank) for rank in self._wires}
-        living = launcher.living
+        living = self._launcher.living
         if stopped := [rank for rank, pid in living.items() if is_stopped(pid)]:
             why = f"{why}; stopped by a signal or a debugger: {named(stopped)}"
         where = stacks.ask(living, {rank: self._invitation.stack(rank) for rank in living})
@@ -324,7 +313,6 @@ class Gang:
 
     def _end_of(self, rank: int) -> str:
         """How the rank came to its end, or nothing while it lives."""
-        assert self._launcher is not None
         wire = self._wires.get(rank)
         if wire is None or wire.is_open:
             return self._launcher.ended(rank)
@@ -337,7 +325,6 @@ class Gang:
 
     def _output(self, rank: int, flights: Sequence[Path] = ()) -> str:
         """The end of what a rank wrote outside of tests since the gang started."""
-        assert self._launcher is not None
         text = self._launcher.last_words(rank, LONGEST_TEXT)
         kept = [f"flight recorder: {path}" for path in flights if path.name.endswith(f"-{rank}")]
         return "\n".join([text.rstrip(), *kept]).strip()

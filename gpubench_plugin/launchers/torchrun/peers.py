@@ -13,7 +13,7 @@ from typing import Final
 from gpubench_plugin.environment import place
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang import how_it_ended
-from gpubench_plugin.launchers.scratch import PrivateFolder
+from gpubench_plugin.launchers.scratch import private_folder
 from gpubench_plugin.records import Json
 
 _SHOWN: Final = 8
@@ -52,7 +52,7 @@ class Peers:
         peers = [Peer(**{name: one[name] for name in ("pid", "place", "host")}) for one in told]
         self._peers = peers
         self._logs = logs
-        self._private = PrivateFolder()
+        self._private = private_folder()
         self.folder = self._private.path
         self.bell = _bell(self.folder)
         os.mkfifo(self.bell)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers import Ending, PrivateFolder, report_payload
+from gpubench_plugin.launchers import Ending, private_folder, report_payload
 from gpubench_plugin.launchers.gang import Invitation, Launcher
 
 Launch = Callable[..., Launcher]
@@ -48,7 +48,7 @@ def came_to_end() -> Callable[..., Ending]:
 @pytest.fixture
 def invitation() -> Iterator[Invitation]:
     """The invitation to a gang, in a folder of its own."""
-    folder = PrivateFolder()
+    folder = private_folder()
     yield Invitation(folder=folder.path, token="the token")
     folder.remove()
 

@@ -150,7 +150,6 @@ def test_rank_that_is_stopped_is_not_hung(
 ) -> None:
     """It is waited for beyond the limit; for an hour, after which it is named."""
     gang = start()
-    assert gang._launcher is not None
     rank = gang._launcher.living[1]
     if continued:
         threading.Timer(1.2, os.kill, (rank, signal.SIGCONT)).start()
@@ -220,7 +219,6 @@ def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) ->
     """It is noticed before the next order, also where a child holds its connection open."""
     gang = start(f"wire = reach(); join(wire)\n{before}\nserve(wire)")
     gang.run("first", None, LONG)
-    assert gang._launcher is not None
     os.kill(gang._launcher.living[1], signal.SIGTERM)
     assert gang._launcher.ended(1, 30) == "was killed by SIGTERM"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.errors import GangError
-from gpubench_plugin.launchers import PrivateFolder
+from gpubench_plugin.launchers import private_folder
 from gpubench_plugin.launchers.gang import Invitation
 
 ABANDON = """
 import os, signal
-from gpubench_plugin.launchers.scratch import PrivateFolder
-print(PrivateFolder().path, flush=True)
+from gpubench_plugin.launchers.scratch import private_folder
+print(private_folder().path, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -28,7 +28,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_folder_is_for_its_owner_alone_and_goes_with_all_in_it() -> None:
     """Mode 0700, an open file less once it is removed; a second time does nothing."""
     before = set(Path("/proc/self/fd").iterdir())
-    folder = PrivateFolder()
+    folder = private_folder()
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     (folder.path / "file").touch()
 
@@ -50,7 +50,7 @@ def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
     for stranger in strangers:
         stranger.mkdir(mode=0o700 if stranger.name == "gpubench-gang-mine" else 0o755)
         (stranger / "lock").touch()  # which once was enough
-    living = PrivateFolder()
+    living = private_folder()
     killed = subprocess.run(
         [sys.executable, "-c", ABANDON],
         env={**os.environ, "TMPDIR": str(temporary)},
@@ -63,7 +63,7 @@ def test_folder_of_a_killed_owner_is_removed_by_the_next_one(
     assert abandoned.exists()
 
     with caplog.at_level("INFO", "gpubench"):
-        following = PrivateFolder()
+        following = private_folder()
 
     assert caplog.messages == [f"removed {abandoned}, which a killed session had left"]
     assert set(temporary.iterdir()) == {*strangers, living.path, following.path}
@@ -80,7 +80,7 @@ def test_socket_fits_where_the_folder_for_temporary_files_has_a_long_path(
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
 
-    folder = PrivateFolder()
+    folder = private_folder()
 
     assert folder.path.parent == Path("/tmp")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -92,4 +92,4 @@ def test_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     """The error names the place."""
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     with pytest.raises(GangError, match="/nowhere/gpubench-gang-"):
-        PrivateFolder()
+        private_folder()
