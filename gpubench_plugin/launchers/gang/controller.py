@@ -119,7 +119,8 @@ class GangController(InProcess):
         reports, merged = self._launches(item, case, nextitem)
         if merged is None:
             return reports
-        _put(merged, reports)
+        call = next(report for report in reports if report.when == "call")
+        report_payload.read(call)["measurement"] = merged
         carrier = pytest_benchmark.adopt(self._config, item, merged)
         if carrier is not None:
             self._context.carried[item.nodeid] = carrier
@@ -293,8 +294,3 @@ def _measurement(reports: Sequence[pytest.TestReport]) -> Measurement | None:
         return None
     calls = (report_payload.read(report) for report in reports if report.when == "call")
     return next((payload["measurement"] for payload in calls if "measurement" in payload), None)
-
-
-def _put(measurement: Measurement, reports: Sequence[pytest.TestReport]) -> None:
-    call = next(report for report in reports if report.when == "call")
-    report_payload.read(call)["measurement"] = measurement

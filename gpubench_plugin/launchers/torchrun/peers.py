@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,10 +33,6 @@ class Peer:
         """The process that asks."""
         host = socket.gethostname()
         return cls(pid=os.getpid(), place=place() or host, host=host)
-
-    def to_json(self) -> Json:
-        """A dictionary of JSON values."""
-        return asdict(self)
 
 
 class Peers:

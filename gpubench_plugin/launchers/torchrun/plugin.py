@@ -8,6 +8,7 @@ them after the same test. A rank that dies or hangs ends the session, on every r
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -71,9 +72,7 @@ def message(told: Sequence[Json]) -> str:
 class TorchrunRank(RunsBenchmarks):
     """One of several ranks in a session of torchrun's; adopted and ordinary tests run as ever.
 
-    Args:
-        session: the session of this process.
-        output: what is held back of the output of ranks other than zero, until there is a log.
+    `output` holds back what a rank other than zero prints until there is a log.
 
     Raises:
         UsageProblem: torchrun has started the ranks a second time.
@@ -113,7 +112,7 @@ class TorchrunRank(RunsBenchmarks):
             shared=case.shares_device,
         )
         digest = secondary.digest_of(self._order)
-        mine = {"digest": digest, **Peer.this_process().to_json()}
+        mine = {"digest": digest, **asdict(Peer.this_process())}
         told = group.control.gather("collection", mine)
         proposal = None if told is None else self._proposal(told)
         agreed = group.control.publish("run", proposal)
