@@ -76,10 +76,11 @@ def run(
         )
     if not here.is_dir():
         raise UsageProblem(f"run: cwd={os.fspath(here)!r}: no such folder; allowed: one there is")
+    assignments = [f"{key}={_in_yaml(key, value)}" for key, value in keys.items()]
     arguments = [
         *(os.fspath(part) for part in selection),
         *(("-k", keyword) if keyword else ()),
-        *_flags({**flags, "set": [*_several(flags.get("set")), *_assignments(keys)]}),
+        *_flags({**flags, "set": [*_several(flags.get("set")), *assignments]}),
         *options,
     ]
     with tempfile.TemporaryDirectory(prefix="gpubench-run-") as folder:
@@ -132,11 +133,6 @@ def _several(value: Flag) -> list[str]:
     if isinstance(value, str | int | os.PathLike):
         return [os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
     return [text for part in value for text in _several(part)]
-
-
-def _assignments(keys: Mapping[str, object]) -> list[str]:
-    """The `keys` as ``key=value``, values in YAML's words."""
-    return [f"{key}={_in_yaml(key, value)}" for key, value in keys.items()]
 
 
 def _in_yaml(key: str, value: object) -> str:

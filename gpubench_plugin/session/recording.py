@@ -53,11 +53,6 @@ def status_of(exitstatus: int, rest: Iterable[Measurement]) -> RunStatus:
     return status
 
 
-def why_ended(session: pytest.Session) -> str:
-    """Why a benchmark was not reached."""
-    return str(session.shouldfail or session.shouldstop or "the session ended before it")
-
-
 class Recording:
     """Records the selected benchmarks of one pytest session.
 
@@ -96,10 +91,7 @@ class Recording:
             self._measurements |= self._families.add(measurement)
         directory = self._run.recorder.directory
         update_context(
-            self._config,
-            run=directory,
-            resumed=self._run.kept,
-            progress=self._show_progress,
+            self._config, run=directory, resumed=self._run.kept, progress=self._show_progress
         )
 
     @property
@@ -267,8 +259,7 @@ class Recording:
                     terminalreporter=reporter, exitstatus=session.exitstatus, config=self._config
                 )
                 told = f"{type(error).__name__}: {text_of(error)}"
-                said = f"ERROR: the session's end failed: {told}"
-                reporter.write_line(said, red=True)
+                reporter.write_line(f"ERROR: the session's end failed: {told}", red=True)
             return None
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -287,7 +278,8 @@ class Recording:
                 self._record(case)  # it was interrupted after that
             elif case.id not in self._measurements:
                 stopped = "the output was closed" if self._output_closed else "interrupted"
-                reason = stopped if status == "interrupted" else why_ended(session)
+                ended = session.shouldfail or session.shouldstop or "the session ended before it"
+                reason = stopped if status == "interrupted" else str(ended)
                 self._measurements[case.id] = self._run.earlier.get(
                     case.id, case.record("not_measured", reason)
                 )

@@ -59,14 +59,10 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
     """
     _require_writable_json(config)
     opened = (_resumed if settings.resume else _new)(config, settings, cases)
-    _tell(opened.recorder.directory)
-    return opened
-
-
-def _tell(directory: RunDirectory) -> None:
-    """Say where the run is to whoever started this session and asked, and to nobody below it."""
+    # For whoever started this session and asked where the run is, and for nobody below it.
     if file := os.environ.pop(RUN_FILE, ""):
-        Path(file).write_text(str(directory.path), encoding="utf-8")
+        Path(file).write_text(str(opened.recorder.directory.path), encoding="utf-8")
+    return opened
 
 
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> OpenRun:

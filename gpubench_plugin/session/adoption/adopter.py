@@ -144,10 +144,7 @@ class Adopter:
     """Watches the ``benchmark`` fixture of adopted tests, and notes what it has measured.
 
     Nothing a test or its session sees depends on it: what cannot be recorded is said in the run,
-    and the test passes or fails as ever.
-
-    Args:
-        modules: where torch is looked for; it is not imported here.
+    and the test passes or fails as ever. torch is looked for in `modules`, and not imported.
     """
 
     def __init__(self, modules: Mapping[str, Any] = sys.modules) -> None:
@@ -197,9 +194,8 @@ class Adopter:
         return report
 
     def _watch(self, item: pytest.Item, benchmark: BenchmarkFixture) -> None:
-        self._watched = watched = _Watched(
-            benchmark, Options(benchmark, item), self._find, self._timers
-        )
+        options = Options(benchmark, item)
+        self._watched = watched = _Watched(benchmark, options, self._find, self._timers)
         pytest_benchmark.while_measuring(benchmark, watched.begin, watched.look)
 
     def _find(self) -> Accelerator | None:
@@ -266,10 +262,9 @@ class _Watched:
             observation = observation_of(recorded, case.device, self._facts())
             flags = flags_of(recorded.durations_s, case.configuration.measure)
             contended = (CONTENDED,) if self._contention.contended else ()
-            observation = replace(
-                observation, samples=observation.samples.flagged(*flags, *contended)
-            )
-            measurement = measurement_of(item, case, self._placed(observation), Check())
+            flagged = observation.samples.flagged(*flags, *contended)
+            observation = self._placed(replace(observation, samples=flagged))
+            measurement = measurement_of(item, case, observation, Check())
         except (GpubenchError, ArithmeticError) as error:
             return str(error)
         samples = measurement.samples

@@ -131,11 +131,7 @@ def _properties(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, object]]:
 class Judgement:
     """What the session has measured, judged when that is first asked for.
 
-    Args:
-        recording: knows what was measured, and records the verdicts.
-        lookup: what it is compared with.
-        is_gone: whether a benchmark of the baseline no longer exists.
-        confirmation: launches what has an alarm again, before a gate fails for it.
+    `is_gone` tells whether the benchmark of the baseline with a node id no longer exists.
     """
 
     def __init__(

@@ -30,11 +30,7 @@ class GateItem(pytest.Item):
     """Judges one benchmark, once all have been measured.
 
     It has no fixtures and no marks, and stands directly below the session: nothing of a module or a
-    package is set up again for it.
-
-    Args:
-        benchmark: the item of the benchmark.
-        ending: tells how the gate item of the benchmark with that node id ends.
+    package is set up again for it. `ending` tells how that of the benchmark with a node id ends.
     """
 
     def __init__(self, *, benchmark: pytest.Item, ending: Callable[[str], Ending], **kwargs: Any):
@@ -207,11 +203,7 @@ def measuring_is_off(config: pytest.Config) -> str:
 
 
 class Unjudged:
-    """The role of a session with ``--gate`` in which no benchmark is measured: it fails.
-
-    Args:
-        why: what to tell the user.
-    """
+    """The role of a session with ``--gate`` in which no benchmark is measured: it fails."""
 
     def __init__(self, why: str):
         self._why = why

@@ -24,8 +24,11 @@ class Removal:
         config = session.config
         here = config.invocation_params.dir
         self._root = config.rootpath
-        self._named = {_file(here, text) for text in config.args if "::" in text}
-        self._modules: dict[Path, object] = {} if _by_importlib(config) else dict(_imported())
+        named = (text.partition("::")[0] for text in config.args if "::" in text)
+        self._named = {(here / name).resolve() for name in named}
+        # Then a module that failed half way stays among all modules.
+        by_importlib = config.getoption("importmode") == "importlib"
+        self._modules: dict[Path, object] = {} if by_importlib else dict(_imported())
         for item in session.items:
             module = item.getparent(pytest.Module)
             if module is not None:
@@ -53,10 +56,6 @@ class Removal:
         return found is None
 
 
-def _file(here: Path, argument: str) -> Path:
-    return (here / argument.partition("::")[0]).resolve()
-
-
 def _imported() -> Iterator[tuple[Path, object]]:
     """All modules of files: one that pytest has collected is among them, its tests or none."""
     for module in list(sys.modules.values()):
@@ -64,8 +63,3 @@ def _imported() -> Iterator[tuple[Path, object]]:
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         if isinstance(file, str) and file.endswith(".py"):
             yield Path(file), module
-
-
-def _by_importlib(config: pytest.Config) -> bool:
-    """Whether modules are imported so that one that failed half way stays among all modules."""
-    return bool(config.getoption("importmode") == "importlib")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.records import Comparison
     from gpubench_plugin.reports import Glyphs, Line
     from gpubench_plugin.session.gate.lookup import Lookup
 
@@ -77,12 +76,6 @@ def header(lookup: Lookup) -> list[str]:
     return [said, *(f"baseline: {printable(note)}" for note in lookup.notes)]
 
 
-def _without_first(comparison: Comparison) -> Comparison:
-    """Without a row per benchmark of a first run, of which a note says enough."""
-    verdicts = (one for one in comparison.verdicts if one.metric or one.kind != "no_baseline")
-    return replace(comparison, verdicts=tuple(verdicts))
-
-
 def lines(
     judgement: Judgement, lookup: Lookup, width: int, glyphs: Glyphs, *, interrupted: bool
 ) -> Iterator[Line]:
@@ -95,7 +88,10 @@ def lines(
     if comparison is None:
         yield ((f"could not be judged: {printable(judgement.problem)}", BAD),)
     else:
-        shown = _without_first(comparison) if lookup.kind == "last" else comparison
+        shown = comparison
+        if lookup.kind == "last":  # a note says enough of a first run
+            kept = (v for v in comparison.verdicts if v.metric or v.kind != "no_baseline")
+            shown = replace(comparison, verdicts=tuple(kept))
         yield from verdict_lines(shown, width, glyphs, only_changed=True)
         for said in judgement.policy.spoken(comparison.verdicts) if is_gate else ():
             yield ((said, BAD if ": fail (" in said else DOUBTFUL),)
