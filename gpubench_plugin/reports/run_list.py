@@ -19,11 +19,12 @@ _LABEL: Final = 12
 
 def run_table(runs: Sequence[Overview], total: int, glyphs: Glyphs) -> Iterator[str]:
     """The table, in `total` columns, and beneath it what is broken."""
+    measured = [f"{r.measured}/{r.benchmarks}" if r.state != "broken" else "" for r in runs]
     yield from lines(
         [
             column("run", [run.run_id for run in runs]),
             column("status", [_state(run) for run in runs]),
-            column("measured", [_measured(run) for run in runs], numeric=True),
+            column("measured", measured, numeric=True),
             column("branch", [run.branch or "" for run in runs]),
             column("tags", [", ".join(run.tags) for run in runs]),
             column("commit", [_commit(run) for run in runs]),
@@ -76,10 +77,6 @@ def run_as_json(run: Overview) -> dict[str, Any]:
 
 def _state(run: Overview) -> str:
     return f"{run.state}, regressed" if run.regressed else run.state
-
-
-def _measured(run: Overview) -> str:
-    return f"{run.measured}/{run.benchmarks}" if run.state != "broken" else ""
 
 
 def _commit(run: Overview, *, whole: bool = False) -> str:

@@ -69,17 +69,14 @@ def _titles(groups: Sequence[Sequence[Measurement]]) -> list[str]:
     Behind it stands what stays the same as the number of ranks grows.
     """
     names = [_name(group[0].id.partition("::")[2]) for group in groups]
-    return [
-        _title(group, name if names.count(name) == 1 else _name(group[0].id))
-        for name, group in zip(names, groups, strict=True)
-    ]
+    titles = []
+    for name, group in zip(names, groups, strict=True):
+        kind = kind_of(group)
+        shown = printable(name if names.count(name) == 1 else _name(group[0].id))
+        titles.append(f"{shown} ({kind} scaling)" if kind else shown)
+    return titles
 
 
 def _name(text: str) -> str:
     """A node id, or its end, without the number of ranks."""
     return _WORLD_SIZE.sub("", text.removeprefix("test_")).replace("-]", "]").removesuffix("[]")
-
-
-def _title(group: Sequence[Measurement], named: str) -> str:
-    kind = kind_of(group)
-    return printable(named) + (f" ({kind} scaling)" if kind else "")

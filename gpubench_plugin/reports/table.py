@@ -81,16 +81,12 @@ def table(
     nothing: str = "",
     groups: Sequence[str] = (),
 ) -> Iterator[Line]:
-    """The titles, if there are any, and the rows; a column without any content is left out.
+    """The titles, if there are any, and the rows; only the first column is shown without content.
 
-    Args:
-        columns: the first is always shown.
-        glyphs: the signs that the terminal can show.
-        total: columns of the terminal; None: as many as it takes. So that it fits, the widest that
-            holds no numbers is cut first, and where that is not enough, the last column goes.
-        whole: so many of the first columns are never cut, since people copy from them.
-        nothing: what stands for an empty cell among numbers.
-        groups: the title of each row's group, above the first of its rows.
+    So that it fits into `total` columns, where given, the widest that holds no numbers is cut
+    first, and where that is not enough, the last one goes; so many as `whole` of the first are
+    never cut, since people copy from them. `nothing` stands for an empty cell among numbers;
+    `groups` has the title of each row's group, above the first of its rows.
     """
     shown = [c for number, c in enumerate(columns) if number == 0 or any(c.cells)]
     widths = _fitted(shown, total, whole)

@@ -66,21 +66,17 @@ def words(verdict: Verdict) -> str:
 
     A threshold knows no noise: what it finds unchanged is ``within the limit``.
     """
+    of_time = verdict.unit == "s" or verdict.unit.endswith("/s")
     if verdict.kind == "regressed":
-        return "slower" if _of_time(verdict) else "worse"
+        return "slower" if of_time else "worse"
     if verdict.kind == "improved":
-        return "faster" if _of_time(verdict) else "better"
+        return "faster" if of_time else "better"
     if verdict.kind == "unchanged":
         statistical = verdict.method in {"paired", "history"}
         return "within noise" if statistical else "within the limit"
     return verdict.kind.replace("_", " ")
 
 
-def _of_time(verdict: Verdict) -> bool:
-    return verdict.unit == "s" or verdict.unit.endswith("/s")
-
-
-_WITHOUT_CHANGE: Final = frozenset({"unchanged"})
 _SHOWS: Final[Mapping[str, Callable[[float], str]]] = {
     "bytes": byte_size,
     "bytes/s": lambda rate: f"{byte_size(rate)}/s",
@@ -104,7 +100,7 @@ def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """All but those that are known to be as they were."""
-    return [verdict for verdict in verdicts if verdict.kind not in _WITHOUT_CHANGE]
+    return [verdict for verdict in verdicts if verdict.kind != "unchanged"]
 
 
 def cells_of(verdict: Verdict, glyphs: Glyphs = UNICODE) -> dict[str, str]:
@@ -155,15 +151,10 @@ def reasons(
     """
     groups: dict[tuple[str, str], tuple[Verdict, list[str]]] = {}
     for verdict, name in zip(verdicts, names, strict=True):
-        if verdict.reason and verdict.kind not in _WITHOUT_CHANGE:
+        if verdict.reason and verdict.kind != "unchanged":
             key = (verdict.kind, verdict.reason)
             groups.setdefault(key, (verdict, []))[1].append(name)
     return [(verdict, called, reason) for (_, reason), (verdict, called) in groups.items()]
-
-
-def title(comparison: Comparison, glyphs: Glyphs = UNICODE) -> str:
-    """Which is compared with which; nothing is escaped."""
-    return f"{comparison.base} {glyphs.to} {comparison.head}"
 
 
 def _rank(verdict: Verdict) -> tuple[int, float, str, str]:
@@ -206,7 +197,7 @@ def verdict_lines(
     shown = worst_first(comparison.verdicts)
     shown = changed(shown) if only_changed else shown
     return [
-        ((_escaped(title(comparison, glyphs), width, glyphs), BOLD),),
+        ((_escaped(f"{comparison.base} {glyphs.to} {comparison.head}", width, glyphs), BOLD),),
         *_notes(comparison, width),
         *_table(shown, width, glyphs),
         *_why(shown, width, glyphs),
