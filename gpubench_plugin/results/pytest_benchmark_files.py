@@ -62,7 +62,7 @@ def told(options: Mapping[str, Any], *, pedantic: bool = False) -> dict[str, Any
     if pedantic:
         return found
     for name in ("min_rounds", "min_time", "max_time", "calibration_precision"):
-        if _is_finite_number(options.get(name)):
+        if _finite(options.get(name)):
             found[name] = options[name]
     return {**found, **_until_precise(options), **_warmup(options)}
 
@@ -89,10 +89,10 @@ def _until_precise(options: Mapping[str, Any]) -> dict[str, Any]:
     """Old versions know no such rule; the level of confidence counts where there is one."""
     if "precision" not in options:
         return {}
-    if not _is_finite_number(options["precision"]):
+    if not _finite(options["precision"]):
         return {"precision": None}
     names = ("precision", "confidence")
-    return {name: options[name] for name in names if _is_finite_number(options.get(name))}
+    return {name: options[name] for name in names if _finite(options.get(name))}
 
 
 def _warmup(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,17 +100,7 @@ def _warmup(options: Mapping[str, Any]) -> dict[str, Any]:
     warmup = options.get("warmup")
     if isinstance(warmup, bool) or warmup == 0:
         return {"warmup": bool(warmup)}
-    return {"warmup": True, "warmup_iterations": warmup} if _is_finite_number(warmup) else {}
-
-
-def _is_finite_number(value: object) -> bool:
-    """Whether it is a finite one; what is true or false is none."""
-    try:
-        return (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
-    except OverflowError:  # a whole number of hundreds of digits
-        return False
+    return {"warmup": True, "warmup_iterations": warmup} if _finite(warmup) else {}
 
 
 _TIMES: Final = {
@@ -278,7 +268,7 @@ def _environment(document: Mapping[str, Any]) -> dict[str, Any]:
     said = _mapping(document.get("machine_info"))
     cpu = _mapping(said.get("cpu"))
     commit = _mapping(document.get("commit_info"))
-    facts: dict[str, Any] = {
+    return {
         "hostname": said.get("node"),
         "platform": {name: said.get(name) for name in ("system", "release", "machine")},
         "python": {
@@ -296,7 +286,6 @@ def _environment(document: Mapping[str, Any]) -> dict[str, Any]:
             "dirty": commit.get("dirty"),
         },
     }
-    return facts
 
 
 def _utc(moment: object) -> str:
@@ -322,6 +311,7 @@ def _is_number(value: object) -> bool:
 
 
 def _finite(value: Any) -> bool:
+    """Whether it is a finite number; what is true or false is none."""
     try:
         return _is_number(value) and math.isfinite(value)
     except OverflowError:  # a whole number of hundreds of digits
