@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from gpubench_plugin.compare.series import Series, change
 from gpubench_plugin.config import Limit
@@ -55,17 +55,9 @@ def verdict(
     kind: VerdictKind,
     method: Method | None,
     reason: str,
-    *,
-    base: float | None = None,
-    head: float | None = None,
-    effect: float | None = None,
-    launches: int = 0,
-    interval: tuple[float, float] | None = None,
-    smallest_visible_effect: float | None = None,
-    pairs_needed: int | None = None,
-    runs_needed: int | None = None,
+    **numbers: Any,
 ) -> Verdict:
-    """A verdict about `series`."""
+    """A verdict about `series`; `numbers` are further fields of :class:`Verdict`."""
     return Verdict(
         id=series.id,
         metric=series.metric,
@@ -73,16 +65,9 @@ def verdict(
         better=series.better,
         kind=kind,
         method=method,
-        base=base,
-        head=head,
-        effect=effect,
-        interval=interval,
-        launches=launches,
-        smallest_visible_effect=smallest_visible_effect,
-        pairs_needed=pairs_needed,
-        runs_needed=runs_needed,
         limit=series.limit.text,
         reason=reason,
+        **numbers,
     )
 
 

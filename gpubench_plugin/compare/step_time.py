@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Final
 
 from gpubench_plugin.compare.series import Series, change, enumerated
@@ -78,14 +78,4 @@ def _brief(series: Series, verdict: Verdict) -> str:
 
 
 def _part(verdict: Verdict) -> Part:
-    return Part(
-        metric=verdict.metric,
-        unit=verdict.unit,
-        better=verdict.better,
-        kind=verdict.kind,
-        base=verdict.base,
-        head=verdict.head,
-        effect=verdict.effect,
-        interval=verdict.interval,
-        limit=verdict.limit,
-    )
+    return Part(**{field.name: getattr(verdict, field.name) for field in fields(Part)})

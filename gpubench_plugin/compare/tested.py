@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -199,13 +199,8 @@ def _stacked(estimates: Sequence[Estimates]) -> Estimates:
         error=_column(estimates, "error"),
         freedom=_column(estimates, "freedom"),
         least=_column(estimates, "least"),
-        own=Own(error=_column(owns, "error"), pairs=_column(owns, "pairs")) if owns else None,
-        ranks=Ranks(
-            median=_column(ranks, "median"),
-            above=_column(ranks, "above"),
-            below=_column(ranks, "below"),
-            level=_column(ranks, "level"),
-        )
+        own=Own(**{part.name: _column(owns, part.name) for part in fields(Own)}) if owns else None,
+        ranks=Ranks(**{part.name: _column(ranks, part.name) for part in fields(Ranks)})
         if ranks
         else None,
     )
