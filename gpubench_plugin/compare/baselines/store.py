@@ -12,7 +12,7 @@ import secrets
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.compare.baselines.model import (
     Baseline,
@@ -264,17 +264,14 @@ class Baselines:
                 raise self._missing(name)
             return _after(
                 old,
-                Change(
-                    time=time,
-                    id=_new_id(),
-                    action="set",
-                    runs=pinned,
-                    branch=branch,
-                    reason=reason,
-                    forced=tuple(forced),
-                    reset_accepted=reset_accepted,
-                ),
                 name,
+                time=time,
+                action="set",
+                runs=pinned,
+                branch=branch,
+                reason=reason,
+                forced=tuple(forced),
+                reset_accepted=reset_accepted,
             )
 
         return self._change(baseline_name(name), change, may_be_overruled=if_missing)
@@ -294,16 +291,13 @@ class Baselines:
             standing = self._standing(old, name)
             return _after(
                 standing,
-                Change(
-                    time=time,
-                    id=_new_id(),
-                    action="accept",
-                    runs=(run,),
-                    branch=standing.branch,
-                    benchmark=benchmark,
-                    reason=reason,
-                ),
                 name,
+                time=time,
+                action="accept",
+                runs=(run,),
+                branch=standing.branch,
+                benchmark=benchmark,
+                reason=reason,
             )
 
         return self._change(name, change)
@@ -318,16 +312,10 @@ class Baselines:
         """
 
         def change(old: Baseline | None, time: str) -> Baseline:
-            standing = self._standing(old, name)
-            act = Change(
-                time=time,
-                id=_new_id(),
-                action="remove",
-                runs=standing.runs,
-                branch=None,
-                reason=reason,
+            runs = self._standing(old, name).runs
+            return _after(
+                old, name, time=time, action="remove", runs=runs, branch=None, reason=reason
             )
-            return _after(standing, act, name)
 
         return self._change(name, change)
 
@@ -494,12 +482,10 @@ class Baselines:
         self.notes += [line for line in dict.fromkeys(lines) if line not in self.notes]
 
 
-def _after(old: Baseline | None, act: Change, name: str) -> Baseline:
-    return replayed(name, (*(old.changes if old else ()), act))
-
-
-def _new_id() -> str:
-    return secrets.token_hex(6)
+def _after(old: Baseline | None, name: str, **act: Any) -> Baseline:
+    """What the name stands for after one more :class:`.model.Change`, which `act` are fields of."""
+    change = Change(id=secrets.token_hex(6), **act)
+    return replayed(name, (*(old.changes if old else ()), change))
 
 
 _SEPARATOR: Final = re.compile(r"([-.])")
