@@ -75,12 +75,9 @@ def settings_differences(
     configuration knows; where both know it and the values differ, a default that has changed
     between two versions is a difference too. `partly`: a setting one side lacks is none.
     """
-    clock = () if _same_clock(base.timer, head.timer, partly) else ("timer",)
-    timers = tuple(
-        Difference(key=key, base=base.timer, head=head.timer)
-        for key in clock
-        if not key.startswith(tuple(exempt))
-    )
+    timers: tuple[Difference, ...] = ()
+    if not (_same_clock(base.timer, head.timer, partly) or "timer".startswith(tuple(exempt))):
+        timers = (Difference(key="timer", base=base.timer, head=head.timer),)
     if base.settings == head.settings and base.configuration == head.configuration:
         return timers
     before, now = _stated(base, head), _stated(head, base)

@@ -134,7 +134,10 @@ class _Matching:
         if self.removed:
             ours = [base for run, base, of, _ in pairs if not (run.foreign or of.foreign)]
             found.extend(removed_metrics(replace(sides, bases=ours), self.limits.given))
-        yield from found or [_nothing_to_judge(name)]
+        if not found:  # it was measured, and must not vanish without a word
+            reason = "it has no metric to judge"
+            yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
+        yield from found
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -251,12 +254,6 @@ def _removed(
         if name not in there and outcomes & (_BROKEN | {"measured"}):
             reason = "; ".join(filter(None, ["only the base has it", renamed.get(name)]))
             yield Verdict(id=name, kind="removed", reason=reason)
-
-
-def _nothing_to_judge(name: str) -> Verdict:
-    """Of a benchmark that was measured, so that it does not vanish without a word."""
-    reason = "it has no metric to judge"
-    return Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
 
 
 def _told(beside: Iterable[tuple[Run, Run]]) -> tuple[Difference, ...]:

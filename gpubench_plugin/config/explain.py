@@ -110,7 +110,8 @@ def _one(member: Any, bounds: tuple[Any, ...]) -> str:
         return "null"
     if get_origin(member) is Literal:
         return ", ".join(map(str, get_args(member)))
-    return _container(member) or _WORDS.get(member, _name(member)) + _within(bounds)
+    word = _WORDS.get(member, getattr(member, "__name__", str(member)))
+    return _container(member) or word + _within(bounds)
 
 
 def _inside(annotation: Any, key: Key) -> Any:
@@ -172,10 +173,6 @@ def _bare(annotation: Any) -> Any:
 def _is_mapping(annotation: Any) -> bool:
     origin = get_origin(annotation)
     return isinstance(origin, type) and issubclass(origin, Mapping)
-
-
-def _name(annotation: Any) -> str:
-    return getattr(annotation, "__name__", str(annotation))
 
 
 _LONGEST_VALUE = 80

@@ -70,6 +70,8 @@ class Settings:
         here = config.invocation_params.dir
         if not chosen["results-dir"]:
             raise UsageProblem("--results-dir=: empty; allowed: a folder")
+        if flags["resume"] == "":
+            raise UsageProblem("--resume=: empty; allowed: a run's folder, or its id's beginning")
         if chosen["preset"] not in PRESETS:
             raise not_one_of("--preset", chosen["preset"], PRESETS)
         return cls(
@@ -83,7 +85,7 @@ class Settings:
             world_sizes=_world_sizes(flags["world-size"]),
             launches=_count("--launches", flags["launches"] or "1"),
             isolate=bool(flags["isolate"]),
-            resume=_resume(flags["resume"]),
+            resume=flags["resume"] or "",
             timeout_s=_seconds("gpubench_timeout_s", chosen["timeout-s"]),
             preset=chosen["preset"],
             configs=tuple(here / path for path in flags["config"] or ()),
@@ -153,12 +155,6 @@ def _seconds(key: str, text: str) -> float:
     if not 0 < seconds < math.inf:
         raise UsageProblem(f"{key}={text}: not a number of seconds above 0")
     return seconds
-
-
-def _resume(text: str | None) -> str:
-    if text == "":
-        raise UsageProblem("--resume=: empty; allowed: a run's folder, or its id's beginning")
-    return text or ""
 
 
 def _precisions(key: str, text: str) -> tuple[str, ...]:
