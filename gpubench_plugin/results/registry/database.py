@@ -189,23 +189,17 @@ class Database:
         """See :func:`answering`, of this database."""
         return answering(self.location)
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> AbstractContextManager[Connection]:
         """A connection that sees one state of the database throughout."""
-        with self.engine.connect() as connection:
-            yield connection
+        return self.engine.connect()
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> AbstractContextManager[Connection]:
         """A transaction; on SQLite nobody else writes meanwhile."""
-        with self._transaction(gpubench_writes=True) as connection:
-            yield connection
+        return self._transaction(gpubench_writes=True)
 
-    @contextmanager
-    def maintaining(self) -> Iterator[Connection]:
+    def maintaining(self) -> AbstractContextManager[Connection]:
         """A transaction whose statements may take any time; on SQLite nobody else writes."""
-        with self._transaction(gpubench_writes=True, gpubench_long=True) as connection:
-            yield connection
+        return self._transaction(gpubench_writes=True, gpubench_long=True)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
