@@ -152,15 +152,8 @@ class Traffic(_Told):
 
 KNOWN: Final = frozenset(
     {
-        "run_started",
-        "run_resumed",
-        "run_finished",
-        "benchmark",
-        "verdicts",
-        "training_step",
-        "code",
-        "flops",
-        "traffic",
+        *("run_started", "run_resumed", "run_finished", "benchmark", "verdicts"),
+        *("training_step", "code", "flops", "traffic"),
     }
 )
 """Events with a record of their own."""

@@ -131,9 +131,7 @@ def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> I
                 if not _is_own_folder(folder):
                     continue
                 if is_under_removal(folder) or _never_begun(folder, unbegun_before):
-                    yield Leftover(
-                        path=folder, bytes=sum(f.lstat().st_size for f in files_below(folder))
-                    )
+                    yield Leftover(path=folder, bytes=_size(folder))
                     continue
                 for file in files.abandoned(folder):
                     yield Leftover(path=file, bytes=file.lstat().st_size)
@@ -254,7 +252,8 @@ def foreign_files(directory: RunDirectory) -> list[str]:
             path.name
             for path in directory.path.iterdir()
             if path.name not in (folders if path.is_dir() and not path.is_symlink() else own)
-            and not (path.is_file() and _is_passing(path.name))
+            # Those are there for a moment only, unless their writer is killed.
+            and not (path.is_file() and (path.name == PROBE or files.is_temporary(path.name)))
         )
     except OSError as error:
         raise ResultsError(f"{directory} cannot be listed: {error.strerror}") from error
@@ -287,11 +286,6 @@ def remove(removal: Removal, *, forget: Callable[[], None] = lambda: None) -> No
             remove_leftover(removed)
         except OSError as error:
             raise ResultsError(f"{error.filename} was not removed: {error.strerror}") from error
-
-
-def _is_passing(name: str) -> bool:
-    """Whether a file that is called so is there for a moment only, unless its writer is killed."""
-    return name == PROBE or files.is_temporary(name)
 
 
 def _size(folder: Path) -> int:

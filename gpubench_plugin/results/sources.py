@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypeVar
 
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.errors import BrokenFile, nearest
@@ -13,10 +12,6 @@ from gpubench_plugin.records import Run
 from gpubench_plugin.results import pytest_benchmark_files
 from gpubench_plugin.results.reader import StoredRun, intact, summarised
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, opening
-
-_Kind = TypeVar("_Kind")
-
-_UNFINISHED: Final = "the run has no end and no record of this: it was killed, or still runs"
 
 
 def read_run(text: str, *, results_dir: Path, here: Path) -> Run:

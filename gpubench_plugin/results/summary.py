@@ -164,8 +164,8 @@ def table_text(measurements: Sequence[Measurement]) -> str:
 
     Texts are as :func:`csv_text` writes them, in ``summary.json`` as they are.
     """
-    params = _in_order(name for m in measurements for name in m.params)
-    metrics = _in_order(name for m in measurements for name in m.metrics)
+    params = tuple(dict.fromkeys(name for m in measurements for name in m.params))
+    metrics = tuple(dict.fromkeys(name for m in measurements for name in m.metrics))
     fixed = ["id", "name", "outcome", "reason", "world_size"]
     titles = [*fixed, *(f"params.{name}" for name in params), *metrics, "doubts", "notes"]
     return csv_text([titles, *(_row(one, params, metrics) for one in measurements)])
@@ -181,8 +181,3 @@ def _row(measurement: Measurement, params: Iterable[str], metrics: Iterable[str]
         yield metric.value if metric and math.isfinite(metric.value) else None
     yield ";".join(doubts(measurement.flags))
     yield ";".join(notes(measurement.flags))
-
-
-def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Each of `names` once, in the order of first appearance."""
-    return tuple(dict.fromkeys(names))

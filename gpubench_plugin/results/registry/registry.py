@@ -37,7 +37,6 @@ from gpubench_plugin.results.registry.texts import clean, digest, indexed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
-    from types import TracebackType
 
     from gpubench_plugin.results.run_directory import RunDirectory
     from gpubench_plugin.results.tags import TagChange
@@ -237,12 +236,7 @@ class Registry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @contextmanager
