@@ -23,6 +23,7 @@ NOISY: Final = re.compile(
     r"|warmup_(calls|iterations)|rounds|iterations|durations|block_.*|flags|load.*|hz_.*"
     r"|min|max|mean|median|stddev|iqr|q1|q3|ops|total|data|ld15iqr|hd15iqr|outliers|.*_outliers"
     r"|phase_.*_share|speedup_over_eager|slowest_rank|bytes_read|run_id|command|path|pid|digest"
+    r"|effective_rounds|count|doubts|notes|(durations|calls)_per_(round|duration)"
 )
 """Keys whose values follow the clock (times, their ratios, the length of their digits in messages),
 the scheduler, the allocator or the checkout."""
@@ -68,7 +69,10 @@ def of_table(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Keys as paths; members of a list have no number, and noise has no value."""
+    """Keys as paths; members of a list have no number, and noise has no value.
+
+    64 and 64.0 are one number in JSON.
+    """
     last = key.rpartition("/")[2]
     if isinstance(value, dict) and last not in OF_THE_CHECKOUT:
         for name, one in value.items():
@@ -79,7 +83,7 @@ def leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         for one in value:
             yield from leaves(one, key)
     elif not metric_of_noise(key):
-        yield key, repr(value)
+        yield key, repr(float(value) if type(value) is int else value)
 
 
 def metric_of_noise(key: str) -> bool:
